@@ -85,7 +85,7 @@ export class Health {
     for (const row of changed) this.#roster.set(row.server, row);
     if (changed.length > 0) this.#recorder.write({ kind: 'roster', at: this.#recorder.now(), rows: changed });
     const deferring = await this.#zone.sql(
-      `select 1 from cnapi_instances where deferred_until > cnapi_now() - interval '${RETURN_GRACE_MS} ms' limit 1`,
+      `select 1 from cnapi_instances where latest_return_at > cnapi_now() - interval '${RETURN_GRACE_MS} ms' limit 1`,
     );
     if (deferring.length > 0) this.#recorder.write({ kind: 'deferring', at: this.#recorder.now() });
   }

@@ -129,7 +129,7 @@ export type Entry =
   | RosterLook
   /** Processes, or the harness itself, did not run for this time between two checks. */
   | { kind: 'starved'; from: number; to: number; ms: number; who: string }
-  /** Agents that had been told to return later were still awaited, when the roster was read. */
+  /** Agents that had been told to return later were not back yet when the roster was read. */
   | { kind: 'deferring'; at: number }
   /** A process that ended without a fault. */
   | { kind: 'exited'; at: number; name: string; exitCode: number | null };

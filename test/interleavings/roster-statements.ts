@@ -15,7 +15,7 @@ import {
   incrementBeat,
   insertRun,
   isLive,
-  readLastReturn,
+  readLatestReturn,
   readLive,
   wasAskedToDrain,
 } from '../../lib/control/roster/membership/instance-store.ts';
@@ -78,7 +78,7 @@ const instances: Statement[] = [
     'a new one': { args: (world) => [world.uuid(), identity(world.other.cnapiUuid), null] },
     repeated: { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
   }),
-  writes(incrementBeat, { mine: { args: (world) => [world.me.run, { agents: 3, lastReturnInMs: 1_000 }] } }),
+  writes(incrementBeat, { mine: { args: (world) => [world.me.run, { agents: 3, latestReturnInMs: 1_000 }] } }),
   writes(drainRun, {
     me: { args: (world) => [world.me.run], weight: 1 },
     'the other one': { args: (world) => [world.other.run], weight: 1 },
@@ -95,7 +95,7 @@ const instances: Statement[] = [
   writes(endRun, { mine: { args: (world) => [world.me.run], weight: 1 } }),
   writes(deleteEndedRuns, { all: { args: () => [] } }),
   reads(readLive, () => []),
-  reads(readLastReturn, () => [5_000]),
+  reads(readLatestReturn, () => [5_000]),
   reads(wasAskedToDrain, ({ me }) => [me.run]),
   reads(isLive, ({ me }) => [me.run]),
 ];

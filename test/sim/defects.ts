@@ -184,7 +184,7 @@ export const defects: Defect[] = [
     breaks: 'I1',
     firstSeed: 6,
     kind: 'arriving-',
-    find: 'if (lastReturn === undefined) return due;',
+    find: 'if (latestReturn === undefined) return due;',
     put: 'return due;',
   },
   {

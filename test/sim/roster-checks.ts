@@ -32,7 +32,7 @@ export class RosterChecks {
   readonly #quietSince = new Map<string, number>();
   /** What each agent was told last, and the latest time at which any was told to return. */
   readonly #deferrals = new Map<string, Deferral>();
-  #lastReturnAt = Number.NEGATIVE_INFINITY;
+  #latestReturnAt = Number.NEGATIVE_INFINITY;
 
   constructor(world: World) {
     this.#world = world;
@@ -73,7 +73,7 @@ export class RosterChecks {
     const at = this.#world.time.now;
     const returnAt = at + inMs;
     this.#deferrals.set(serverUuid, { at, returnAt, by });
-    this.#lastReturnAt = Math.max(this.#lastReturnAt, returnAt);
+    this.#latestReturnAt = Math.max(this.#latestReturnAt, returnAt);
   }
 
   rowChanged({ before, after }: Extract<Change, { table: 'cnapi_roster_authority' }>): void {
@@ -229,7 +229,7 @@ export class RosterChecks {
       this.#world.time.now - startedAt > longestMs &&
       this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
     // No world lasts so long that servers become `unknown` although agents have not returned yet.
-    const returnedAt = this.#lastReturnAt + reconnectMaxMs + ownerlessGraceMs + 3_000 + SLACK_MS;
+    const returnedAt = this.#latestReturnAt + reconnectMaxMs + ownerlessGraceMs + 3_000 + SLACK_MS;
     const haveAllReturned = this.#world.time.now > returnedAt;
     const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
     const isLate = isUndisturbed(owner)

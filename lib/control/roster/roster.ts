@@ -117,7 +117,7 @@ export class Roster {
       times: config,
       countAgents,
       admission: () => this.arrivals.admission,
-      lastReturnInMs: () => this.arrivals.lastReturnInMs,
+      latestReturnInMs: () => this.arrivals.latestReturnInMs,
     });
     const run = () => this.membership.run;
     const writer = (): RunIdentity => ({ cnapiUuid, run: run() });

@@ -43,9 +43,9 @@ export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
           () => roster.reaper.ownerlessRows,
         ),
         gauge(
-          'roster_awaited_rows',
+          'roster_rows_awaiting_returns',
           'Those of them that stay running after the grace because agents were told to return later',
-          () => roster.reaper.awaitedRows,
+          () => roster.reaper.rowsAwaitingReturns,
         ),
         counter(
           'roster_incarnation_alternations_total',

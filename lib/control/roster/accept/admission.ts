@@ -223,7 +223,7 @@ export function defer(
 }
 
 /** The latest time at which an agent was told to return; -Infinity if none was told. */
-export function lastReturnOf({ bookedUntil, deferredAt }: AdmissionState): number {
+export function latestReturnOf({ bookedUntil, deferredAt }: AdmissionState): number {
   return Math.max(bookedUntil.known, bookedUntil.unknown, deferredAt + MIN_RETRY_MS);
 }
 

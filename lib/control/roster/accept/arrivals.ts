@@ -17,7 +17,7 @@ import {
   admit,
   beginAdmission,
   defer,
-  lastReturnOf,
+  latestReturnOf,
   mayAdmit,
   measure,
   pacedReason,
@@ -75,8 +75,8 @@ export class Arrivals {
    * In how many milliseconds the last agent returns that was told to; negative if that time is over,
    * undefined if no agent was told.
    */
-  get lastReturnInMs(): number | undefined {
-    const inMs = lastReturnOf(this.#state) - this.#deps.clock.now();
+  get latestReturnInMs(): number | undefined {
+    const inMs = latestReturnOf(this.#state) - this.#deps.clock.now();
     return Number.isFinite(inMs) ? inMs : undefined;
   }
 

@@ -53,9 +53,9 @@ export async function insertRun(
   return rows[0]?.started_at;
 }
 
-/** SQL that sets it; the parameter is `lastReturnInMs`, or null. */
-const setDeferredUntil = (parameter: string): string =>
-  `deferred_until = coalesce(cnapi_now() + ${parameter}::double precision * interval '1 ms', deferred_until)`;
+/** SQL that sets it; the parameter is `latestReturnInMs`, or null. */
+const setLatestReturn = (parameter: string): string =>
+  `latest_return_at = coalesce(cnapi_now() + ${parameter}::double precision * interval '1 ms', latest_return_at)`;
 
 /** What the run's row says; undefined when the run was declared dead, which is final. */
 export type BeatResult = { isDraining: boolean } | undefined;
@@ -64,20 +64,20 @@ export type BeatResult = { isDraining: boolean } | undefined;
 interface BeatReport {
   agents: number;
   admission?: Admission;
-  /** See `Arrivals.lastReturnInMs`. */
-  lastReturnInMs?: number | undefined;
+  /** See `Arrivals.latestReturnInMs`. */
+  latestReturnInMs?: number | undefined;
 }
 
 export async function incrementBeat(
   database: Queryable,
   run: string,
-  { agents, admission = 'open', lastReturnInMs }: BeatReport,
+  { agents, admission = 'open', latestReturnInMs }: BeatReport,
 ): Promise<BeatResult> {
   const { rows } = await database.query<{ is_draining: boolean }>(
-    `update cnapi_instances set beat = beat + 1, agents = $2::int, admission = $3::text, ${setDeferredUntil('$4')}
+    `update cnapi_instances set beat = beat + 1, agents = $2::int, admission = $3::text, ${setLatestReturn('$4')}
      where run = $1::uuid and state = 'live'
      returning draining_since is not null as is_draining`,
-    [run, agents, admission, lastReturnInMs ?? null],
+    [run, agents, admission, latestReturnInMs ?? null],
   );
   return rows[0] && { isDraining: rows[0].is_draining };
 }
@@ -139,14 +139,14 @@ export async function declareLapsed(database: Queryable, lapsed: readonly BeatRe
 }
 
 /**
- * A run ends itself; its rows are ownerless from now on. `lastReturnInMs`: as with a beat; agents
+ * A run ends itself; its rows are ownerless from now on. `latestReturnInMs`: as with a beat; agents
  * were deferred since the last one.
  */
-export async function endRun(database: Queryable, run: string, lastReturnInMs?: number): Promise<void> {
+export async function endRun(database: Queryable, run: string, latestReturnInMs?: number): Promise<void> {
   await database.query(
-    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped', ${setDeferredUntil('$2')}
+    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped', ${setLatestReturn('$2')}
      where run = $1::uuid and state = 'live'`,
-    [run, lastReturnInMs ?? null],
+    [run, latestReturnInMs ?? null],
   );
 }
 
@@ -155,17 +155,17 @@ export async function endRun(database: Queryable, run: string, lastReturnInMs?: 
  * more than `graceMs` ago. A time that is further ahead than any agent is told was recorded before
  * the database's clock was set back, and is ignored.
  */
-export async function readLastReturn(database: Queryable, graceMs: number): Promise<Date | undefined> {
-  const { rows } = await database.query<{ last_return: Date | null }>(
-    `select max(deferred_until) as last_return from cnapi_instances
-     where deferred_until between cnapi_now() - $1::int * interval '1 ms' and cnapi_now() + $2::int * interval '1 ms'`,
+export async function readLatestReturn(database: Queryable, graceMs: number): Promise<Date | undefined> {
+  const { rows } = await database.query<{ latest_return_at: Date | null }>(
+    `select max(latest_return_at) as latest_return_at from cnapi_instances
+     where latest_return_at between cnapi_now() - $1::int * interval '1 ms' and cnapi_now() + $2::int * interval '1 ms'`,
     [graceMs, MAX_RETURN_MS],
   );
-  return rows[0]?.last_return ?? undefined;
+  return rows[0]?.latest_return_at ?? undefined;
 }
 
 /**
- * Deletes runs that ended over a day ago and that no `running` row names. Their `deferred_until` is
+ * Deletes runs that ended over a day ago and that no `running` row names. Their `latest_return_at` is
  * over by then: it is at most MAX_RETURN_MS after their end.
  */
 export async function deleteEndedRuns(database: Queryable): Promise<number> {

@@ -58,8 +58,8 @@ interface MembershipDeps {
   countAgents: () => number;
   /** Whether it admits new agents. */
   admission: () => Admission;
-  /** See `Arrivals.lastReturnInMs`. */
-  lastReturnInMs: () => number | undefined;
+  /** See `Arrivals.latestReturnInMs`. */
+  latestReturnInMs: () => number | undefined;
 }
 
 interface MembershipListener {
@@ -198,10 +198,10 @@ export class Membership {
     this.#stopping.abort();
     await this.#loop.stop();
     if (!isFirst || !this.#hasStarted) return;
-    const { database, lastReturnInMs, log } = this.#deps;
+    const { database, latestReturnInMs, log } = this.#deps;
     // While a new run is being inserted, the present one is dead.
     const run = this.#nextRun ?? this.#run;
-    await endRun(database, run, lastReturnInMs()).catch((error: unknown) => {
+    await endRun(database, run, latestReturnInMs()).catch((error: unknown) => {
       log.warn({ run, reason: messageOf(error) }, 'instance: run could not be marked ended; its lease will lapse');
     });
   }
@@ -235,9 +235,9 @@ export class Membership {
    */
   async #incrementBeat(): Promise<BeatResult | 'busy'> {
     try {
-      const { admission, clock, countAgents, database, lastReturnInMs } = this.#deps;
+      const { admission, clock, countAgents, database, latestReturnInMs } = this.#deps;
       const sentAt = clock.now();
-      const report = { agents: countAgents(), admission: admission(), lastReturnInMs: lastReturnInMs() };
+      const report = { agents: countAgents(), admission: admission(), latestReturnInMs: latestReturnInMs() };
       const answer = await incrementBeat(database, this.#run, report);
       this.#roundTrip.note(clock.now() - sentAt, clock.now());
       return answer;

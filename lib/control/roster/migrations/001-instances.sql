@@ -1,9 +1,9 @@
 -- One row for each run of an instance, with its lease: `beat` rises while the run lives.
 --
--- draining_since  the instance is about to leave and accepts no more agents
--- admission       whether it admits new agents: `open`, `paced` or `closed`; null until it says so
--- deferred_until  the latest time at which it told an agent to return; null if it told none. It
---                 counts after the run's end as well (`readLastReturn`)
+-- draining_since    the instance is about to leave and accepts no more agents
+-- admission         whether it admits new agents: `open`, `paced` or `closed`; null until it says so
+-- latest_return_at  the latest time at which it told an agent to return; null if it told none. It
+--                   counts after the run's end as well (`readLatestReturn`)
 create table cnapi_instances (
   run uuid primary key,
   cnapi_uuid uuid not null,
@@ -20,7 +20,7 @@ create table cnapi_instances (
   end_reason text check (end_reason in ('stopped', 'lapsed')),
   draining_since timestamptz,
   admission text,
-  deferred_until timestamptz
+  latest_return_at timestamptz
 );
 
 create index cnapi_instances_live on cnapi_instances (run) where state = 'live';

@@ -12,7 +12,7 @@ import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { MAX_RETURN_MS } from '../../../protocol/limits.ts';
-import { readLastReturn } from '../membership/instance-store.ts';
+import { readLatestReturn } from '../membership/instance-store.ts';
 import type { HeldRow } from '../status/authority-row.ts';
 import {
   markOwnerlessUnknown,
@@ -52,7 +52,7 @@ export class Reaper {
   readonly #loop: Loop;
   readonly #transitions: TransitionLog;
   #isReading = false;
-  #awaited = 0;
+  #rowsAwaitingReturns = 0;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
@@ -74,8 +74,8 @@ export class Reaper {
   }
 
   /** Rows that stay `running` after the grace, because agents were told to return later. */
-  get awaitedRows(): number {
-    return this.#awaited;
+  get rowsAwaitingReturns(): number {
+    return this.#rowsAwaitingReturns;
   }
 
   start(): void {
@@ -112,36 +112,36 @@ export class Reaper {
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
     const ownerless = rows.filter((row) => this.#isOwnerless(row, run));
-    await this.#markUnknown(await this.#withoutAwaited(this.#ownerless.read(ownerless), run));
+    await this.#markUnknown(await this.#withoutWaiting(this.#ownerless.read(ownerless), run));
   }
 
   /**
-   * An agent of a dead instance that was told to return is late because it obeys. It tries again up
-   * to reconnectMaxMs after the time that it was told, and then has the usual grace. Nobody knows
-   * which agents were told, so all rows of dead runs wait for the last one. The limit is the longest
-   * time that an agent is told: an instance that refuses agents for ever must not keep lost servers
-   * `running` for ever.
+   * An agent of a dead instance may be late because an instance told it when to return. It tries
+   * again up to reconnectMaxMs after that time, and then has the usual grace. Nobody knows which
+   * agents were told, so all rows of dead runs wait until the latest of these times. The limit is
+   * the longest time that an agent can be told: an instance that refuses agents for ever must not
+   * keep lost servers `running` for ever.
    */
-  async #withoutAwaited(due: readonly HeldRow[], run: string): Promise<readonly HeldRow[]> {
+  async #withoutWaiting(due: readonly HeldRow[], run: string): Promise<readonly HeldRow[]> {
     const { database, ownerlessGraceMs, reconnectMaxMs } = this.#deps;
     const graceMs = reconnectMaxMs + ownerlessGraceMs;
     const isWithinLimit = ({ serverUuid }: HeldRow) =>
       (this.#ownerless.unchangedMs(serverUuid) ?? 0) < MAX_RETURN_MS + graceMs;
-    const awaited = due.filter((row) => row.run !== run && isWithinLimit(row));
-    const lastReturn = awaited.length > 0 ? await readLastReturn(database, graceMs) : undefined;
-    this.#noteAwaited(lastReturn === undefined ? 0 : awaited.length, lastReturn);
-    if (lastReturn === undefined) return due;
-    const isAwaited = new Set(awaited);
-    return due.filter((row) => !isAwaited.has(row));
+    const waiting = due.filter((row) => row.run !== run && isWithinLimit(row));
+    const latestReturn = waiting.length > 0 ? await readLatestReturn(database, graceMs) : undefined;
+    this.#noteWaiting(latestReturn === undefined ? 0 : waiting.length, latestReturn);
+    if (latestReturn === undefined) return due;
+    const isWaiting = new Set(waiting);
+    return due.filter((row) => !isWaiting.has(row));
   }
 
   /** Logs once when rows begin to wait. */
-  #noteAwaited(servers: number, lastReturn: Date | undefined): void {
-    const isFirst = this.#awaited === 0 && servers > 0;
-    this.#awaited = servers;
+  #noteWaiting(servers: number, latestReturn: Date | undefined): void {
+    const isFirst = this.#rowsAwaitingReturns === 0 && servers > 0;
+    this.#rowsAwaitingReturns = servers;
     if (isFirst)
       this.#deps.log.info(
-        { servers, last_return: lastReturn },
+        { servers, latest_return_at: latestReturn },
         'roster: servers of dead instances stay running longer, because agents were told to return later',
       );
   }

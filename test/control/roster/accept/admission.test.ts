@@ -10,7 +10,7 @@ import {
   beginAdmission,
   defer,
   FIRST_RATE,
-  lastReturnOf,
+  latestReturnOf,
   loadOf,
   MAX_CONCURRENT_ADMISSIONS,
   MAX_RATE,
@@ -196,7 +196,7 @@ t.test('whoever is not known cannot delay the return of agents that are', async 
 
 t.test('the last return time is the latest that any agent was told', async (t) => {
   let state = beginAdmission(0);
-  t.equal(lastReturnOf(state), Number.NEGATIVE_INFINITY, 'no agent was told');
+  t.equal(latestReturnOf(state), Number.NEGATIVE_INFINITY, 'no agent was told');
   const told: number[] = [];
   for (const [now, deferral] of [
     [0, KNOWN],
@@ -208,7 +208,7 @@ t.test('the last return time is the latest that any agent was told', async (t) =
     const deferred = defer(state, deferral, now);
     state = deferred.state;
     told.push(now + deferred.retryAfterMs);
-    t.ok(Math.abs(lastReturnOf(state) - Math.max(...told)) <= 1, `at ${now} ms`);
+    t.ok(Math.abs(latestReturnOf(state) - Math.max(...told)) <= 1, `at ${now} ms`);
   }
 });
 

@@ -131,11 +131,11 @@ t.test('the agents that were admitted and deferred are counted', async (t) => {
 
 t.test('the last return time is reported as long as the process lives', async (t) => {
   const machine = new Machine({ greetsPerSecond: 100, carries: 1_000 });
-  t.equal(machine.arrivals.lastReturnInMs, undefined, 'no agent was told to return');
+  t.equal(machine.arrivals.latestReturnInMs, undefined, 'no agent was told to return');
   const inMs = machine.arrivals.defer('known');
-  t.equal(machine.arrivals.lastReturnInMs, inMs);
+  t.equal(machine.arrivals.latestReturnInMs, inMs);
   for (let tick = 0; tick < 8; tick++) await machine.tick();
-  t.equal(machine.arrivals.lastReturnInMs, inMs - 8 * TICK_MS, 'the time is over');
+  t.equal(machine.arrivals.latestReturnInMs, inMs - 8 * TICK_MS, 'the time is over');
 });
 
 t.test('arrivals at four times the possible rate are all admitted, and no heartbeat waits long', async (t) => {

@@ -36,7 +36,7 @@ function newInstance() {
     /** Runs that were declared dead after their row was inserted. */
     lapsed: new Set<unknown>(),
     ended: [] as unknown[],
-    lastReturnInMs: undefined as number | undefined,
+    latestReturnInMs: undefined as number | undefined,
     reported: [] as unknown[],
   };
   const query: Queryable['query'] = async <Row>(text: string, values?: readonly unknown[]) => {
@@ -70,7 +70,7 @@ function newInstance() {
     times,
     countAgents: () => 0,
     admission: () => 'open',
-    lastReturnInMs: () => world.lastReturnInMs,
+    latestReturnInMs: () => world.latestReturnInMs,
   });
   instances.listen({
     onUnhealthy: (reason) => world.said.push(reason),
@@ -220,10 +220,10 @@ t.test('each beat and the end record the last time at which an agent was told to
   await instances.start(signal.signal);
   await clock.advance(2_000);
   t.same([...new Set(world.reported)], [null], 'no agent was told');
-  world.lastReturnInMs = 30_000;
+  world.latestReturnInMs = 30_000;
   await clock.advance(1_000);
   t.equal(world.reported.at(-1), 30_000);
-  world.lastReturnInMs = 40_000;
+  world.latestReturnInMs = 40_000;
   await instances.stop();
   t.same(world.ended, [[instances.run, 40_000]]);
 });

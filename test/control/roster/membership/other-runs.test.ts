@@ -75,7 +75,7 @@ async function startInstance() {
     times,
     countAgents: () => 0,
     admission: () => 'open',
-    lastReturnInMs: () => undefined,
+    latestReturnInMs: () => undefined,
   });
   membership.listen({
     runsEnded: (runs) => world.heard.push(`ended ${runs.join()}`),

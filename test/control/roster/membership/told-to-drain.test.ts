@@ -25,7 +25,7 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   const instances = new Membership({
     ...{ database, cnapiUuid, healthyTimer, times, identity: () => identity },
     ...{ clock: systemClock, random: systemRandom, log: silentLogger },
-    ...{ countAgents: () => 0, admission: () => 'open', lastReturnInMs: () => undefined },
+    ...{ countAgents: () => 0, admission: () => 'open', latestReturnInMs: () => undefined },
   });
   const said: string[] = [];
   instances.listen({ onDrainRequested: () => said.push('told to drain'), runRenewed: () => said.push('renewed') });

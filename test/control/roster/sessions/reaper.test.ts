@@ -36,18 +36,18 @@ function newReaper() {
   const judged: unknown[] = [];
   const grace = { isOver: true };
   /** The latest time at which an instance told an agent to return, and how often it was read. */
-  const deferral = { lastReturn: Number.NEGATIVE_INFINITY, reads: 0, fails: false };
+  const deferral = { latestReturn: Number.NEGATIVE_INFINITY, reads: 0, fails: false };
   const logged: Record<string, unknown>[] = [];
   const query = async <Row>(text: string, values?: readonly unknown[]) => {
     if (text.includes('union all'))
       return new Promise<{ rows: Row[]; rowCount: number }>((resolve) => {
         polls.push((rows) => resolve({ rows: rows as Row[], rowCount: rows.length }));
       });
-    if (text.includes('deferred_until')) {
+    if (text.includes('latest_return_at')) {
       deferral.reads += 1;
       if (deferral.fails) throw new DatabaseUnavailableError();
-      const isOver = deferral.lastReturn < clock.now() - Number(values?.[0]);
-      const row = { last_return: isOver ? null : new Date(deferral.lastReturn) };
+      const isOver = deferral.latestReturn < clock.now() - Number(values?.[0]);
+      const row = { latest_return_at: isOver ? null : new Date(deferral.latestReturn) };
       return { rows: [row] as Row[], rowCount: 1 };
     }
     judged.push(values?.[0]);
@@ -211,19 +211,19 @@ t.test('a row that says unknown is not ownerless, whoever is on it', async (t) =
 t.test('servers of a dead instance have until the last time at which an agent was told to return', async (t) => {
   const { clock, poll, judged, deferral, logged, reaper } = newReaper();
   await clock.advance(0);
-  deferral.lastReturn = clock.now() + 30_000;
+  deferral.latestReturn = clock.now() + 30_000;
   const began = clock.now();
   while (judged.length === 0 && clock.now() - began < 2 * MAX_RETURN_MS) {
     await poll([row('dead')]);
-    if (reaper.awaitedRows > 0) t.equal(reaper.awaitedRows, 1);
+    if (reaper.rowsAwaitingReturns > 0) t.equal(reaper.rowsAwaitingReturns, 1);
   }
   const tookMs = clock.now() - began;
   const expectedMs = 30_000 + RECONNECT_MS + GRACE_MS;
   t.ok(tookMs > expectedMs && tookMs < expectedMs + 3_000, `after ${tookMs} ms`);
   t.same(judged[0], ['server']);
-  t.equal(reaper.awaitedRows, 0);
+  t.equal(reaper.rowsAwaitingReturns, 0);
   const told = logged.filter(({ msg }) => String(msg).includes('stay running longer'));
-  matchLists(t, told, [{ level: 'info', servers: 1, last_return: new Date(30_000) }]);
+  matchLists(t, told, [{ level: 'info', servers: 1, latest_return_at: new Date(30_000) }]);
 });
 
 t.test('agents that are told to return again and again delay it by the longest such time at most', async (t) => {
@@ -231,7 +231,7 @@ t.test('agents that are told to return again and again delay it by the longest s
   await clock.advance(0);
   let healthyMs = 0;
   for (; judged.length === 0 && healthyMs < 2 * MAX_RETURN_MS; healthyMs += 1_000) {
-    deferral.lastReturn = clock.now() + 1_000;
+    deferral.latestReturn = clock.now() + 1_000;
     await poll([row('dead')]);
   }
   const longest = MAX_RETURN_MS + RECONNECT_MS + GRACE_MS;
@@ -281,7 +281,7 @@ t.test('a row of its own is not ownerless while a session or an accept in progre
 
 t.test('a row of this instance has no more time while agents are told to return: its agent left', async (t) => {
   const { clock, poll, judged, deferral } = newReaper();
-  deferral.lastReturn = 30_000;
+  deferral.latestReturn = 30_000;
   await clock.advance(0);
   await poll([row('old', 1, 'of its own'), row('dead', 1, 'of another')], 8);
   t.same([...new Set(judged.flat())], ['of its own']);

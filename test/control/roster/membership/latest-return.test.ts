@@ -9,7 +9,7 @@ import {
   endRun,
   incrementBeat,
   insertRun,
-  readLastReturn,
+  readLatestReturn,
 } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { MAX_RETURN_MS } from '../../../../lib/protocol/limits.ts';
 import { migrationsOf } from '../../../support/migrations-of.ts';
@@ -26,51 +26,51 @@ async function start(t: Test) {
     return run;
   };
   /** In how many seconds the last agent is to return, as the database says. */
-  const lastReturnInS = async () => {
+  const latestReturnInS = async () => {
     const [last, { rows }] = [
-      await readLastReturn(database, GRACE_MS),
+      await readLatestReturn(database, GRACE_MS),
       await database.query<{ now: Date }>('select cnapi_now() as now'),
     ];
     return last && Math.round((last.getTime() - (rows[0] as { now: Date }).now.getTime()) / 1_000);
   };
-  return { database, newRun, lastReturnInS };
+  return { database, newRun, latestReturnInS };
 }
 
 t.test('only an instance that told an agent to return has a last return time', async (t) => {
-  const { database, newRun, lastReturnInS } = await start(t);
+  const { database, newRun, latestReturnInS } = await start(t);
   const run = await newRun();
   await incrementBeat(database, run, { agents: 3, admission: 'closed' });
-  t.equal(await lastReturnInS(), undefined, 'it is full and deferred nobody');
-  await incrementBeat(database, run, { agents: 3, admission: 'paced', lastReturnInMs: 60_000 });
+  t.equal(await latestReturnInS(), undefined, 'it is full and deferred nobody');
+  await incrementBeat(database, run, { agents: 3, admission: 'paced', latestReturnInMs: 60_000 });
   await incrementBeat(database, run, { agents: 3, admission: 'open' });
-  t.equal(await lastReturnInS(), 60, 'a beat without one keeps it, and it does not depend on the admission');
+  t.equal(await latestReturnInS(), 60, 'a beat without one keeps it, and it does not depend on the admission');
 });
 
 t.test('the last return time of a dead instance still counts', async (t) => {
-  const { database, newRun, lastReturnInS } = await start(t);
+  const { database, newRun, latestReturnInS } = await start(t);
   const [lapsed, stopped] = [await newRun(), await newRun()];
-  await incrementBeat(database, lapsed, { agents: 3, lastReturnInMs: 30_000 });
+  await incrementBeat(database, lapsed, { agents: 3, latestReturnInMs: 30_000 });
   t.same(await declareLapsed(database, [{ run: lapsed, beat: 1 }]), [lapsed]);
-  t.equal(await lastReturnInS(), 30);
+  t.equal(await latestReturnInS(), 30);
   await endRun(database, stopped, 90_000);
-  t.equal(await lastReturnInS(), 90, 'one that stops records those that it told since its last beat');
+  t.equal(await latestReturnInS(), 90, 'one that stops records those that it told since its last beat');
   await endRun(database, stopped, 10_000);
-  await incrementBeat(database, lapsed, { agents: 3, lastReturnInMs: 120_000 });
-  t.equal(await lastReturnInS(), 90, 'a dead run records nothing more');
+  await incrementBeat(database, lapsed, { agents: 3, latestReturnInMs: 120_000 });
+  t.equal(await latestReturnInS(), 90, 'a dead run records nothing more');
 });
 
 t.test('a last return time counts until the grace after it is over', async (t) => {
-  const { database, newRun, lastReturnInS } = await start(t);
+  const { database, newRun, latestReturnInS } = await start(t);
   const run = await newRun();
-  await incrementBeat(database, run, { agents: 0, lastReturnInMs: 1_000 - GRACE_MS });
-  t.equal(await lastReturnInS(), (1_000 - GRACE_MS) / 1_000);
-  await incrementBeat(database, run, { agents: 0, lastReturnInMs: -1 - GRACE_MS });
-  t.equal(await lastReturnInS(), undefined);
+  await incrementBeat(database, run, { agents: 0, latestReturnInMs: 1_000 - GRACE_MS });
+  t.equal(await latestReturnInS(), (1_000 - GRACE_MS) / 1_000);
+  await incrementBeat(database, run, { agents: 0, latestReturnInMs: -1 - GRACE_MS });
+  t.equal(await latestReturnInS(), undefined);
 });
 
 t.test('a last return time from before the clock of the database was set back does not count', async (t) => {
-  const { database, newRun, lastReturnInS } = await start(t);
+  const { database, newRun, latestReturnInS } = await start(t);
   const run = await newRun();
-  await incrementBeat(database, run, { agents: 0, lastReturnInMs: MAX_RETURN_MS + 60_000 });
-  t.equal(await lastReturnInS(), undefined);
+  await incrementBeat(database, run, { agents: 0, latestReturnInMs: MAX_RETURN_MS + 60_000 });
+  t.equal(await latestReturnInS(), undefined);
 });
