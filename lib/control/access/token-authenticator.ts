@@ -79,7 +79,7 @@ export class TokenAuthenticator {
   #knownUntil: string | null = null;
   /** Tokens that the current pass of the full check has not come to. */
   #unchecked: string[] = [];
-  /** Those of them whose batch failed in this pass: they are at its end, once. */
+  /** Unchecked tokens whose batch failed in this pass; each was moved to the pass's end once. */
   readonly #failed = new Set<string>();
   readonly #fullCheckLimit = new BatchLimit<string>({ maxBatch: MAX_BATCH });
 

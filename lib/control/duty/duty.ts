@@ -126,7 +126,7 @@ export interface DutyBacklog {
   unfinished: number;
   /** Live instances that do not drain. */
   instances: number;
-  /** Those free for so long that the others do not seem to take their share (`FreeDuties`). */
+  /** Duties free for so long that other instances do not seem to take their share (`FreeDuties`). */
   overdue: number;
 }
 

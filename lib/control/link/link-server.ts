@@ -140,7 +140,7 @@ export class LinkServer {
     };
   }
 
-  /** They hear what agents say about their nouns. */
+  /** `listeners` receive the frames of agents, each the types of its noun. */
   start(listeners: readonly AgentListener[]): void {
     this.#listeners = listeners;
   }
@@ -323,7 +323,7 @@ export class LinkServer {
   }
 
   #frame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void {
-    // What the database refuses would fail all that is stored in the same statement.
+    // The database would refuse this frame's content, and everything else in the same statement.
     const reason = isAboutTask(frame) ? undefined : reasonNotStorable(frame);
     if (reason !== undefined) {
       connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });

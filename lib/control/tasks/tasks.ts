@@ -91,7 +91,7 @@ const STOPS_WITHIN_MS = 2_000;
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
 export class Tasks {
-  /** The link passes it what agents report. */
+  /** Receives the task frames of agents from the link. */
   readonly dispatcher: Dispatcher;
   /** For the routes that wait and follow. */
   readonly waiters: Waiters;

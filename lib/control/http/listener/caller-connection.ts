@@ -102,7 +102,7 @@ export class CallerConnection {
     if (this.#socket.destroyed) return;
     const refusal = new UnreadableRequestError(error);
     const broken = [...this.#unanswered.keys()].find(({ request }) => !request.complete);
-    // Who ends its side before the end of a body has left, and is not to be logged as refused.
+    // A caller that ends its side before the end of a body has left: do not log a refusal.
     if (broken !== undefined && (error.code !== INCOMPLETE || broken.isAnswered)) broken.bodyBroke(refusal);
     else if (!isEnding && error.code !== AFTER_CLOSE) {
       this.#refusal = refusal;

@@ -148,8 +148,8 @@ export async function abortNodes(database: Queryable, duty: HeldDuty, most: numb
 
 interface AbortOptions {
   /**
-   * Nothing is done if this does not hold any more, by how long the job has asked, and has been in
-   * its state. Absent: nothing can take the cause away.
+   * The cause of the abort, how long ago the job asked, and for how long it has been in its state.
+   * The statement does nothing if the cause no longer holds. Absent: the cause cannot disappear.
    */
   because?: { cause: AbortCause; ageMs: number; stateMs: number } | undefined;
   ending: JobOutcome;

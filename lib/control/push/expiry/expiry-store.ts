@@ -28,8 +28,8 @@ export interface SurplusJobs {
 }
 
 /**
- * What the organization that follows `after` has beyond its `keep` newest ended jobs; undefined if
- * none follows. Reads that many entries of an index.
+ * Returns the ended jobs beyond the `keep` newest of the organization that follows `after`;
+ * undefined if no organization follows. Reads `keep` entries of an index.
  */
 export async function readSurplusJobs(
   database: Queryable,

@@ -12,9 +12,9 @@ import type { NewNode, PushNodeRow } from '../push-store.ts';
 
 /** The servers and server groups that a request can name. */
 export interface KnownServers {
-  /** The hostnames of those servers that exist, by uuid. */
+  /** The hostnames, by uuid, of the given servers that exist. */
   hostnames(serverUuids: readonly string[]): Promise<ReadonlyMap<string, string>>;
-  /** Those that meet all conditions, and the name of a property that none has. */
+  /** The servers that meet all conditions; `unknown` names a property that no server has. */
   select(
     conditions: readonly WhereCondition[],
     most: number,

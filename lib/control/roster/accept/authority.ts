@@ -169,7 +169,7 @@ export class Authority {
     }
     return this.#refuse(candidate, {
       code: 'superseded',
-      message: 'the row kept changing; come again',
+      message: "the server's authority changed repeatedly; reconnect",
       retryAfterMs: 1000,
     });
   }

@@ -1,11 +1,11 @@
 /**
- * What became of the claims for each server. Used by both dispatches.
+ * Records the outcome of the claims for each server. Used by both dispatches.
  *
  * - Servers to claim for again after a short pause, because a row was locked or a limit was reached.
  *   While a server's row stays locked, its pause doubles.
  * - Servers without an answered claim: their claims fail or do not begin, or their rows stay locked.
  *   Their queued tasks have no chance to be taken, so their time to start must not run (law 9). The
- *   dispatcher's slow poll asks for those that have been so for a whole period.
+ *   dispatcher's slow poll reads the servers whose claims had no answer for a whole period.
  */
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import { isTemporary } from '../../../platform/errors.ts';

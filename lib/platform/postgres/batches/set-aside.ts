@@ -1,7 +1,7 @@
 /**
- * Items whose statements failed, each until its pause is over. A pause doubles with each failure of
- * its item; that of a refused item becomes longer than that of a locked one. Pure but for the clock
- * that it is given. Used by `batch-queue.ts`.
+ * Holds items whose statements failed, each until its pause is over. The pause of an item doubles
+ * with each failure; the longest pause of a refused item is longer than that of a locked one. Pure
+ * except for the clock that it is given. Used by `batch-queue.ts`.
  */
 import type { Clock } from '../../clock.ts';
 
