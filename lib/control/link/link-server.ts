@@ -329,7 +329,7 @@ export class LinkServer {
       connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });
       return;
     }
-    if (frame.type === 'sysinfo') this.#sysinfo.keep(connection, frame, size);
+    if (frame.type === 'sysinfo') this.#sysinfo.write(connection, frame, size);
     else dispatchFrame(this.#listeners, { session: this.#deps.inventoriedSessions.view(session), frame, size });
   }
 

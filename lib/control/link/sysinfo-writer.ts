@@ -29,11 +29,11 @@ export class SysinfoWriter {
   }
 
   /** `size`: characters of the frame. */
-  keep(connection: AgentConnection, frame: SysinfoFrame, size: number): void {
-    this.#latest.run(connection, () => this.#keep(connection, frame, size));
+  write(connection: AgentConnection, frame: SysinfoFrame, size: number): void {
+    this.#latest.run(connection, () => this.#write(connection, frame, size));
   }
 
-  async #keep(connection: AgentConnection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
+  async #write(connection: AgentConnection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
     const { servers, clock } = this.#deps;
     for (let tries = 1; connection.isOpen || tries === 1; tries++) {
       try {
@@ -43,7 +43,7 @@ export class SysinfoWriter {
         const isHeld = isTemporary(error) && this.#bytesHeld + size <= MAX_BYTES_HELD;
         if (tries === 1 || !isHeld) {
           const fields = { reason: cutForLog(messageOf(error)), tried_again: isHeld };
-          connection.warn(fields, 'server: its sysinfo was not kept');
+          connection.warn(fields, 'server: its sysinfo was not stored');
         }
         if (!isHeld) return;
         this.#bytesHeld += size;

@@ -1,6 +1,6 @@
 /**
- * The seam between the bus that callers use (`connection-bus.ts`) and the server behind it (redis,
- * postgres, the memory hub). A connection is opened once and lost once; a reconnect opens another.
+ * The seam between the bus that callers use (`connection-bus.ts`) and the server behind it (redis
+ * or postgres). A connection is opened once and lost once; a reconnect opens another.
  */
 export interface ConnectionEvents {
   /** A payload arrived for `topic`; it is not parsed yet. */

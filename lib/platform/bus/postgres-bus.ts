@@ -18,7 +18,7 @@ import { ConnectionBus } from './connection-bus.ts';
 const PREFIX = 'cnapi:';
 const MAX_CHANNEL_BYTES = 63;
 const MAX_BATCH = 100;
-/** Shorter than `openTimeoutMs` of the bus, so that one of several hosts cannot use all of it. */
+/** Shorter than OPEN_TIMEOUT_MS of the bus, so that one of several hosts cannot use all of it. */
 const CONNECT_TIMEOUT_MS = 2_500;
 
 interface PostgresBusDeps {

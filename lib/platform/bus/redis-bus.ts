@@ -43,7 +43,7 @@ const clientOptions = {
   keepAlive: 10_000,
 } satisfies RedisOptions;
 
-/** Short enough that a second and a third Sentinel can be asked within `openTimeoutMs`. */
+/** Short enough that a second and a third Sentinel can be asked within OPEN_TIMEOUT_MS. */
 const SENTINEL_TIMEOUT_MS = 800;
 
 type CreateClient = (connectionName: string) => Redis;

@@ -1,6 +1,6 @@
 /**
  * Limits the long-lasting requests of one caller on this instance: event streams and waits.
- * `limitedCallerOf` (lib/control/access/token.ts) decides who counts as one caller. Owned by the
+ * `callerKey` (lib/control/access/token.ts) decides who counts as one caller. Owned by the
  * listener; asked before the route's handler runs.
  */
 

@@ -6,7 +6,7 @@
  *     queued ─────────────────────▶ claimed ───────────────────────────────────────────────▶ ended
  *      │  ▲                            │                                                       ▲
  *      │  └── next attempt ────────────┘                                                       │
- *      └────────────────────────────── cancelled; not taken within startBy ────────────────────┘
+ *      └────────────────────────────── cancelled; not taken within taskStartByMs ──────────────┘
  *
  * Callers see queued and claimed both as `active`. An ended task does not change any more.
  */
