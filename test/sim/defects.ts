@@ -169,7 +169,7 @@ export const defects: Defect[] = [
     firstSeed: 7,
     kind: 'arriving-',
     find: 'if (mayAdmit(this.#state',
-    put: 'if (this.#underWay >= 0 || mayAdmit(this.#state',
+    put: 'if (this.#concurrentAdmissions >= 0 || mayAdmit(this.#state',
   },
   {
     name: 'an instance that was late once never admits an agent again',

@@ -64,9 +64,9 @@ export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
         ),
         counter('link_arrivals_admitted_total', 'Agents that were admitted', () => roster.arrivals.admitted),
         gauge(
-          'link_arrivals_under_way',
+          'link_concurrent_admissions',
           'Agents that were admitted and have not sent their inventory yet',
-          () => roster.arrivals.underWay,
+          () => roster.arrivals.concurrentAdmissions,
         ),
         gauge(
           'link_admission_rate',

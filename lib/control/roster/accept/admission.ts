@@ -4,9 +4,9 @@
  *
  * An instance that has room and is on time admits agents at `rate`. While it is busy, the rate is
  * cut each second, beginning at the number that it really admits; while it is on time, the rate
- * grows again, unless many agents are under way already. While it is late, it admits one agent at a
- * time, and after ten seconds none. Every other agent receives a time to return. These times are
- * spread, so that agents return about as fast as the instance can admit them.
+ * grows again, unless there are many concurrent admissions already. While it is late, it admits one
+ * agent at a time, and after ten seconds none. Every other agent receives a time to return. These
+ * times are spread, so that agents return about as fast as the instance can admit them.
  *
  *     on time ──delay, busy share or statement above a first bound──▶ busy ──above a second──▶ late
  *        ▲───────────────────────────one measurement below the bounds───────────────────────────┘
@@ -36,7 +36,7 @@ export interface Pressure {
    */
   backedUp: number;
   /** Agents that were admitted and do not work yet. */
-  underWay: number;
+  concurrentAdmissions: number;
 }
 
 /** Whether this instance knows who arrives: before that is checked, it may be anybody. */
@@ -183,7 +183,8 @@ export function measure(before: AdmissionState, pressure: Pressure, now: number)
   const most = Math.max(admittedNow, admittedRate);
   const possible = most < MIN_RATE ? state.rate : Math.min(state.rate, HEADROOM * most);
   if (measured.load === 'on-time') {
-    const rate = pressure.underWay > MANY_CONCURRENT_ADMISSIONS ? possible : Math.min(MAX_RATE, state.rate * GROWTH);
+    const rate =
+      pressure.concurrentAdmissions > MANY_CONCURRENT_ADMISSIONS ? possible : Math.min(MAX_RATE, state.rate * GROWTH);
     return { ...state, rate };
   }
   if (now - state.cutAt < CUT_EVERY_MS) return state;
@@ -193,14 +194,14 @@ export function measure(before: AdmissionState, pressure: Pressure, now: number)
 const smoothed = (before: number, now: number): number => SMOOTHING * before + (1 - SMOOTHING) * now;
 
 /**
- * Whether an agent that arrives now is admitted. `underWay`: agents that were admitted and do not
+ * Whether an agent that arrives now is admitted. `concurrentAdmissions`: agents that were admitted and do not
  * work yet.
  */
-export function mayAdmit(state: AdmissionState, underWay: number, now: number): boolean {
-  if (state.load === 'late') return underWay === 0 && now - state.lateSince < TRICKLE_MS;
+export function mayAdmit(state: AdmissionState, concurrentAdmissions: number, now: number): boolean {
+  if (state.load === 'late') return concurrentAdmissions === 0 && now - state.lateSince < TRICKLE_MS;
   // After a stall, arrivals may be read before the timer that would measure it.
-  if (now - state.measuredAt >= STALE_MS) return underWay === 0;
-  return underWay < MAX_CONCURRENT_ADMISSIONS && refill(state, now).tokens >= 1;
+  if (now - state.measuredAt >= STALE_MS) return concurrentAdmissions === 0;
+  return concurrentAdmissions < MAX_CONCURRENT_ADMISSIONS && refill(state, now).tokens >= 1;
 }
 
 export function admit(before: AdmissionState, now: number): AdmissionState {

@@ -43,7 +43,7 @@ interface ArrivalsDeps {
 export class Arrivals {
   readonly #deps: ArrivalsDeps;
   #state: AdmissionState;
-  #underWay = 0;
+  #concurrentAdmissions = 0;
   /** Connections; each counts once, however many answers it queues. */
   readonly #backedUp = new Set<object>();
   #announced: Admission = 'open';
@@ -63,8 +63,8 @@ export class Arrivals {
   }
 
   /** Agents that were admitted and do not work yet. */
-  get underWay(): number {
-    return this.#underWay;
+  get concurrentAdmissions(): number {
+    return this.#concurrentAdmissions;
   }
 
   get admission(): Admission {
@@ -83,21 +83,21 @@ export class Arrivals {
   /** Why no agent can be admitted now, if so. Changes nothing. */
   get refusalReason(): string | undefined {
     if (!this.#isBelowMaximum) return 'the instance is full';
-    if (mayAdmit(this.#state, this.#underWay, this.#deps.clock.now())) return undefined;
+    if (mayAdmit(this.#state, this.#concurrentAdmissions, this.#deps.clock.now())) return undefined;
     return this.#state.reason === ''
       ? pacedReason(this.#deps.roundTripMs())
       : `the instance is at capacity: ${this.#state.reason}`;
   }
 
-  /** Admits one agent. It is under way until the returned function is called. */
+  /** Admits one agent; it counts as a concurrent admission until the returned function is called. */
   admit(): () => void {
     this.#state = admit(this.#state, this.#deps.clock.now());
-    this.#underWay += 1;
+    this.#concurrentAdmissions += 1;
     this.admitted += 1;
-    let isUnderWay = true;
+    let isCounted = true;
     return () => {
-      if (isUnderWay) this.#underWay -= 1;
-      isUnderWay = false;
+      if (isCounted) this.#concurrentAdmissions -= 1;
+      isCounted = false;
     };
   }
 
@@ -116,7 +116,7 @@ export class Arrivals {
   }
 
   get #isBelowMaximum(): boolean {
-    return this.#deps.sessions() + this.#underWay < this.#deps.maxAgents;
+    return this.#deps.sessions() + this.#concurrentAdmissions < this.#deps.maxAgents;
   }
 
   get #hasRoom(): boolean {
@@ -134,7 +134,7 @@ export class Arrivals {
       sessions: sessions(),
       quiet: quiet(),
       backedUp: this.#backedUp.size,
-      underWay: this.#underWay,
+      concurrentAdmissions: this.#concurrentAdmissions,
     };
     this.#backedUp.clear();
     this.#state = measure(before, pressure, clock.now());

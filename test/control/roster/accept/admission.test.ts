@@ -29,7 +29,7 @@ const IDLE: Pressure = {
   sessions: 1_000,
   quiet: 0,
   backedUp: 0,
-  underWay: 0,
+  concurrentAdmissions: 0,
 };
 const BUSY = { busyShare: 1 };
 const LATE = { loopLateMs: 1_200 };
@@ -111,10 +111,16 @@ function crowded(pressure: Partial<Pressure>, { perSecond, seconds }: { perSecon
 }
 
 t.test('the admission rate follows the number that can be admitted', async (t) => {
-  const full = { underWay: MAX_CONCURRENT_ADMISSIONS };
+  const full = { concurrentAdmissions: MAX_CONCURRENT_ADMISSIONS };
   const rate = crowded(full, { perSecond: 120, seconds: 3 });
-  t.ok(rate > 120 && rate <= 150, `with many under way, the rate is a little above what is admitted: ${rate}`);
-  t.ok(crowded({}, { perSecond: 120, seconds: 3 }) > FIRST_RATE, 'with few under way, agents may come faster');
+  t.ok(
+    rate > 120 && rate <= 150,
+    `with many concurrent admissions, the rate is a little above what is admitted: ${rate}`,
+  );
+  t.ok(
+    crowded({}, { perSecond: 120, seconds: 3 }) > FIRST_RATE,
+    'with few concurrent admissions, agents may come faster',
+  );
   const busy = crowded(BUSY, { perSecond: 120, seconds: 2 });
   t.ok(busy > 30 && busy < 120, `a busy instance begins with what it admits, not with what it would admit: ${busy}`);
 });

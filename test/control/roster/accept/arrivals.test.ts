@@ -27,7 +27,7 @@ class Machine {
   #busyShare = 0;
   #backlogMs = 0;
   sessions = 0;
-  mostUnderWay = 0;
+  mostConcurrent = 0;
   /** The longest time that a session's heartbeat waited. */
   longestMs = 0;
   readonly arrivals: Arrivals;
@@ -53,7 +53,7 @@ class Machine {
   knock(): boolean {
     if (this.arrivals.refusalReason !== undefined) return false;
     this.#greeting.push(this.arrivals.admit());
-    this.mostUnderWay = Math.max(this.mostUnderWay, this.arrivals.underWay);
+    this.mostConcurrent = Math.max(this.mostConcurrent, this.arrivals.concurrentAdmissions);
     return true;
   }
 
@@ -126,7 +126,7 @@ t.test('the agents that were admitted and deferred are counted', async (t) => {
   const { arrivals } = new Machine({ greetsPerSecond: 100, carries: 1_000 });
   for (let each = 0; each < 3; each++) arrivals.admit();
   for (let each = 0; each < 2; each++) arrivals.defer('known');
-  t.same([arrivals.admitted, arrivals.deferred, arrivals.underWay], [3, 2, 3]);
+  t.same([arrivals.admitted, arrivals.deferred, arrivals.concurrentAdmissions], [3, 2, 3]);
 });
 
 t.test('the last return time is reported as long as the process lives', async (t) => {
@@ -143,7 +143,7 @@ t.test('arrivals at four times the possible rate are all admitted, and no heartb
   const { waiting, knocks } = await offer(machine, { agents: 4_000, perSecond: 400, ticks: 600 });
   t.equal(waiting, 0);
   t.equal(machine.sessions, 4_000);
-  t.ok(machine.mostUnderWay <= MAX_CONCURRENT_ADMISSIONS);
+  t.ok(machine.mostConcurrent <= MAX_CONCURRENT_ADMISSIONS);
   t.ok(machine.longestMs < 2_000, `the longest wait was ${Math.round(machine.longestMs)} ms`);
   t.ok(knocks < 10 * 4_000, `${knocks} attempts of 4,000 agents`);
 });
@@ -170,7 +170,7 @@ t.test('an admission that is settled twice counts once', async (t) => {
   arrivals.admit();
   settle();
   settle();
-  t.equal(arrivals.underWay, 1);
+  t.equal(arrivals.concurrentAdmissions, 1);
 });
 
 t.test('one agent that does not read keeps no other out, however often it is answered', async (t) => {
