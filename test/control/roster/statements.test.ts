@@ -100,7 +100,7 @@ for (const [kind, open] of databases) {
         recordLosses(database, writer.cnapiUuid, [{ ...hello, run: writer.run, epoch, reason: 'closed' }]);
       const backdate = (interval: string) =>
         database.query(
-          'update cnapi_roster_authority set returns_paid_at = returns_paid_at - $2::text::interval where server_uuid = $1::uuid',
+          'update cnapi_roster_authority set returns_quota_full_at = returns_quota_full_at - $2::text::interval where server_uuid = $1::uuid',
           [hello.serverUuid, interval],
         );
       for (let each = 0; each <= RETURN_BURST; each += 1) {

@@ -1,9 +1,9 @@
 -- One row for each server: the run that has authority for it, and its status.
 --
--- replaced         the incarnation that held the row, and still counted as connected, when the
---                  present incarnation took it
--- returns_paid_at  when all the server's returns from `unknown` are paid for; limits how often a
---                  server may return (`acceptSessions`)
+-- replaced               the incarnation that held the row, and still counted as connected, when the
+--                        present incarnation took it
+-- returns_quota_full_at  when the server's quota of returns from `unknown` is full again; limits how
+--                        often a server may return (`acceptSessions`)
 create table cnapi_roster_authority (
   server_uuid uuid primary key,
   cnapi_uuid uuid,
@@ -18,7 +18,7 @@ create table cnapi_roster_authority (
   journal_id uuid,
   inventory_epoch bigint not null default 0,
   replaced uuid,
-  returns_paid_at timestamptz
+  returns_quota_full_at timestamptz
 ) with (fillfactor = 70);
 
 -- There is no index on `run`. Every guarded statement looks a row up by its server and compares its

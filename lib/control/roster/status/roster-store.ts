@@ -31,13 +31,13 @@ export interface AcceptedSession {
 
 /**
  * The returns of a server are rate-limited: one per RETURN_EVERY_MS, burst RETURN_BURST.
- * `returns_paid_at` is the time at which the bucket is full again. While that is more than
+ * `returns_quota_full_at` is the time at which the quota is full again. While that is more than
  * RETURN_CREDIT in the future, an agent waits, RETURN_EVERY at most. If the wait is longer, the
  * database's clock was set back, and no agent waits.
  */
 const RETURN_EVERY = `interval '${RETURN_EVERY_MS} ms'`;
 const RETURN_CREDIT = `interval '${(RETURN_BURST - 1) * RETURN_EVERY_MS} ms'`;
-const RETURN_WAIT = `row.returns_paid_at - cnapi_now() - ${RETURN_CREDIT}`;
+const RETURN_WAIT = `row.returns_quota_full_at - cnapi_now() - ${RETURN_CREDIT}`;
 
 type HelloFields = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
 
@@ -85,8 +85,8 @@ export async function acceptSessions(
          incarnation = excluded.incarnation,
          conn = excluded.conn,
          journal_id = excluded.journal_id,
-         returns_paid_at = case when row.status = 'running' then row.returns_paid_at
-           else least(greatest(row.returns_paid_at, cnapi_now()), cnapi_now() + ${RETURN_CREDIT}) + ${RETURN_EVERY} end
+         returns_quota_full_at = case when row.status = 'running' then row.returns_quota_full_at
+           else least(greatest(row.returns_quota_full_at, cnapi_now()), cnapi_now() + ${RETURN_CREDIT}) + ${RETURN_EVERY} end
        where excluded.epoch - 1 <= row.epoch + $9::bigint
          and not (excluded.epoch - 1 < row.inventory_epoch
            and (row.journal_id is not distinct from excluded.journal_id or excluded.epoch > 1))
