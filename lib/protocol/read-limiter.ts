@@ -1,14 +1,14 @@
 /**
- * Reads one WebSocket of the agent link no faster than `allowance.ts` allows its peer: pauses the
+ * Reads one WebSocket of the agent link no faster than `link-quota.ts` allows its peer: pauses the
  * socket, and resumes it when the peer is within its quota again. Owned by the owner of the socket,
  * which is an instance's connection or an agent's. The owner reports every read to it, and the
  * values of every frame before they are created.
  */
 import type { Clock, Timer } from '../platform/clock.ts';
 import { RateLimiter } from '../platform/rate-limiter.ts';
-import { costOfRead, LINK_RATE, VALUE_BYTES } from './allowance.ts';
 import type { ValueBudget } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
+import { costOfRead, LINK_RATE, VALUE_BYTES } from './link-quota.ts';
 
 interface LimitedSocket {
   pause(): void;
@@ -22,7 +22,7 @@ interface ReadLimiterDeps {
 }
 
 /** Is charged for what one peer sends; several connections of the peer may share it. */
-export interface ReadAccount {
+export interface ReadQuota {
   /** Returns for how many milliseconds the peer must not be read. */
   charge(cost: number, now: number): number;
 }
@@ -31,16 +31,16 @@ export class ReadLimiter implements ValueBudget {
   readonly #socket: LimitedSocket;
   /** One object shared by all connections. */
   readonly #deps: ReadLimiterDeps;
-  readonly #account: ReadAccount;
+  readonly #quota: ReadQuota;
   readonly #frames = new FrameCounter();
   #pause: Timer | undefined;
   #isEnded = false;
 
-  /** `account`: absent means one of this connection alone. */
-  constructor(socket: LimitedSocket, deps: ReadLimiterDeps, account?: ReadAccount) {
+  /** `quota`: absent means one of this connection alone. */
+  constructor(socket: LimitedSocket, deps: ReadLimiterDeps, quota?: ReadQuota) {
     this.#socket = socket;
     this.#deps = deps;
-    this.#account = account ?? new RateLimiter(LINK_RATE);
+    this.#quota = quota ?? new RateLimiter(LINK_RATE);
   }
 
   get isPaused(): boolean {
@@ -69,7 +69,7 @@ export class ReadLimiter implements ValueBudget {
   }
 
   #charge(cost: number, now: number): void {
-    const pauseMs = this.#account.charge(cost, now);
+    const pauseMs = this.#quota.charge(cost, now);
     if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
   }
 

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { RateLimiter } from '../../lib/platform/rate-limiter.ts';
-import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, LINK_RATE, VALUE_BYTES } from '../../lib/protocol/allowance.ts';
 import { FrameCounter } from '../../lib/protocol/frame-counter.ts';
+import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, LINK_RATE, VALUE_BYTES } from '../../lib/protocol/link-quota.ts';
 import { ReadLimiter } from '../../lib/protocol/read-limiter.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 

@@ -34,7 +34,7 @@ import { endSilence } from '../roster/sessions/silence.ts';
 import type { HelloRefusal } from '../roster/status/authority-row.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
-import type { SenderAccount } from './sender-accounts.ts';
+import type { SenderQuota } from './sender-quotas.ts';
 import { shortFrame } from './short-frame.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
 
@@ -74,8 +74,8 @@ export interface ConnectionParts {
   socket: AgentSocket;
   stream: AgentStream;
   serverUuid: string;
-  /** The account that the connection's input is charged to. */
-  account: SenderAccount;
+  /** The quota that the connection's input uses up. */
+  quota: SenderQuota;
 }
 
 /** One object shared by all connections, which saves memory. */
@@ -104,7 +104,7 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class AgentConnection implements SessionSocket {
   serverUuid: string;
-  readonly account: SenderAccount;
+  readonly quota: SenderQuota;
   readonly #deps: ConnectionDeps;
   readonly #socket: AgentSocket;
   readonly #stream: AgentStream;
@@ -123,14 +123,14 @@ export class AgentConnection implements SessionSocket {
   #greetingFrames = 0;
   #isGone = false;
 
-  constructor({ socket, stream, serverUuid, account }: ConnectionParts, deps: ConnectionDeps) {
+  constructor({ socket, stream, serverUuid, quota }: ConnectionParts, deps: ConnectionDeps) {
     this.#deps = deps;
     this.#socket = socket;
     this.#stream = stream;
     this.#address = stream.remoteAddress ?? '';
     this.serverUuid = serverUuid;
-    this.account = account;
-    this.#reads = new ReadLimiter(socket, deps, account);
+    this.quota = quota;
+    this.#reads = new ReadLimiter(socket, deps, quota);
     this.#deadline = deps.healthyTimer.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
     stream.on('data', (chunk: Buffer) => this.#onBytes(chunk));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));

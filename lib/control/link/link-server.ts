@@ -29,7 +29,7 @@ import {
   type LinkCounters,
 } from './connection.ts';
 import type { InventoriedSessions } from './inventoried-sessions.ts';
-import { type Sender, SenderAccounts } from './sender-accounts.ts';
+import { type Sender, SenderQuotas } from './sender-quotas.ts';
 import { SysinfoWriter } from './sysinfo-writer.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
 
@@ -51,7 +51,7 @@ interface UpgradedSocket extends Sender {
   head: Buffer;
 }
 
-interface OpenSocket extends Omit<ConnectionParts, 'account'>, Sender {}
+interface OpenSocket extends Omit<ConnectionParts, 'quota'>, Sender {}
 
 interface LinkServerDeps {
   roster: Roster;
@@ -98,7 +98,7 @@ export class LinkServer {
   readonly #server: WebSocketServer;
   /** Open connections. The value marks the arrival as finished. */
   readonly #connections = new Map<AgentConnection, () => void>();
-  readonly #accounts = new SenderAccounts();
+  readonly #quotas = new SenderQuotas();
   readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
   readonly #connectionDeps: ConnectionDeps;
   /** Checks for new servers, by connection, until the agent is greeted. */
@@ -151,7 +151,7 @@ export class LinkServer {
 
   /** By how much the cost of input beyond a sender's share is multiplied now. */
   get costFactor(): number {
-    return this.#accounts.costFactor(this.#deps.clock.now());
+    return this.#quotas.costFactor(this.#deps.clock.now());
   }
 
   /** Bytes of frames that agents have not read yet. */
@@ -209,9 +209,9 @@ export class LinkServer {
   /** Takes an agent's open WebSocket and reads its frames from now on. */
   take({ group, ...parts }: OpenSocket, refusalOfNew?: RefusalOfNew): void {
     const settle = this.#deps.roster.arrivals.admit();
-    const account = this.#accounts.join({ serverUuid: parts.serverUuid, group }, this.#deps.clock.now());
-    const connection = new AgentConnection({ ...parts, account }, this.#connectionDeps);
-    this.#connections.set(connection, account.arrive(settle));
+    const quota = this.#quotas.join({ serverUuid: parts.serverUuid, group }, this.#deps.clock.now());
+    const connection = new AgentConnection({ ...parts, quota }, this.#connectionDeps);
+    this.#connections.set(connection, quota.arrive(settle));
     if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
   }
 
@@ -228,14 +228,14 @@ export class LinkServer {
   }
 
   #overQuota(sender: Sender): SenderOverQuotaError | undefined {
-    const pauseMs = this.#accounts.pauseMsOf(sender, this.#deps.clock.now());
+    const pauseMs = this.#quotas.pauseMsOf(sender, this.#deps.clock.now());
     if (pauseMs === 0) return undefined;
     this.refused += 1;
     return new SenderOverQuotaError(pauseMs);
   }
 
   #tooMany(sender: Sender): AgentNotAdmittedError | undefined {
-    if (!this.#accounts.hasTooManyArriving(sender)) return undefined;
+    if (!this.#quotas.hasTooManyArriving(sender)) return undefined;
     this.refused += 1;
     const message = 'too many connections of this agent, of its token or of its address have not begun their session';
     return new AgentNotAdmittedError(message, this.#deps.roster.arrivals.defer('known'));
@@ -335,7 +335,7 @@ export class LinkServer {
 
   #closed(connection: AgentConnection, session: Session | undefined): void {
     this.#connections.get(connection)?.();
-    if (this.#connections.delete(connection)) this.#accounts.leave(connection.account, this.#deps.clock.now());
+    if (this.#connections.delete(connection)) this.#quotas.leave(connection.quota, this.#deps.clock.now());
     if (session === undefined) return;
     if (this.#isStopping) this.#deps.roster.sessions.end(session);
     else this.#deps.roster.sessionLosses.lose(session, 'closed');

@@ -5,7 +5,7 @@ import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import type { AgentSocket } from '../../../lib/control/link/agent-socket.ts';
 import { AgentConnection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
-import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
+import { SenderQuotas } from '../../../lib/control/link/sender-quotas.ts';
 import { UnsentFrames } from '../../../lib/control/link/unsent-frames.ts';
 import type { Session } from '../../../lib/control/roster/sessions/session.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
@@ -31,7 +31,7 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   peer.on('error', () => undefined);
   const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
   const connection = new AgentConnection(
-    { socket, stream: request.socket, serverUuid, account: new SenderAccounts().join({ serverUuid }, 0) },
+    { socket, stream: request.socket, serverUuid, quota: new SenderQuotas().join({ serverUuid }, 0) },
     {
       handlers,
       healthyTimer,
@@ -79,7 +79,7 @@ t.test('a connection counts as one that does not read only while none of its byt
   }) as unknown as AgentSocket & EventEmitter & { bufferedAmount: number };
   const stream = Object.assign(new EventEmitter(), { bytesWritten: 1_000_000, write: () => true });
   const connection = new AgentConnection(
-    { socket, stream, serverUuid, account: new SenderAccounts().join({ serverUuid }, 0) },
+    { socket, stream, serverUuid, quota: new SenderQuotas().join({ serverUuid }, 0) },
     {
       handlers,
       healthyTimer,

@@ -1,7 +1,7 @@
 /**
  * A rate limit for the request bodies of one caller, a token bucket. A body costs its bytes,
  * `PIECE_BYTES` for each piece in which it comes, and `VALUE_BYTES` for each JSON value, like a
- * frame of the agent link (`lib/protocol/allowance.ts`). The caller is an agent's token for one
+ * frame of the agent link (`lib/protocol/link-quota.ts`). The caller is an agent's token for one
  * server, the user or client who signed the body, or an address. A request is refused while earlier
  * bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still pass. A
  * body that is refused for another reason costs the same. Owned by the listener; asked before a
@@ -10,7 +10,7 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
 import { type RateLimiter, RateLimiters } from '../../../platform/rate-limiter.ts';
-import { LINK_RATE, VALUE_BYTES } from '../../../protocol/allowance.ts';
+import { LINK_RATE, VALUE_BYTES } from '../../../protocol/link-quota.ts';
 import type { Actor } from '../../access/token.ts';
 
 /** 429: the caller's request bodies exceed its rate limit. */

@@ -6,11 +6,11 @@
  */
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import { RateLimit } from '../../platform/rate-limiter.ts';
-import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/allowance.ts';
-import type { ReadAccount } from '../../protocol/read-limiter.ts';
+import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/link-quota.ts';
+import type { ReadQuota } from '../../protocol/read-limiter.ts';
 import { MAX_CONCURRENT_ADMISSIONS } from '../roster/accept/admission.ts';
 
-/** Costs as `allowance.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
+/** Costs as `link-quota.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
 const EACH_BYTES_PER_MS = 32;
 /** Rates allowed on top of EACH_BYTES_PER_MS per member. */
 const INSTANCE_BYTES_PER_MS = 2 * BYTES_PER_MS;
@@ -82,14 +82,14 @@ class SharedQuota {
 }
 
 /** The quota of one sender over all its connections; otherwise each would begin with a whole one. */
-export class SenderAccount implements ReadAccount {
+export class SenderQuota implements ReadQuota {
   readonly key: string;
   readonly instance: SharedQuota;
   group: SharedQuota | undefined;
   connections = 0;
   /** Connections whose session does not work yet. */
   #arriving = 0;
-  /** Two times, and no limiters: with those each account would take twice the memory. */
+  /** Two times, and no limiters: with those each quota would take twice the memory. */
   #fullAt = 0;
   /** When its share is whole again. */
   #shareAt = 0;
@@ -141,14 +141,14 @@ export class SenderAccount implements ReadAccount {
   }
 }
 
-export class SenderAccounts {
+export class SenderQuotas {
   readonly #instance = new SharedQuota(INSTANCE_BYTES_PER_MS);
   readonly #ofGroups = new Map<string, SharedQuota>();
   /** With so many groups, those that are not used are forgotten. */
   #forgetAt = MIN_GROUPS;
-  readonly #connected = new Map<string, SenderAccount>();
+  readonly #connected = new Map<string, SenderQuota>();
   /** Senders without a connection, in the order in which they left. */
-  readonly #absent = new BoundedMap<string, SenderAccount>(MAX_ABSENT);
+  readonly #absent = new BoundedMap<string, SenderQuota>(MAX_ABSENT);
 
   /** By how much the cost of input beyond a sender's share is multiplied now. */
   costFactor(now: number): number {
@@ -172,34 +172,34 @@ export class SenderAccounts {
     return this.#find(keyOf(sender))?.hasTooManyArriving === true || ofGroup?.hasTooManyArriving === true;
   }
 
-  /** Counts and charges a connection of this sender until `leave` with the returned account. */
-  join(sender: Sender, now: number): SenderAccount {
+  /** Counts and charges a connection of this sender until `leave` with the returned quota. */
+  join(sender: Sender, now: number): SenderQuota {
     const key = keyOf(sender);
-    const account = this.#find(key) ?? new SenderAccount(key, this.#instance);
-    account.group = this.#ofGroup(sender.group, now);
+    const quota = this.#find(key) ?? new SenderQuota(key, this.#instance);
+    quota.group = this.#ofGroup(sender.group, now);
     this.#absent.delete(key);
-    this.#connected.set(key, account);
-    account.connections += 1;
-    account.instance.join();
-    account.group?.join();
-    account.charge(CONNECTION_BYTES, now);
-    return account;
+    this.#connected.set(key, quota);
+    quota.connections += 1;
+    quota.instance.join();
+    quota.group?.join();
+    quota.charge(CONNECTION_BYTES, now);
+    return quota;
   }
 
-  leave(account: SenderAccount, now: number): void {
-    account.connections -= 1;
-    account.instance.leave();
-    account.group?.leave();
-    if (account.connections > 0) return;
-    this.#connected.delete(account.key);
-    this.#absent.set(account.key, account);
+  leave(quota: SenderQuota, now: number): void {
+    quota.connections -= 1;
+    quota.instance.leave();
+    quota.group?.leave();
+    if (quota.connections > 0) return;
+    this.#connected.delete(quota.key);
+    this.#absent.set(quota.key, quota);
     for (const oldest of this.#absent.values()) {
       if (!oldest.isUnused(now)) return;
       this.#absent.delete(oldest.key);
     }
   }
 
-  #find(key: string): SenderAccount | undefined {
+  #find(key: string): SenderQuota | undefined {
     return this.#connected.get(key) ?? this.#absent.get(key);
   }
 

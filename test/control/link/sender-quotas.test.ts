@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
-import { BURST_BYTES, BYTES_PER_MS } from '../../../lib/protocol/allowance.ts';
+import { SenderQuotas } from '../../../lib/control/link/sender-quotas.ts';
+import { BURST_BYTES, BYTES_PER_MS } from '../../../lib/protocol/link-quota.ts';
 import { ReadLimiter } from '../../../lib/protocol/read-limiter.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
@@ -16,12 +16,12 @@ const MEBIBYTE = frameOf(1024 * 1024);
 const SECOND = 1000 * BYTES_PER_MS;
 
 /** Connections that send as fast as they are read. */
-function greedy(clock: ManualClock, accounts: SenderAccounts, tokens: readonly (string | undefined)[]) {
+function greedy(clock: ManualClock, quotas: SenderQuotas, tokens: readonly (string | undefined)[]) {
   const socket = { pause: () => undefined, resume: () => undefined };
   const sent = { bytes: 0 };
   const readers = tokens.map((group) => {
-    const account = accounts.join({ serverUuid: randomUUID(), group }, clock.now());
-    return new ReadLimiter(socket, { clock }, account);
+    const quota = quotas.join({ serverUuid: randomUUID(), group }, clock.now());
+    return new ReadLimiter(socket, { clock }, quota);
   });
   const send = () => {
     for (const one of readers) {
@@ -39,7 +39,7 @@ function greedy(clock: ManualClock, accounts: SenderAccounts, tokens: readonly (
 
 async function bytesPerSecond(tokens: readonly (string | undefined)[]): Promise<number> {
   const clock = new ManualClock();
-  const flood = greedy(clock, new SenderAccounts(), tokens);
+  const flood = greedy(clock, new SenderQuotas(), tokens);
   const run = async (ms: number) => {
     for (let at = 0; at < ms; at += 20) {
       flood.send();
@@ -68,12 +68,12 @@ t.test('connections that send as fast as they may do not sum up', async (t) => {
 
 t.test('those that send most are paused first', async (t) => {
   const clock = new ManualClock();
-  const accounts = new SenderAccounts();
-  const flood = greedy(clock, accounts, Array(10).fill('token'));
+  const quotas = new SenderQuotas();
+  const flood = greedy(clock, quotas, Array(10).fill('token'));
   const honest = new ReadLimiter(
     { pause: () => t.fail('an honest agent was paused'), resume: () => undefined },
     { clock },
-    accounts.join({ serverUuid: randomUUID(), group: 'token' }, clock.now()),
+    quotas.join({ serverUuid: randomUUID(), group: 'token' }, clock.now()),
   );
   for (let second = 0; second < 30; second += 1) {
     flood.send();
@@ -87,15 +87,15 @@ t.test('those that send most are paused first', async (t) => {
 
 t.test('a fleet with one token that returns at once is not slowed down', async (t) => {
   const clock = new ManualClock();
-  const accounts = new SenderAccounts();
+  const quotas = new SenderQuotas();
   let paused = 0;
   const pause = () => {
     paused += 1;
   };
   const socket = { pause, resume: () => undefined };
   for (let agent = 0; agent < 2_000; agent += 1) {
-    const account = accounts.join({ serverUuid: randomUUID(), group: 'token' }, clock.now());
-    const reads = new ReadLimiter(socket, { clock }, account);
+    const quota = quotas.join({ serverUuid: randomUUID(), group: 'token' }, clock.now());
+    const reads = new ReadLimiter(socket, { clock }, quota);
     reads.consumeRead(frameOf(60_000), clock.now());
     reads.consumeValues(3_000);
     if (agent % 10 === 0) await clock.advance(20);
@@ -107,78 +107,78 @@ t.test(
   'the cost factor falls when less is sent, and never multiplies the cost of what is within the share of a sender',
   async (t) => {
     const clock = new ManualClock();
-    const accounts = new SenderAccounts();
-    const honest = accounts.join({ serverUuid: 'honest' }, clock.now());
-    t.equal(accounts.costFactor(clock.now()), 1);
+    const quotas = new SenderQuotas();
+    const honest = quotas.join({ serverUuid: 'honest' }, clock.now());
+    t.equal(quotas.costFactor(clock.now()), 1);
     for (let sender = 0; sender < 40; sender += 1) {
-      const account = accounts.join({ serverUuid: `greedy ${sender}` }, clock.now());
-      account.charge(100 * BURST_BYTES, clock.now());
-      accounts.leave(account, clock.now());
+      const quota = quotas.join({ serverUuid: `greedy ${sender}` }, clock.now());
+      quota.charge(100 * BURST_BYTES, clock.now());
+      quotas.leave(quota, clock.now());
     }
-    t.ok(accounts.costFactor(clock.now()) > 31, 'the factor is high');
+    t.ok(quotas.costFactor(clock.now()) > 31, 'the factor is high');
     t.equal(honest.charge(BURST_BYTES - 64 * 1024, clock.now()), 0, 'a status of 3,000 VMs');
     await clock.advance(2_000);
-    t.ok(accounts.costFactor(clock.now()) > 20, 'the factor is still high');
+    t.ok(quotas.costFactor(clock.now()) > 20, 'the factor is still high');
     t.equal(honest.charge(512 * 1024, clock.now()), 0);
     t.ok(honest.charge(BURST_BYTES, clock.now()) > 10_000, 'what exceeds the share is multiplied');
     await clock.advance(64_000);
-    t.equal(accounts.costFactor(clock.now()), 1);
+    t.equal(quotas.costFactor(clock.now()), 1);
   },
 );
 
 t.test('a sender that connects again and again has one quota, and costs the others only what it admits', async (t) => {
   const clock = new ManualClock();
-  const accounts = new SenderAccounts();
+  const quotas = new SenderQuotas();
   const attacker = { serverUuid: 'attacker' };
   for (let connection = 0; connection < 20; connection += 1) {
-    const account = accounts.join(attacker, clock.now());
-    account.charge(85 * 1024 * 1024, clock.now());
-    accounts.leave(account, clock.now());
+    const quota = quotas.join(attacker, clock.now());
+    quota.charge(85 * 1024 * 1024, clock.now());
+    quotas.leave(quota, clock.now());
     await clock.advance(50);
   }
-  t.ok(accounts.costFactor(clock.now()) <= 2, `the factor is ${accounts.costFactor(clock.now())}`);
-  t.ok(accounts.pauseMsOf(attacker, clock.now()) > 10_000, 'it may not connect now');
-  t.equal(accounts.pauseMsOf({ serverUuid: 'another' }, clock.now()), 0);
-  t.equal(accounts.pauseMsOf({ ...attacker, group: 'token' }, clock.now()), 0);
+  t.ok(quotas.costFactor(clock.now()) <= 2, `the factor is ${quotas.costFactor(clock.now())}`);
+  t.ok(quotas.pauseMsOf(attacker, clock.now()) > 10_000, 'it may not connect now');
+  t.equal(quotas.pauseMsOf({ serverUuid: 'another' }, clock.now()), 0);
+  t.equal(quotas.pauseMsOf({ ...attacker, group: 'token' }, clock.now()), 0);
   await clock.advance(600_000);
-  t.equal(accounts.pauseMsOf(attacker, clock.now()), 0, 'until its quota allows it');
+  t.equal(quotas.pauseMsOf(attacker, clock.now()), 0, 'until its quota allows it');
 });
 
 t.test('groups without connections and with a whole quota are forgotten', (t) => {
-  const accounts = new SenderAccounts();
+  const quotas = new SenderQuotas();
   for (let each = 0; each < 10_000; each += 1) {
     const now = each * 1_000;
-    accounts.leave(accounts.join({ serverUuid: randomUUID(), group: `address ${each}` }, now), now);
+    quotas.leave(quotas.join({ serverUuid: randomUUID(), group: `address ${each}` }, now), now);
   }
-  t.ok(accounts.groups <= 200, `${accounts.groups} groups`);
+  t.ok(quotas.groups <= 200, `${quotas.groups} groups`);
   t.end();
 });
 
 t.test('a sender has at most two connections that have not begun their session', (t) => {
-  const accounts = new SenderAccounts();
+  const quotas = new SenderQuotas();
   const sender = { serverUuid: randomUUID() };
-  const arrive = () => accounts.join(sender, 0).arrive(() => undefined);
+  const arrive = () => quotas.join(sender, 0).arrive(() => undefined);
   const first = arrive();
-  t.notOk(accounts.hasTooManyArriving(sender));
+  t.notOk(quotas.hasTooManyArriving(sender));
   arrive();
-  t.ok(accounts.hasTooManyArriving(sender));
-  t.notOk(accounts.hasTooManyArriving({ serverUuid: randomUUID() }), 'others are not affected');
+  t.ok(quotas.hasTooManyArriving(sender));
+  t.notOk(quotas.hasTooManyArriving({ serverUuid: randomUUID() }), 'others are not affected');
   first();
   first();
-  t.notOk(accounts.hasTooManyArriving(sender), 'one has begun its session, or is closed');
+  t.notOk(quotas.hasTooManyArriving(sender), 'one has begun its session, or is closed');
   t.end();
 });
 
 t.test('a token that is valid for several servers leaves places for the arrivals of others', (t) => {
-  const accounts = new SenderAccounts();
+  const quotas = new SenderQuotas();
   const newSender = (group: string) => ({ serverUuid: randomUUID(), group });
   const settled = Array.from({ length: 150 }, () => {
-    t.notOk(accounts.hasTooManyArriving(newSender('token')));
-    return accounts.join(newSender('token'), 0).arrive(() => undefined);
+    t.notOk(quotas.hasTooManyArriving(newSender('token')));
+    return quotas.join(newSender('token'), 0).arrive(() => undefined);
   });
-  t.ok(accounts.hasTooManyArriving(newSender('token')));
-  t.notOk(accounts.hasTooManyArriving(newSender('another')));
+  t.ok(quotas.hasTooManyArriving(newSender('token')));
+  t.notOk(quotas.hasTooManyArriving(newSender('another')));
   settled[0]?.();
-  t.notOk(accounts.hasTooManyArriving(newSender('token')));
+  t.notOk(quotas.hasTooManyArriving(newSender('token')));
   t.end();
 });
