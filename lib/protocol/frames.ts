@@ -268,6 +268,12 @@ export const agentFrames = {
   push_aborted: pushAborted,
   error,
 };
+/**
+ * Frames whose receiver removes any content that the database cannot store (`reasonNotStorable`).
+ * An instance refuses every other frame with such content.
+ */
+export const FRAMES_CUT_TO_STORABLE: ReadonlySet<AgentFrame['type']> = new Set(['task_event', 'task_end']);
+
 export const instanceFrames = {
   welcome,
   refuse,

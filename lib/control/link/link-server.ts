@@ -9,7 +9,13 @@ import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { HelloFrame, InstanceAddress, InventoryFrame, SessionFrame } from '../../protocol/frames.ts';
+import {
+  FRAMES_CUT_TO_STORABLE,
+  type HelloFrame,
+  type InstanceAddress,
+  type InventoryFrame,
+  type SessionFrame,
+} from '../../protocol/frames.ts';
 import {
   type LinkTimes,
   MAX_FRAME_BYTES,
@@ -324,7 +330,7 @@ export class LinkServer {
 
   #frame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void {
     // The database would refuse this frame's content, and everything else in the same statement.
-    const reason = isAboutTask(frame) ? undefined : reasonNotStorable(frame);
+    const reason = FRAMES_CUT_TO_STORABLE.has(frame.type) ? undefined : reasonNotStorable(frame);
     if (reason !== undefined) {
       connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });
       return;
@@ -345,6 +351,3 @@ export class LinkServer {
     return this.#deps.roster.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 }
-
-/** The recorder cuts what cannot be stored out of these. */
-const isAboutTask = ({ type }: SessionFrame): boolean => type === 'task_event' || type === 'task_end';
