@@ -82,11 +82,11 @@ export class App {
 
     this.#certificates = this.#createCertificates();
     // Separate, so no caller of this instance can delay the end of a token.
-    const signInDatabase = this.#openDatabase('cnapi access', SHORT);
-    const signInBackgroundDatabase = this.#openDatabase('cnapi access background', SHORT);
+    const tokenDatabase = this.#openDatabase('cnapi access', SHORT);
+    const tokenBackgroundDatabase = this.#openDatabase('cnapi access background', SHORT);
     const tokenAuthenticator = new TokenAuthenticator({
-      database: signInDatabase,
-      backgroundDatabase: signInBackgroundDatabase,
+      database: tokenDatabase,
+      backgroundDatabase: tokenBackgroundDatabase,
       clock,
       log,
     });
@@ -117,8 +117,8 @@ export class App {
       writes: this.#writes,
       authenticator: this.#authenticator,
       tokenAuthenticator,
-      signInDatabase,
-      signInBackgroundDatabase,
+      tokenDatabase,
+      tokenBackgroundDatabase,
       newServers: this.#newServers,
       audit: this.#audit,
       listener: this.#listener,

@@ -149,8 +149,8 @@ export class Authenticator {
   }
 
   /** Authenticates and authorizes. */
-  async authenticate(request: AuthenticationRequest): Promise<Actor> {
-    const actor = await this.signIn(request);
+  async authenticateAndAuthorize(request: AuthenticationRequest): Promise<Actor> {
+    const actor = await this.authenticate(request);
     this.authorize(actor, request);
     return actor;
   }
@@ -159,7 +159,7 @@ export class Authenticator {
    * Returns the caller's identity. @throws UnauthorizedError, TooManyRequestsError,
    * DatabaseUnavailableError
    */
-  async signIn(request: AuthenticationRequest): Promise<Actor> {
+  async authenticate(request: AuthenticationRequest): Promise<Actor> {
     if (this.isOpen) return OPEN_ACTOR;
     return request.requiredRole === 'anyone' ? ANONYMOUS_ACTOR : this.#whoIs(request);
   }
@@ -169,7 +169,10 @@ export class Authenticator {
    * Beyond the limit of an address a known credential still passes, but not another one under the
    * same name, which may be a guess. @throws what `authenticate` throws, TooManyRequestsError
    */
-  async signInOtherwise<Caller>(address: string, { isKnown, authenticate }: OtherCredential<Caller>): Promise<Caller> {
+  async authenticateOtherwise<Caller>(
+    address: string,
+    { isKnown, authenticate }: OtherCredential<Caller>,
+  ): Promise<Caller> {
     if (this.isOpen) return authenticate();
     const limiter = this.#failures?.of(sourceOf(normalizeAddress(address)));
     const failures = this.#takeFailure(limiter, isKnown) ? limiter : undefined;
@@ -186,9 +189,9 @@ export class Authenticator {
 
   /**
    * Checks the rest of a credential, such as the body that was signed with it. A failure counts
-   * like one of `signInOtherwise`, except a limit. @throws what `check` throws
+   * like one of `authenticateOtherwise`, except a limit. @throws what `check` throws
    */
-  async completeSignIn(address: string, check: () => Promise<void>): Promise<void> {
+  async completeAuthentication(address: string, check: () => Promise<void>): Promise<void> {
     try {
       await check();
     } catch (error) {

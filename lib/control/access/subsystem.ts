@@ -24,12 +24,12 @@ interface AccessParts {
   database: Database;
   random: Random;
   /**
-   * Connections for signing in only, so no caller of this instance can delay the end of a token.
+   * Connections for reading tokens only, so no caller of this instance can delay the end of a token.
    * Stopped here.
    */
-  signInDatabase: Database;
-  /** For statements of signing in that are large or not urgent. Stopped here. */
-  signInBackgroundDatabase: Database;
+  tokenDatabase: Database;
+  /** For statements about tokens that are large or not urgent. Stopped here. */
+  tokenBackgroundDatabase: Database;
 }
 
 export const accessSubsystem: SubsystemDefinition<AccessParts> = {
@@ -37,14 +37,14 @@ export const accessSubsystem: SubsystemDefinition<AccessParts> = {
   checks: { access: checkAccess },
   open({ authenticator, tokenAuthenticator, newServers, database, random, ...connections }): Subsystem {
     const { stats } = authenticator;
-    const { signInDatabase, signInBackgroundDatabase } = connections;
+    const { tokenDatabase, tokenBackgroundDatabase } = connections;
     return {
       name: 'access',
       routes: tokenRoutes({ tokens: new Tokens({ database, random }) }),
       start: () => tokenAuthenticator.start(),
       async stop() {
         await tokenAuthenticator.stop();
-        await Promise.all([signInDatabase.stop(), signInBackgroundDatabase.stop()]);
+        await Promise.all([tokenDatabase.stop(), tokenBackgroundDatabase.stop()]);
       },
       metrics: [
         counter(

@@ -47,17 +47,24 @@ async function start(t: Test, config: Partial<AuthenticatorConfig> = {}) {
 
 t.test('with open access, anyone may do everything', async (t) => {
   const { authenticator } = await start(t, { access: 'open' });
-  const actor = await authenticator.authenticate({ address: ADDRESS, authorization: [], requiredRole: 'admin' });
+  const actor = await authenticator.authenticateAndAuthorize({
+    address: ADDRESS,
+    authorization: [],
+    requiredRole: 'admin',
+  });
   t.equal(actor.name, 'open');
   t.equal(authenticator.rateLimitRefusal(coming()), undefined);
 });
 
 t.test('without a token, only public routes are allowed', async (t) => {
   const { authenticator } = await start(t);
-  await authenticator.authenticate({ address: ADDRESS, authorization: [], requiredRole: 'anyone' });
-  await t.rejects(authenticator.authenticate({ address: ADDRESS, authorization: [], requiredRole: 'reader' }), {
-    code: 'Unauthorized',
-  });
+  await authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization: [], requiredRole: 'anyone' });
+  await t.rejects(
+    authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization: [], requiredRole: 'reader' }),
+    {
+      code: 'Unauthorized',
+    },
+  );
 });
 
 t.test('Basic credentials are ignored: they admit nobody and are no failed sign-in', async (t) => {
@@ -65,7 +72,7 @@ t.test('Basic credentials are ignored: they admit nobody and are no failed sign-
   const { authenticator } = await start(t, { trustedNetworks });
   const basic = [`Basic ${Buffer.from('admin:secret').toString('base64')}`];
   const authenticate = (address: string, authorization = basic) =>
-    authenticator.authenticate({ address, authorization, requiredRole: 'operator' });
+    authenticator.authenticateAndAuthorize({ address, authorization, requiredRole: 'operator' });
   for (let time = 0; time < 10; time++) t.same((await authenticate(ADDRESS)).roles, ['operator']);
   for (let time = 0; time < 10; time++)
     await t.rejects(authenticate('198.51.100.1'), { code: 'Unauthorized', message: /token is required/ });
@@ -78,22 +85,31 @@ t.test('Basic credentials are ignored: they admit nobody and are no failed sign-
 t.test('an insufficient role is 403 and names the role needed', async (t) => {
   const { authenticator, made } = await start(t);
   const authorization = await made('reader');
-  t.same((await authenticator.authenticate({ address: ADDRESS, authorization, requiredRole: 'reader' })).roles, [
-    'reader',
-  ]);
-  await t.rejects(authenticator.authenticate({ address: ADDRESS, authorization, requiredRole: 'operator' }), {
-    statusCode: 403,
-    message: /needs the role operator/,
-  });
+  t.same(
+    (await authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization, requiredRole: 'reader' })).roles,
+    ['reader'],
+  );
+  await t.rejects(
+    authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization, requiredRole: 'operator' }),
+    {
+      statusCode: 403,
+      message: /needs the role operator/,
+    },
+  );
 });
 
 t.test('an agent token that is bound to one server is refused for others', async (t) => {
   const { authenticator, made } = await start(t);
   const authorization = await made('agent', SERVER);
-  await authenticator.authenticate({ address: ADDRESS, authorization, requiredRole: 'agent', serverUuid: SERVER });
+  await authenticator.authenticateAndAuthorize({
+    address: ADDRESS,
+    authorization,
+    requiredRole: 'agent',
+    serverUuid: SERVER,
+  });
   for (const serverUuid of [ANOTHER, undefined])
     await t.rejects(
-      authenticator.authenticate({ address: ADDRESS, authorization, requiredRole: 'agent', serverUuid }),
+      authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization, requiredRole: 'agent', serverUuid }),
       {
         code: 'Forbidden',
       },
@@ -103,30 +119,43 @@ t.test('an agent token that is bound to one server is refused for others', async
 t.test('a trusted network replaces a missing token, but not a wrong one', async (t) => {
   const { authenticator } = await start(t, { trustedNetworks: [{ text: '192.0.2.0/24', roles: ['operator'] }] });
   t.equal(
-    (await authenticator.authenticate({ address: ADDRESS, authorization: [], requiredRole: 'operator' })).name,
+    (await authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization: [], requiredRole: 'operator' }))
+      .name,
     'network 192.0.2.0/24',
   );
   t.equal(
-    (await authenticator.authenticate({ address: `::ffff:${ADDRESS}`, authorization: [], requiredRole: 'reader' }))
-      .roles[0],
+    (
+      await authenticator.authenticateAndAuthorize({
+        address: `::ffff:${ADDRESS}`,
+        authorization: [],
+        requiredRole: 'reader',
+      })
+    ).roles[0],
     'operator',
   );
   await t.rejects(
-    authenticator.authenticate({ address: ADDRESS, authorization: ['Bearer x'], requiredRole: 'reader' }),
+    authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization: ['Bearer x'], requiredRole: 'reader' }),
     {
       code: 'Unauthorized',
     },
   );
-  await t.rejects(authenticator.authenticate({ address: '198.51.100.1', authorization: [], requiredRole: 'reader' }), {
-    code: 'Unauthorized',
-  });
+  await t.rejects(
+    authenticator.authenticateAndAuthorize({ address: '198.51.100.1', authorization: [], requiredRole: 'reader' }),
+    {
+      code: 'Unauthorized',
+    },
+  );
 });
 
 t.test('two Authorization headers are refused', async (t) => {
   const { authenticator, made } = await start(t);
   const [header = ''] = await made('reader');
   await t.rejects(
-    authenticator.authenticate({ address: ADDRESS, authorization: [header, header], requiredRole: 'reader' }),
+    authenticator.authenticateAndAuthorize({
+      address: ADDRESS,
+      authorization: [header, header],
+      requiredRole: 'reader',
+    }),
     {
       code: 'Unauthorized',
     },
@@ -137,7 +166,7 @@ t.test('failed sign-ins are limited per source, and other sources and known toke
   const { clock, authenticator, made } = await start(t);
   const authorization = await made('reader');
   const authenticate = (headers: readonly string[], address = ADDRESS) =>
-    authenticator.authenticate({ address, authorization: headers, requiredRole: 'reader' });
+    authenticator.authenticateAndAuthorize({ address, authorization: headers, requiredRole: 'reader' });
   await authenticate(authorization);
   for (let each = 0; each < 3; each++) await t.rejects(authenticate(['Bearer wrong']), { code: 'Unauthorized' });
   await t.rejects(authenticate(['Bearer wrong']), { statusCode: 429, code: 'TooManyRequests', retryAfterSeconds: 20 });
@@ -156,7 +185,7 @@ t.test('failed sign-ins are limited per source, and other sources and known toke
 t.test('concurrent guesses are limited like consecutive ones', async (t) => {
   const { authenticator, made } = await start(t);
   const authenticate = (authorization: readonly string[]) =>
-    authenticator.authenticate({ address: ADDRESS, authorization, requiredRole: 'reader' });
+    authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization, requiredRole: 'reader' });
   const guess = () => `Bearer cnapi_${systemRandom.uuid().replaceAll('-', '')}_${'x'.repeat(43)}`;
   const outcomes = await Promise.allSettled(Array.from({ length: 50 }, () => authenticate([guess()])));
   const codes = outcomes.map((each) => (each.status === 'rejected' ? each.reason.code : 'let in'));
@@ -165,7 +194,7 @@ t.test('concurrent guesses are limited like consecutive ones', async (t) => {
 
   const fresh = await start(t);
   for (let each = 0; each < 20; each++)
-    await fresh.authenticator.authenticate({
+    await fresh.authenticator.authenticateAndAuthorize({
       address: ADDRESS,
       authorization: await fresh.made('reader'),
       requiredRole: 'reader',
@@ -204,7 +233,7 @@ t.test('connections are limited per source: excess ones are refused, further one
     { statusCode: 429 },
     'an unknown token may be a guess',
   );
-  await authenticator.authenticate({ address: ADDRESS, authorization, requiredRole: 'reader' });
+  await authenticator.authenticateAndAuthorize({ address: ADDRESS, authorization, requiredRole: 'reader' });
   t.equal(
     authenticator.rateLimitRefusal(coming({ isExcess: true, authorization })),
     undefined,

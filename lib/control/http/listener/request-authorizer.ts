@@ -135,7 +135,12 @@ export class RequestAuthorizer {
     const authorization = headersDistinct.authorization ?? [];
     const address = socket.remoteAddress ?? '';
     try {
-      return await this.#authenticator.authenticate({ address, authorization, requiredRole: 'agent', serverUuid });
+      return await this.#authenticator.authenticateAndAuthorize({
+        address,
+        authorization,
+        requiredRole: 'agent',
+        serverUuid,
+      });
     } catch (error) {
       const { code, message } = error as CnapiError;
       if (!isDefect(error) && this.#authenticator.linkRefused())
@@ -168,7 +173,7 @@ export class RequestAuthorizer {
       serverUuid: path.server_uuid?.toLowerCase(),
       mayBeStale: route.withoutDatabase === true,
     };
-    const actor = await this.#authenticator.signIn(entry).catch((error: unknown) => {
+    const actor = await this.#authenticator.authenticate(entry).catch((error: unknown) => {
       // The request is refused, but the caller is known: the record names it.
       const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
       if (known !== undefined) record?.by(known);
@@ -200,14 +205,14 @@ export class RequestAuthorizer {
     const address = request.socket.remoteAddress ?? '';
     const signing = this.#signing;
     signing.check(head);
-    const signed = await this.#authenticator.signInOtherwise(address, {
+    const signed = await this.#authenticator.authenticateOtherwise(address, {
       isKnown: () => signing.isKnown(head, organization),
       authenticate: () => signing.authenticate(head, organization),
     });
     const { actor } = signed;
     exchange.signer = actor;
     const body = await rawBodyOf(route, request, exchange);
-    await this.#authenticator.completeSignIn(address, async () => {
+    await this.#authenticator.completeAuthentication(address, async () => {
       signed.checkBody(body);
       if (record === undefined) return;
       try {
