@@ -1,0 +1,54 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import t from 'tap';
+
+const root = path.resolve(import.meta.dirname, '../..');
+/** It names the files that its reader creates. */
+const ABOUT_NEW_FILES = 'docs/adding-a-noun.md';
+/** A name in backticks, with or without folders. Patterns such as `*-store.ts` do not match. */
+const FILE_NAME = /`([\w./-]+\.(?:ts|sql|md))`/g;
+const COMMENTS: Record<string, RegExp> = { '.ts': /\/\*[\s\S]*?\*\/|\/\/.*/g, '.sql': /--.*/g };
+
+const files = readdirSync(root, { withFileTypes: true })
+  .filter(({ name }) => !name.startsWith('.') && name !== 'node_modules')
+  .flatMap((entry) => (entry.isDirectory() ? filesIn(entry.name) : [entry.name]));
+const endings = new Set(files.flatMap(endingsOf));
+
+t.test('every file that a page names exists', async (t) => {
+  const pages = files.filter((file) => /^docs\/.*\.md$/.test(file) && file !== ABOUT_NEW_FILES);
+  t.ok(pages.length > 0);
+  t.strictSame(
+    pages.flatMap((page) => missingIn(page, [read(page)])),
+    [],
+  );
+});
+
+t.test('every file that a comment of the programs names exists', async (t) => {
+  const sources = files.filter((file) => file.startsWith('lib/') && path.extname(file) in COMMENTS);
+  t.ok(sources.length > 0);
+  t.strictSame(
+    sources.flatMap((source) => missingIn(source, read(source).match(COMMENTS[path.extname(source)] ?? /$/) ?? [])),
+    [],
+  );
+});
+
+function filesIn(folder: string): string[] {
+  return readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((file) =>
+    path.join(folder, file),
+  );
+}
+
+/** `a/b/c.ts` may be named so, and as `b/c.ts` and `c.ts`. */
+function endingsOf(file: string): string[] {
+  const parts = file.split(path.sep);
+  return parts.map((_, index) => parts.slice(index).join('/'));
+}
+
+function missingIn(file: string, texts: readonly string[]): string[] {
+  const names = texts.flatMap((text) => [...text.matchAll(FILE_NAME)].map(([, name = '']) => name));
+  return names.filter((name) => !endings.has(name.replace(/^(\.\.?\/)+/, ''))).map((name) => `${file}: ${name}`);
+}
+
+function read(file: string): string {
+  return readFileSync(path.join(root, file), 'utf8');
+}
