@@ -45,9 +45,9 @@ t.test('a cost above what is left is charged, and delays the next', async (t) =>
   t.equal(limiter.charge(100, 0), 0);
   t.equal(limiter.charge(10, 0), 10);
   t.same([limiter.waitMs(0), limiter.waitMs(9), limiter.waitMs(10)], [10, 1, 0]);
-  const paidAt = limit.charge(110, 0, 0);
+  const fullAt = limit.charge(110, 0, 0);
   t.same(
-    [0, 10, 110, 1e6].map((now) => limit.left(paidAt, now)),
+    [0, 10, 110, 1e6].map((now) => limit.left(fullAt, now)),
     [-10, 0, 100, 100],
   );
 });

@@ -109,21 +109,21 @@ t.test('an end whose result is too large is accepted without the result', async 
 });
 
 t.test('values are consumed before they are parsed, and heartbeats cost none', async (t) => {
-  const paid: number[] = [];
-  const budget = { consumeValues: (values: number) => paid.push(values) };
+  const charged: number[] = [];
+  const budget = { consumeValues: (values: number) => charged.push(values) };
   parseAgentFrame(encodeHeartbeat(7), budget);
   t.throws(() => parseAgentFrame('{"a":[1,2,3', budget), { code: 'json' });
-  t.same(paid, [6]);
+  t.same(charged, [6]);
 });
 
 t.test('a frame is limited by its type before it is parsed, and by the type that it really has', async (t) => {
   const members = (count: number) => `{${Array.from({ length: count }, (_, at) => `"k${at}":0`).join(',')}}`;
-  const paid: number[] = [];
-  const budget = { consumeValues: (values: number) => paid.push(values) };
+  const charged: number[] = [];
+  const budget = { consumeValues: (values: number) => charged.push(values) };
   const refused = (text: string) => {
-    paid.length = 0;
+    charged.length = 0;
     t.throws(() => parseAgentFrame(text, budget), { code: 'limit' }, text.slice(0, 60));
-    return paid.length === 0;
+    return charged.length === 0;
   };
   const wide = members(60_000);
   t.ok(refused(`{"type":"task_end","id":"unknown","result":${wide}}`), 'an end is not parsed');

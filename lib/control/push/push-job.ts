@@ -66,7 +66,7 @@ export interface JobSnapshot {
   toRelease: number;
   /** Started nodes whose commands have another limit than the job's run timeout gives them now. */
   outdatedTimeouts: number;
-  /** Ms until all starts are paid for at the start rate; negative if they have been for that long. */
+  /** Ms until all starts no longer use up the start rate; negative: for how long they have not. */
   startsPaidMs: number;
   /** `ageMs`: since the job asked its agents. `stateMs`: since it entered its present state. */
   ageMs: number;
@@ -221,7 +221,7 @@ export class StartRateLimiter {
   #at: number | undefined;
 
   /**
-   * Ms until all starts are paid for at the start rate; negative if they have been for that long.
+   * Ms until all starts no longer use up the start rate; negative: for how long they have not.
    */
   inMs({ job: { startRate }, startsPaidMs }: StartsStored, now: number): number {
     this.#at ??= now + startsPaidMs;

@@ -363,7 +363,7 @@ t.test('the starts of a job keep its rate, also when another instance takes it o
   first.charge(job, 2, 1_000);
   t.equal(first.inMs(stored(0), 1_000), 100);
   t.equal(first.inMs(stored(0), 1_060), 40, 'counted on its own clock');
-  t.equal(first.inMs(stored(0), 5_000), -3_900, 'long paid for');
+  t.equal(first.inMs(stored(0), 5_000), -3_900, 'long over');
   first.charge(job, 2, 5_000);
   t.equal(first.inMs(stored(0), 5_000), 100, 'time without starts allows no larger group');
   t.equal(new StartRateLimiter().inMs(stored(40), 9_000), 40, 'another instance goes on from what is stored');

@@ -64,7 +64,7 @@ export class BodyCosts {
     return this.#refused;
   }
 
-  /** Whether the caller's earlier bodies are paid for. @throws BodyCostError */
+  /** Refuses a caller whose earlier bodies still use up its quota. @throws BodyCostError */
   check(caller: Caller, now: number): void {
     const waitMs = this.#limiterOf(caller)?.waitMs(now) ?? 0;
     if (waitMs === 0) return;
@@ -77,7 +77,7 @@ export class BodyCosts {
     this.#limiterOf(caller)?.charge(costOf(size), now);
   }
 
-  /** `to` pays what was charged to `from`. */
+  /** Charges to `to` what was charged to `from`. */
   move(size: BodySize, { from, to }: { from: Caller; to: Caller }, now: number): void {
     this.#limiterOf(from)?.giveBack(costOf(size));
     this.charge(to, size, now);

@@ -182,13 +182,13 @@ export class Exchange {
 
   /**
    * The body that was read is the one that `signer` signed: from now on `signer` is the caller, and
-   * pays for it.
+   * the body is charged to it.
    */
   bodyIsSigned(): void {
     const { limits, clock } = this.#deps;
     this.actor = this.signer;
-    const payers = { from: this.#sender, to: this.#callerAs(this.signer) };
-    if (!limits.isOpen) limits.bodies.move(this.#charged, payers, clock.now());
+    const callers = { from: this.#sender, to: this.#callerAs(this.signer) };
+    if (!limits.isOpen) limits.bodies.move(this.#charged, callers, clock.now());
   }
 
   /** The memory of this request's body; release it. */
@@ -198,9 +198,9 @@ export class Exchange {
   }
 
   /**
-   * Who pays for a body as it arrives. Somebody may have captured the headers of the signer and
-   * send them with any bytes, so the address pays until the body is known to be the signed one, and
-   * for everything that is dropped.
+   * The caller that a body is charged to as it arrives. Somebody may have captured the headers of
+   * the signer and send them with any bytes, so it is the address until the body is known to be the
+   * signed one, and for everything that is dropped.
    */
   get #sender() {
     return this.#callerAs(this.signer === undefined ? this.actor : undefined);

@@ -78,7 +78,7 @@ export async function readRawBody(request: IncomingMessage, reader: BodyReader, 
 
 /**
  * For a route that takes no body: refuses a body that is not free from a caller whose earlier
- * bodies are not paid for. @throws BodyCostError
+ * bodies still use up its quota. @throws BodyCostError
  */
 export function checkDroppedBody(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();

@@ -8,7 +8,7 @@ import { bearer, keyPair, type SignedZone, signedZone } from './signed-api.ts';
 
 const VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
 const pairs = { first: keyPair(), second: keyPair(), stranger: keyPair() };
-/** Nothing that was charged is paid for by waiting. */
+/** Time does not pass, so what was charged stays charged. */
 const frozen = { ...systemClock, now: () => 0 };
 const alice = { userId: 'alice', key: pairs.first.privateKey };
 
@@ -358,7 +358,7 @@ t.test('another body than the signed one counts as a failed sign-in of its addre
   t.equal((await api.send('POST', post, { body: 'a' })).status, 200, 'its key is known');
 });
 
-t.test('who signs pays for its bodies, and not for others that are sent with its headers', async (t) => {
+t.test('a signer is charged for its bodies, and not for others that are sent with its headers', async (t) => {
   const { zone, admins, client } = await start(t);
   await zone.organizations.documents.groups.update(admins, { clients: [client] }, undefined, (work) => work(undefined));
   const web = { userId: 'web', key: pairs.second.privateKey };
@@ -380,6 +380,6 @@ t.test('who signs pays for its bodies, and not for others that are sent with its
   t.equal((await own.call('POST', web, { body: large() })).status, 200, 'another client at the same address');
   const captured = await zone.startApi(limited);
   t.same(await statusesOf(() => captured.send('POST', post, { body: large() })), [401]);
-  t.equal((await captured.call('POST', web, { body: large() })).status, 429, 'the address pays');
+  t.equal((await captured.call('POST', web, { body: large() })).status, 429, 'the address is charged');
   t.equal((await captured.call('POST', alice)).status, 200, 'a small body is free');
 });

@@ -13,7 +13,7 @@ import { startWithTokens as start } from '../with-tokens.ts';
 const agent = (tokenUuid: string, serverUuid?: string) =>
   ({ name: 'a', roles: ['agent'], tokenUuid, ...(serverUuid && { serverUuid }) }) as const;
 
-t.test('a caller pays for the bytes and values of its bodies', async (t) => {
+t.test('a caller is charged for the bytes and values of its bodies', async (t) => {
   const costs = new BodyCosts({ requestsPerSecond: 500 });
   const caller = { actor: agent('t', SERVER), address: '10.0.0.1' };
   const refused = { code: 'TooManyRequests', statusCode: 429, retryAfterSeconds: 1 };
@@ -27,8 +27,8 @@ t.test('a caller pays for the bytes and values of its bodies', async (t) => {
   t.equal(costs.refused, 1);
 });
 
-t.test('callers with a token for any server, or none, pay by their address', async (t) => {
-  const pay = (costs: BodyCosts, address: string, now: number) => {
+t.test('callers with a token for any server, or none, are charged by their address', async (t) => {
+  const charge = (costs: BodyCosts, address: string, now: number) => {
     try {
       const caller = { actor: agent('t'), address };
       costs.check(caller, now);
@@ -40,20 +40,20 @@ t.test('callers with a token for any server, or none, pay by their address', asy
   };
   const costs = new BodyCosts({ requestsPerSecond: 500 });
   t.same(
-    ['10.0.0.1', '10.0.0.1', '::ffff:10.0.0.1', '10.0.0.2'].map((address) => pay(costs, address, 0)),
+    ['10.0.0.1', '10.0.0.1', '::ffff:10.0.0.1', '10.0.0.2'].map((address) => charge(costs, address, 0)),
     [true, false, false, true],
   );
   const faster = new BodyCosts({ requestsPerSecond: 5000 });
   t.same(
-    [0, 0, 0, 0, 0, 0, 0].map((now) => pay(faster, '10.0.0.1', now)),
+    [0, 0, 0, 0, 0, 0, 0].map((now) => charge(faster, '10.0.0.1', now)),
     [true, true, true, true, true, true, false],
     'in proportion to requestsPerSecond',
   );
   const unlimited = new BodyCosts({ requestsPerSecond: 0 });
-  t.ok(pay(unlimited, '10.0.0.1', 0) && pay(unlimited, '10.0.0.1', 0));
+  t.ok(charge(unlimited, '10.0.0.1', 0) && charge(unlimited, '10.0.0.1', 0));
 });
 
-t.test('users and clients who sign pay for themselves, behind one address or behind several', async (t) => {
+t.test('users and clients who sign are charged each, behind one address or behind several', async (t) => {
   const signer = (uuid: string) =>
     ({ name: 'a', roles: [], principal: { kind: 'client', uuid, name: 'a', publicKey: 'pem' } }) as const;
   const costs = new BodyCosts({ requestsPerSecond: 500 });
@@ -79,7 +79,7 @@ t.test('wide bodies of an agent are refused with 429, and its heartbeats are not
   t.match(refused.body, { code: 'TooManyRequests' });
   t.equal(refused.headers.get('retry-after'), '1');
   t.equal((await post('events/heartbeat', { small: true })).status, 204);
-  t.equal((await post('events/status', wide, other)).status, 204, 'another caller pays for itself');
+  t.equal((await post('events/status', wide, other)).status, 204, 'another caller has a quota of its own');
   t.equal(limits.bodies.refused, 3);
 });
 
@@ -96,7 +96,7 @@ t.test('with open access bodies are limited in size only, because all callers sh
   t.equal(limits.bodies.refused, 0);
 });
 
-t.test('bodies that are refused are paid for', async (t) => {
+t.test('bodies that are refused are charged', async (t) => {
   const { url, as, addServer } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
   await addServer(SERVER);
   const filler = ' '.repeat(1024 * 1024 - 102_000);
@@ -130,7 +130,7 @@ t.test('bodies that are refused are paid for', async (t) => {
   }
 });
 
-t.test('each piece of a body is paid for, and of too many pieces it is refused', async (t) => {
+t.test('each piece of a body is charged, and a body of too many pieces is refused', async (t) => {
   const { post, limits } = await startPieces(t);
   const broken = /^400 .*Invalid JSON/s;
   t.match(await post(8_000), broken, 'a quarter of the burst of 32 MiB');
@@ -167,7 +167,7 @@ const openStream = {
     })(),
 } as unknown as Parts['events'];
 
-t.test('a body that a stream of events does not take is dropped and paid for while it is open', async (t) => {
+t.test('a body that a stream of events does not take is dropped and charged while it is open', async (t) => {
   const clock = { ...systemClock, now: () => 0 };
   const { port, as, limits } = await start(t, { requestsPerSecond: 500 }, { clock, parts: { events: openStream } });
   const { token } = await as('reader');
@@ -190,7 +190,7 @@ t.test('a body that a stream of events does not take is dropped and paid for whi
     await new Promise((resolve) => large.once('close', resolve));
   }
   const [refusal] = await once(follow('1\r\n \r\n'), 'data');
-  t.match(String(refusal), /^HTTP\/1.1 429 .*TooManyRequests/s, 'the caller is in debt');
+  t.match(String(refusal), /^HTTP\/1.1 429 .*TooManyRequests/s, 'the caller has used up its quota');
 });
 
 /** `post` sends a body of blanks in so many pieces of one byte, and returns the answer's status and body. */
@@ -220,7 +220,7 @@ t.test('a body of an unknown type is refused before it is read', async (t) => {
   t.match(await raw(port, `${head}Authorization: Bearer ${token}\r\n\r\n`, /"code"/), /^HTTP\/1.1 415 /);
 });
 
-t.test('the rest of a refused body, which is read and dropped, is paid for', async (t) => {
+t.test('the rest of a refused body, which is read and dropped, is charged', async (t) => {
   const { port, call, as, addServer } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
   await addServer(SERVER);
   const { headers } = await as('agent', SERVER);

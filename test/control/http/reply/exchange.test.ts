@@ -46,20 +46,20 @@ t.test('quotas count who signed a request by the principal, whatever its address
   t.throws(() => waitFrom('10.0.0.2', client('web')), { message: /already has 1 waits/ });
 });
 
-t.test('the address pays for a body until it is the signed one, and for what is dropped', async (t) => {
+t.test('a body is charged to the address until it is the signed one, and so is what is dropped', async (t) => {
   const address = '10.0.0.1';
   const actor = client('web');
   const dropLargeBody = (exchange: Exchange) => {
     exchange.dropBody();
     exchange.request.emit('data', Buffer.alloc(100_000));
   };
-  const rows: [name: string, work: (exchange: Exchange) => void, inDebt: string[]][] = [
+  const rows: [name: string, work: (exchange: Exchange) => void, charged: string[]][] = [
     ['a body that may be another', () => undefined, ['address']],
     ['the signed body', (exchange) => exchange.bodyIsSigned(), ['principal']],
   ];
-  for (const [name, work, inDebt] of rows) {
+  for (const [name, work, charged] of rows) {
     const limits = new CallerLimits({ ...LIMITS, requestsPerSecond: 1 }, { clock, log });
-    const debtors = () =>
+    const chargedCallers = () =>
       Object.entries({ address: { actor: undefined, address }, principal: { actor, address: '10.0.0.2' } })
         .filter(([, caller]) => {
           try {
@@ -69,16 +69,20 @@ t.test('the address pays for a body until it is the signed one, and for what is 
             return true;
           }
         })
-        .map(([payer]) => payer);
+        .map(([caller]) => caller);
     const exchange = exchangeFrom(address, limits);
     exchange.signer = actor;
     exchange.chargeBody({ bytes: 100_000, values: 0 });
     work(exchange);
-    t.same(debtors(), inDebt, name);
+    t.same(chargedCallers(), charged, name);
     const next = exchangeFrom(address, limits);
     next.signer = actor;
-    t.throws(() => next.checkEarlierBodies(), { code: 'TooManyRequests' }, `${name}: is paid before another is read`);
+    t.throws(
+      () => next.checkEarlierBodies(),
+      { code: 'TooManyRequests' },
+      `${name}: has used up the quota, so no other is read`,
+    );
     dropLargeBody(exchange);
-    t.ok(debtors().includes('address'), `${name}: the address pays for what is dropped`);
+    t.ok(chargedCallers().includes('address'), `${name}: the address is charged for what is dropped`);
   }
 });

@@ -193,7 +193,7 @@ t.test('between rounds there is as much time for votes as a round takes', async 
   t.ok(gaps().length > 1 && Math.max(...gaps()) < 400, 'all have voted');
 });
 
-t.test('a holder that begins starts the next node when the starts before it are paid for', async (t) => {
+t.test('a holder that begins starts the next node when the start rate allows it', async (t) => {
   const running = { state: 'running', states: ['ready'], run_timeout_ms: 600_000, start_rate: 0.1 };
   const { clock, asked } = atWork(t, { ...running, starts_paid_ms: 4_000 });
   await clock.advance(0);
