@@ -144,7 +144,7 @@ t.test('TLS certificates are checked against the name given, also for learnt ins
   const at = async (names: string) =>
     scripted(t, (response) => json(response, 200, {}), await authority.issue({ names: `DNS:${names}` }));
   const zone = { datacenter: 'east', domain: 'example.com' };
-  const [named, other, stranger] = [
+  const [named, other, unknownHost] = [
     await at('cnapi.east.example.com'),
     await at('cnapi.east.example.com'),
     await at('elsewhere.example.com'),
@@ -152,7 +152,7 @@ t.test('TLS certificates are checked against the name given, also for learnt ins
   const here = { uuid: crypto.randomUUID(), host: '127.0.0.1', port: Number(new URL(named.url).port) };
   const names = await startNameServer(t, [here], { zone });
   const client = failoverClientAt(t, { dns: `127.0.0.1:${names.port}`, ...zone }, { ca });
-  client.learn([stranger, named, other].map(({ url }) => parseAddress(url)));
+  client.learn([unknownHost, named, other].map(({ url }) => parseAddress(url)));
   t.match((await client.call(GET)).address, /^https:..cnapi\.east\.example\.com:/);
   t.equal((await client.call(GET)).status, 200, 'again, at the instance that answered');
   await named.stop();
@@ -160,7 +160,7 @@ t.test('TLS certificates are checked against the name given, also for learnt ins
   await other.stop();
   const why = await client.call({ ...GET, patienceMs: 0 }).catch((error: unknown) => String(error));
   t.match(why, /127\.0\.0\.1 is not in the cert's list|does not match certificate's altnames/);
-  t.equal(stranger.heard.length, 0, 'a certificate for another name is refused');
+  t.equal(unknownHost.heard.length, 0, 'a certificate for another name is refused');
 
   const local = await at('localhost');
   const byUrl = failoverClientAt(t, { urls: [local.url.replace('127.0.0.1', 'localhost')] }, { ca });

@@ -25,7 +25,7 @@ function frameTexts(frames: Record<string, z.ZodType>): fc.Arbitrary<string> {
   const own = Object.values(frames).map((schema) =>
     jsonOf(z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any', reused: 'inline' }) as Schema, OPTIONS),
   );
-  const strangers = fc.constantFrom(
+  const unknownFrames = fc.constantFrom(
     '{"type":"from-the-future"}',
     '{"type":"__proto__"}',
     '{"type":"constructor"}',
@@ -52,7 +52,7 @@ function frameTexts(frames: Record<string, z.ZodType>): fc.Arbitrary<string> {
       arbitrary: fc.tuple(fc.constantFrom(...OPEN_FRAMES), objects).map(([head, object]) => `${head}${object}}`),
     },
     { weight: 3, arbitrary: fc.nat(1_000_000).map((sequence) => `{"type":"heartbeat","sequence":${sequence}}`) },
-    { weight: 2, arbitrary: strangers },
+    { weight: 2, arbitrary: unknownFrames },
     { weight: 1, arbitrary: hostileJson },
     { weight: 1, arbitrary: brokenJson },
   );

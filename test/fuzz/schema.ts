@@ -82,8 +82,13 @@ function objectOf({ properties = {}, required = [], additionalProperties }: Sche
   });
   const isOpen = additionalProperties !== false;
   const others = fc.array(fc.tuple(hostileName, hostileJson), { maxLength: isOpen ? 2 : 1 });
-  const stranger = fc.oneof({ weight: 8, arbitrary: fc.constant([]) }, { weight: isOpen ? 2 : 1, arbitrary: others });
-  return fc.tuple(fc.tuple(...members), stranger).map(([own, strange]) => objectText([...own.flat(), ...strange]));
+  const unknownMembers = fc.oneof(
+    { weight: 8, arbitrary: fc.constant([]) },
+    { weight: isOpen ? 2 : 1, arbitrary: others },
+  );
+  return fc
+    .tuple(fc.tuple(...members), unknownMembers)
+    .map(([own, strange]) => objectText([...own.flat(), ...strange]));
 }
 
 /** A text for `schema` in the form of a query or a path, without quotes. */

@@ -146,12 +146,12 @@ t.test('before its agent has started, the port answers 404', async (t) => {
 
 t.test('a browser page cannot post tasks, whether cross-site or through DNS rebinding', async (t) => {
   const { ask, port } = await posted(t);
-  const strangers: Record<string, string>[] = [
+  const unknownOrigins: Record<string, string>[] = [
     { origin: 'http://evil.example' },
     { 'sec-fetch-site': 'cross-site' },
     { host: `evil.example:${port.address.port}` },
   ];
-  for (const headers of strangers)
+  for (const headers of unknownOrigins)
     t.match(await ask('POST', '/tasks?task=nop&params={}', { headers }), { status: 403 });
   matchLists(t, await ask('GET', '/history'), { body: [] });
 });

@@ -301,7 +301,7 @@ t.test('the last use of a token is recorded later if the database took too long'
 t.test('without the database, nobody signs in anew, and known callers may read what is in memory', async (t) => {
   const { clock, link, authenticator, tokens } = await start(t);
   const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const stranger = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
+  const unknown = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
   const actor = await authenticator.whoIs(known.token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
@@ -313,10 +313,10 @@ t.test('without the database, nobody signs in anew, and known callers may read w
   }
   t.equal(ended, 0);
   await t.rejects(authenticator.whoIs(known.token), DatabaseUnavailableError);
-  await t.rejects(authenticator.whoIs(stranger.token, { mayBeStale: true }), DatabaseUnavailableError);
+  await t.rejects(authenticator.whoIs(unknown.token, { mayBeStale: true }), DatabaseUnavailableError);
   t.equal((await authenticator.whoIs(known.token, { mayBeStale: true }))?.name, 'a');
   t.match(authenticator.remembered(known.token), { tokenUuid: known.uuid });
-  t.equal(authenticator.remembered(stranger.token), undefined);
+  t.equal(authenticator.remembered(unknown.token), undefined);
 });
 
 t.test('the last use of a token is recorded once a minute', async (t) => {

@@ -10,6 +10,6 @@ t.test('an address has the roles of all trusted networks that contain it', async
   t.same(networks.actorAt('10.2.0.1'), { name: 'network 10.0.0.0/8', roles: ['reader'] });
   t.same(networks.actorAt('10.1.0.1'), { name: 'network 10.0.0.0/8 and 10.1.0.0/16', roles: ['reader', 'agent'] });
   t.same(networks.actorAt('fd00::5')?.roles, ['operator']);
-  for (const stranger of ['11.0.0.1', 'fd01::5', '', 'localhost'])
-    t.equal(networks.actorAt(stranger), undefined, stranger);
+  for (const unknownAddress of ['11.0.0.1', 'fd01::5', '', 'localhost'])
+    t.equal(networks.actorAt(unknownAddress), undefined, unknownAddress);
 });

@@ -235,11 +235,11 @@ t.test('doctor checks that the instance itself, and no other process, answers on
     await insertRun(zone.database, crypto.randomUUID(), identity, null);
     return server.url;
   };
-  const stranger = await answers({}, { ready: true });
+  const unknownProgram = await answers({}, { ready: true });
   const unwell = await answers({ server: 'cnapi/0.2.0' }, { ready: false });
   const found = await of('instances', {});
   t.match(
-    found.find((one) => one.found.includes(stranger)),
+    found.find((one) => one.found.includes(unknownProgram)),
     { level: 'warn', found: /something other than cnapi answers/ },
   );
   t.match(

@@ -163,8 +163,8 @@ t.test('a request refused for lack of the database is audited with its caller, i
     const found = await audit();
     return found.some(({ actor }) => actor === 'nobody') ? found : undefined;
   }, 'the audit records');
-  const [stranger, mine] = records;
-  t.match(stranger, { actor: 'nobody', token_uuid: null, status: 503 });
+  const [unknownCaller, mine] = records;
+  t.match(unknownCaller, { actor: 'nobody', token_uuid: null, status: 503 });
   matchLists(t, mine, { actor: known.name, token_uuid: known.uuid, roles: ['operator'], status: 503 });
 });
 

@@ -264,7 +264,7 @@ t.test(
     await clock.advance(250);
     tables.statements = [];
     for (let step = 0, n = 0; step < 1000; step += 1) {
-      for (let posts = 0; posts < 400; posts += 1) observer.heartbeat(`stranger-${n++}`);
+      for (let posts = 0; posts < 400; posts += 1) observer.heartbeat(`unknown-${n++}`);
       if (step % 250 === 0) observer.heartbeat('s');
       await clock.advance(20);
     }

@@ -43,11 +43,11 @@ for (const [kind, open] of databases) {
     });
 
     t.test('heartbeats of a missing server create nothing and do not delay others in the statement', async (t) => {
-      const [server, stranger] = [await newServer(), randomUUID()];
-      const heartbeats = [stranger, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
+      const [server, unknownServer] = [await newServer(), randomUUID()];
+      const heartbeats = [unknownServer, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
       matchLists(t, await recordHeartbeats(database, a, () => heartbeats), [{ serverUuid: server, cameBack: true }]);
-      t.equal(await row(stranger), undefined);
-      const { rows } = await database.query('select 1 from cnapi_status where server_uuid = $1::uuid', [stranger]);
+      t.equal(await row(unknownServer), undefined);
+      const { rows } = await database.query('select 1 from cnapi_status where server_uuid = $1::uuid', [unknownServer]);
       t.same(rows, []);
     });
 

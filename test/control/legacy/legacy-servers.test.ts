@@ -215,13 +215,13 @@ t.test('a post that could not be recorded is kept until it is too old', async (t
 t.test('random uuids fill only the room for new servers, and known servers are still heard', async (t) => {
   const rig = new Rig();
   rig.read({});
-  const outcomes = Array.from({ length: 10 }, (_, n) => rig.receive(`stranger-${n}`));
+  const outcomes = Array.from({ length: 10 }, (_, n) => rig.receive(`unknown-${n}`));
   t.same(outcomes.slice(0, 4), ['urgent', 'urgent', 'urgent', 'dropped']);
   t.equal(rig.receive(), 'noted');
   t.equal(rig.heartbeats.size, 4);
   rig.heartbeats.recorded(rig.heartbeats.take('urgent', rig.now), []);
   t.equal(rig.heartbeats.size, 1, 'none of them exists');
-  t.equal(rig.receive('stranger-9'), 'urgent', 'there is room again');
+  t.equal(rig.receive('unknown-9'), 'urgent', 'there is room again');
   for (let n = 0; n < 9; n += 1) {
     rig.receive(`server-${n}`);
     rig.record('urgent');

@@ -139,9 +139,14 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
     const agent = newLegacyAgent(t);
     await agent.register(a);
     agent.beatOn(a, b);
-    const strangers = [randomUUID(), '00000000-0000-4000-8000-000000000000', 'ffffffff-ffff-4fff-bfff-ffffffffffff'];
+    const unknownServers = [
+      randomUUID(),
+      '00000000-0000-4000-8000-000000000000',
+      'ffffffff-ffff-4fff-bfff-ffffffffffff',
+    ];
     for (const until = Date.now() + 2 * SILENCE_MS; Date.now() < until; await sleep(100)) {
-      for (const stranger of strangers) t.equal((await a.post(`/servers/${stranger}/events/heartbeat`)).status, 204);
+      for (const unknownServer of unknownServers)
+        t.equal((await a.post(`/servers/${unknownServer}/events/heartbeat`)).status, 204);
       const malformed = await a.post('/servers/zzz/events/heartbeat');
       t.match(malformed, { status: 409, body: { code: 'InvalidArgument', message: 'Invalid server_uuid' } });
     }
@@ -150,7 +155,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
     const { rows } = await zone.database.query(
       `select server_uuid from (select server_uuid from cnapi_status union select server_uuid from cnapi_roster_authority) all_of
        where server_uuid = any ($1::uuid[])`,
-      [strangers],
+      [unknownServers],
     );
     t.same(rows, [], 'no server is created');
   });

@@ -184,8 +184,8 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
         'select server_uuid, abort_requested from cnapi_push_nodes where abort_requested is not null order by 1',
       )
     ).rows.map(({ server_uuid, abort_requested }) => [server_uuid, abort_requested]);
-  const stranger = randomUUID();
-  t.same(await request('hard', firstOf(running), stranger), { state: 'running', missing: [stranger] });
+  const unknownServer = randomUUID();
+  t.same(await request('hard', firstOf(running), unknownServer), { state: 'running', missing: [unknownServer] });
   t.same(await requested(), [], 'one of them is no node');
   t.same(await request('hard', firstOf(ended), firstOf(running)), { state: 'running', missing: [] });
   await request('soft', firstOf(running), firstOf(softly));

@@ -104,13 +104,13 @@ t.test('a zone of two instances', async (t) => {
   await t.test('bad input is refused with the name of the field, and nothing is created', async (t) => {
     const count = async () => (await a.get<{ jobs: unknown[] }>('/push-jobs')).body.jobs.length;
     const before = await count();
-    const stranger = '00000000-0000-4000-8000-000000000000';
+    const unknownServer = '00000000-0000-4000-8000-000000000000';
     for (const [field, body] of [
       ['command', { servers }],
       ['servers', { command: 'echo' }],
       ['servers', { command: 'echo', servers: [] }],
       ['servers', { command: 'echo', servers: [servers[0], servers[0]] }],
-      ['servers', { command: 'echo', servers: [stranger] }],
+      ['servers', { command: 'echo', servers: [unknownServer] }],
       ['env', { command: 'echo', servers, env: { A: 'x'.repeat(65_536) } }],
       ['quorum', { command: 'echo', servers, quorum: 7 }],
       ['quorum', { command: 'echo', servers, quorum: -1 }],

@@ -41,9 +41,9 @@ t.test("an instance told to leave through another one's REST API hands over its 
   t.equal(addresses.length, 1);
   t.equal((await statesAt(b)).get(a.cnapiUuid), 'draining');
   t.equal((await a.get('/ready')).status, 503, 'callers are not sent to it');
-  const stranger = new ScriptedAgent(a.url, newMachine());
-  await until(() => stranger.refusedWith, 'a new agent to be refused');
-  t.equal(stranger.refusedWith, 503);
+  const unknownAgent = new ScriptedAgent(a.url, newMachine());
+  await until(() => unknownAgent.refusedWith, 'a new agent to be refused');
+  t.equal(unknownAgent.refusedWith, 503);
 
   const { agent: moved, epoch: nextEpoch } = await joinAgent(b.url, machine, { conn: 2, epoch });
   t.teardown(() => moved.close());

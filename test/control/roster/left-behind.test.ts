@@ -31,8 +31,8 @@ t.test('while no other instance is alive, a leaving one keeps its agents and adm
   const ages = async () => (await a.get<{ lease_age_ms: number }[]>('/instances')).body.map((one) => one.lease_age_ms);
   await until(async () => (await ages()).some((age) => age >= 2_500) || undefined, 'the other instance to look dead');
   a.app.drain('the test');
-  const { agent: stranger } = await joinAgent(a.url, newMachine());
-  t.teardown(() => stranger.close());
+  const { agent: unknownAgent } = await joinAgent(a.url, newMachine());
+  t.teardown(() => unknownAgent.close());
   t.equal((await a.get('/ready')).status, 503, 'callers are still not sent here');
   t.notOk(agent.frames.some(({ type }) => type === 'goaway'));
   await a.app.stopped;

@@ -82,10 +82,10 @@ t.test('the same reply is accepted when its id and question match', async (t) =>
 });
 
 t.test('replies from another port are ignored', async (t) => {
-  const stranger = createSocket('udp4');
-  t.teardown(() => stranger.close());
+  const unknownPeer = createSocket('udp4');
+  t.teardown(() => unknownPeer.close());
   const port = await fakeServer(t, (query, send, _raw, peer) => {
-    stranger.send(encode(lieAbout(query)), peer.port, peer.address, () =>
+    unknownPeer.send(encode(lieAbout(query)), peer.port, peer.address, () =>
       send({ ...query, type: 'response', additionals: [] }),
     );
   });

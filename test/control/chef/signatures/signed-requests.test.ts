@@ -7,7 +7,7 @@ import { signed } from './sign.ts';
 import { bearer, keyPair, type SignedZone, signedZone } from './signed-api.ts';
 
 const VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
-const pairs = { first: keyPair(), second: keyPair(), stranger: keyPair() };
+const pairs = { first: keyPair(), second: keyPair(), unknown: keyPair() };
 /** Time does not pass, so what was charged stays charged. */
 const frozen = { ...systemClock, now: () => 0 };
 const alice = { userId: 'alice', key: pairs.first.privateKey };
@@ -83,7 +83,7 @@ t.test('each refusal has the status and text of Chef', async (t) => {
     ],
     'a client of another organization': [await api.call('GET', { ...alice, userId: 'theirs' }), 401, /as 'theirs'/],
     "somebody else's key": [
-      await api.call('GET', { ...alice, key: pairs.stranger.privateKey }),
+      await api.call('GET', { ...alice, key: pairs.unknown.privateKey }),
       401,
       `${failed}. Ensure that your node_name and client key are correct.`,
     ],
@@ -131,7 +131,7 @@ t.test('the answer does not tell anybody without a key which names exist', async
   await zone.create('users', { name: 'theirs', organizations: [other] });
   await zone.create('users', { name: 'keyless', organizations: [] });
   const api = await zone.startApi();
-  const key = pairs.stranger.privateKey;
+  const key = pairs.unknown.privateKey;
   const answers = [];
   for (const userId of ['alice', 'web', 'theirs', 'keyless', 'nobody']) {
     const { status, headers, body } = await api.call('GET', { userId, key });
@@ -172,7 +172,7 @@ t.test('nobody is asked for a body whose signature fits no key', async (t) => {
     });
   t.same(await send(alice), { status: 200, isAsked: true });
   const others = {
-    "somebody else's key": { ...alice, key: pairs.stranger.privateKey },
+    "somebody else's key": { ...alice, key: pairs.unknown.privateKey },
     'an unknown name': { ...alice, userId: 'bob' },
     'signed too long ago': { ...alice, now: Date.now() - 16 * 60_000 },
   };
@@ -199,9 +199,9 @@ t.test('any key of the user that has not expired fits, and a deleted one does no
 t.test('a user and a client of one name are told apart by their keys', async (t) => {
   const { zone, api, organization } = await start(t);
   const owner = await zone.create('clients', { organization, name: 'alice' });
-  await zone.create('keys', { owner, public_key: pairs.stranger.publicKey });
+  await zone.create('keys', { owner, public_key: pairs.unknown.publicKey });
   t.equal((await api.call('GET', alice)).body.kind, 'user');
-  t.equal((await api.call('GET', { ...alice, key: pairs.stranger.privateKey })).body.kind, 'client');
+  t.equal((await api.call('GET', { ...alice, key: pairs.unknown.privateKey })).body.kind, 'client');
 });
 
 t.test('a change is accepted once, by whichever instance; reading may be repeated', async (t) => {
@@ -321,7 +321,7 @@ t.test('a token of this API acts with its own rights', async (t) => {
 t.test('the audit names who signed a change', async (t) => {
   const { zone, api } = await start(t);
   await api.call('POST', alice);
-  await api.call('POST', { ...alice, key: pairs.stranger.privateKey });
+  await api.call('POST', { ...alice, key: pairs.unknown.privateKey });
   await api.audit.stop();
   const { rows } = await zone.database.query('select actor, roles, status from cnapi_audit order by status');
   t.same(rows, [
@@ -336,7 +336,7 @@ t.test('failures are limited by address, also under a name that is known, but no
   t.equal((await api.call('GET', alice)).status, 200);
   const guesses = [
     { ...alice, userId: 'bob' },
-    { ...alice, key: pairs.stranger.privateKey },
+    { ...alice, key: pairs.unknown.privateKey },
   ];
   const statuses = [];
   for (let count = 0; count < 6; count++) statuses.push((await api.call('GET', guesses[count % 2] ?? alice)).status);

@@ -5,7 +5,7 @@ import { signed } from './sign.ts';
 import { keyPair } from './signed-api.ts';
 
 const alice = keyPair();
-const stranger = keyPair();
+const unknown = keyPair();
 
 t.test('a signed job is created once, whichever instance it is sent to', async (t) => {
   const { a, b, acme, names } = await startAcme(t, 1);
@@ -26,7 +26,7 @@ t.test('a signed job is created once, whichever instance it is sent to', async (
   t.equal((await asked(b, 'POST', JOBS, { body, headers })).status, 401, 'later, too');
   const { body: jobs } = await asked(b, 'GET', JOBS, { signer });
   t.equal(jobs.length, 1);
-  const refused = await asked(b, 'POST', JOBS, { body, signer: { ...signer, key: stranger.privateKey } });
+  const refused = await asked(b, 'POST', JOBS, { body, signer: { ...signer, key: unknown.privateKey } });
   t.match(refused, { status: 401, body: { error: { 0: /^Failed to authenticate as 'alice'/ } } });
   t.equal(refused.headers.get('www-authenticate'), 'X-Ops-Sign version="1.0" version="1.1"');
 });
