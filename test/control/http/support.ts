@@ -104,7 +104,7 @@ export interface ApiOptions {
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
-  /** The listener's clock; by default the system's. */
+  /** The clock of the listener and of the limits of requests; by default the system's. */
   clock?: Clock;
   /** The database through which tokens are looked up. */
   accessDatabase?: (database: Queryable) => Queryable;
@@ -197,7 +197,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   });
   const authenticator = new Authenticator({
     config: { ...OPEN_GATE, ...options.config },
-    clock: systemClock,
+    clock: options.clock ?? systemClock,
     tokenAuthenticator,
   });
   tokenAuthenticator.start();

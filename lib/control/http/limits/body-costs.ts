@@ -72,6 +72,11 @@ export class BodyCosts {
     throw new BodyCostError(Math.ceil(waitMs / 1000));
   }
 
+  /** Earlier bodies of the caller are not paid for. */
+  isOver(caller: Caller, now: number): boolean {
+    return (this.#limiterOf(caller)?.waitMs(now) ?? 0) > 0;
+  }
+
   /** Part of the cost of one body, which may be refused for another reason. */
   charge(caller: Caller, size: BodySize, now: number): void {
     this.#limiterOf(caller)?.charge(costOf(size), now);

@@ -36,6 +36,7 @@ export class CallerConnection {
   /** In the order of the requests, which is that of the answers. */
   readonly #unanswered = new Map<Exchange, ServerResponse>();
   #isEnding = false;
+  #ignoresInput = false;
   /** Sent when the requests before it are answered. */
   #refusal: CnapiError | undefined;
   #timer: Timer | undefined;
@@ -57,6 +58,11 @@ export class CallerConnection {
   /** No request that arrives from now on is carried out. */
   get isEnding(): boolean {
     return this.#isEnding || !this.#socket.writable || [...this.#unanswered.values()].some(isLast);
+  }
+
+  /** Nothing more that arrives is parsed, not even the rest of a body. */
+  get ignoresInput(): boolean {
+    return this.#ignoresInput;
   }
 
   /** Nothing is to be sent before the answer to a request that arrives now. */
@@ -86,7 +92,8 @@ export class CallerConnection {
   }
 
   /** The answer that was given last closes the connection. A caller that reads nothing is cut off. */
-  end(): void {
+  end({ ignoreInput = false } = {}): void {
+    this.#ignoresInput ||= ignoreInput;
     if (this.#isEnding) return;
     this.#isEnding = true;
     if (!this.#cutStreams() && !this.#socket.closed) this.#watch();

@@ -43,6 +43,7 @@ import type { Reply, RequireServer, Route } from '../route.ts';
 import type { Certificates } from './certificates.ts';
 import { TLS_OPTIONS } from './handshakes.ts';
 import { ListenSockets } from './listen-sockets.ts';
+import { configureServer } from './node-server.ts';
 import { OpenExchanges } from './open-exchanges.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 import type { RequestMetrics } from './request-metrics.ts';
@@ -83,12 +84,7 @@ export interface Handlers {
 }
 
 const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
-const HEADERS_WITHIN_MS = 30_000;
-/** Limits the time to receive a request with its body. An answer has no time limit. */
-const REQUEST_WITHIN_MS = 60_000;
-const KEEP_ALIVE_MS = 65_000;
 const STOP_GRACE_MS = 1000;
-const MAX_HEADERS = 100;
 /** Connections for callers beside the agents. */
 const MAX_CALLERS = 1500;
 
@@ -212,24 +208,17 @@ export class HttpListener {
       this.#refuseUnrouted(request, error),
     );
     const http = server.server as Server;
-    http.headersTimeout = HEADERS_WITHIN_MS;
-    http.requestTimeout = REQUEST_WITHIN_MS;
-    http.keepAliveTimeout = KEEP_ALIVE_MS;
-    http.maxHeadersCount = MAX_HEADERS;
-    Object.assign(http, {
-      // `request-head.ts` requires it, with an answer that says so.
-      requireHostHeader: false,
+    configureServer(http, {
+      isTls: certificates !== undefined,
       // Behind unanswered requests it would be answered first; HTTP permits a server to ignore it.
-      shouldUpgradeCallback: (request: IncomingMessage) =>
-        wantsWebSocket(request) && this.#exchanges.isFree(request.socket),
-      // Else Node ends its own side before the answer to a caller that has ended the other.
-      httpAllowHalfOpen: true,
+      mayUpgrade: (request) => wantsWebSocket(request) && this.#exchanges.isFree(request.socket),
+      ignoresInput: (socket) => this.#exchanges.on(socket)?.ignoresInput === true,
     });
     http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {
+      const limited = authorizer.rateLimitRefusal(request);
       const exchange = this.#admit(request, response);
-      if (exchange === undefined) return;
-      this.#refuse(exchange, authorizer.rateLimitRefusal(request) ?? new ExpectationFailedError());
+      if (exchange !== undefined) this.#refuse(exchange, limited ?? new ExpectationFailedError());
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
@@ -289,9 +278,10 @@ export class HttpListener {
       else if (refusal !== undefined) replyAndClose(response.claimUpgrade().socket, errorReply(refusal));
       return isFree && refusal === undefined;
     }
+    // Asked before, so that a request that is dropped counts, too.
+    const reason = this.#reasonToRefuse(request);
     const exchange = this.#admit(request, response);
     if (exchange === undefined) return false;
-    const reason = this.#reasonToRefuse(request);
     if (reason !== undefined) this.#refuse(exchange, reason);
     return reason === undefined;
   }
@@ -305,7 +295,7 @@ export class HttpListener {
   #refuse(exchange: Exchange, reason: CnapiError): void {
     const reply = this.#errorForms.replyTo(reason, exchange.request.url ?? '');
     void exchange.send({ ...reply, headers: { ...reply.headers, Connection: 'close' } });
-    this.#exchanges.on(exchange.request.socket)?.end();
+    this.#exchanges.on(exchange.request.socket)?.end({ ignoreInput: exchange.isOverBodyLimit });
   }
 
   /** Undefined if the request must not be carried out. */

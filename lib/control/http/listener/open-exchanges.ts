@@ -54,7 +54,7 @@ export class OpenExchanges {
     });
     if (!isEnding) return true;
     connection.end();
-    exchange.dropBody();
+    exchange.dropBody({ isCarriedOut: false });
     return false;
   }
 

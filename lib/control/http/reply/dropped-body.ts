@@ -15,26 +15,30 @@ const FREE_BYTES = FREE_BODY_BYTES + FREE_BODY_PIECES * PIECE_BYTES;
 export class DroppedBody {
   readonly #request: IncomingMessage;
   readonly #clock: Clock;
-  readonly #charge: (bytes: number) => void;
+  readonly #charge: (bytes: number) => boolean;
   #cost = 0;
   #isBroken = false;
   #endDrain: (() => void) | undefined;
   #count: ((piece: Buffer) => void) | undefined;
 
-  constructor(request: IncomingMessage, { clock, charge }: { clock: Clock; charge: (bytes: number) => void }) {
+  /** `charge` returns whether the sender is over its limit now. */
+  constructor(request: IncomingMessage, { clock, charge }: { clock: Clock; charge: (bytes: number) => boolean }) {
     this.#request = request;
     this.#clock = clock;
     this.#charge = charge;
   }
 
-  /** Reads and drops from now on, until `stop()`. A second call replaces `onTooMuch`. */
-  drop(onTooMuch: () => void): void {
+  /**
+   * Reads and drops from now on, until `stop()`. A second call replaces `onTooMuch`. With
+   * `isOptional`, nothing needs the rest: it is too much as soon as the sender is over its limit.
+   */
+  drop(onTooMuch: () => void, { isOptional }: { isOptional: boolean }): void {
     this.stop();
     this.#count = (piece) => {
       const cost = piece.length + PIECE_BYTES;
       this.#cost += cost;
-      if (this.#cost > FREE_BYTES) this.#charge(cost);
-      if (this.#cost > MAX_BYTES) onTooMuch();
+      const isOverLimit = this.#cost > FREE_BYTES && this.#charge(cost);
+      if (this.#cost > MAX_BYTES || (isOptional && isOverLimit)) onTooMuch();
     };
     this.#request.on('data', this.#count);
     // The reader of a body that it refuses has paused it.
@@ -45,6 +49,7 @@ export class DroppedBody {
    * Closing a connection while its caller still sends resets it, and the caller (undici, for
    * example) sees EPIPE and not the answer. So some of the body is read and dropped before `onEnd`.
    * Bounded, so nobody can send gigabytes this way, and charged like the part that was read before.
+   * A sender over its limit is not waited for.
    */
   drain(onEnd: () => void): void {
     const request = this.#request;
@@ -56,7 +61,7 @@ export class DroppedBody {
     };
     const timer = this.#clock.after(DRAIN_MS, end);
     request.once('end', end).once('close', end);
-    this.drop(end);
+    this.drop(end, { isOptional: true });
     this.#endDrain = end;
     if (this.#isBroken) end();
   }

@@ -18,6 +18,7 @@ import type { Reply, Route } from '../route.ts';
 import { DroppedBody } from './dropped-body.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
+import { requestIdOf } from './request-id.ts';
 import { cutOff, writeInSlices } from './write-bounded.ts';
 
 interface ExchangeDeps {
@@ -32,7 +33,6 @@ interface ExchangeDeps {
 
 /** The caller disconnected before the reply. In log and metrics only; the number is nginx's. */
 export const CALLER_LEFT_STATUS = 499;
-const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
 
 /**
  * Much shorter than connections are really kept (`listener.ts`). At the end of a drain, callers
@@ -73,7 +73,10 @@ export class Exchange {
     this.#startedAt = deps.clock.now();
     this.#address = request.socket.remoteAddress ?? '';
     this.requestId = requestIdOf(request) ?? deps.random.uuid();
-    const charge = (bytes: number) => this.#charge({ bytes, values: 0 });
+    const charge = (bytes: number) => {
+      this.#charge({ bytes, values: 0 });
+      return this.isOverBodyLimit;
+    };
     this.#droppedBody = new DroppedBody(request, { clock: deps.clock, charge });
     response.once('close', () => {
       this.#abort.abort();
@@ -173,6 +176,12 @@ export class Exchange {
     if (this.signer !== undefined) limits.bodies.check(this.#callerAs(this.signer), clock.now());
   }
 
+  /** Earlier bodies of the sender are not paid for. */
+  get isOverBodyLimit(): boolean {
+    const { limits, clock } = this.#deps;
+    return !limits.isOpen && limits.bodies.isOver(this.#sender, clock.now());
+  }
+
   /** Part of the cost of this request's body. */
   chargeBody(size: BodySize): void {
     this.#charged.bytes += size.bytes;
@@ -217,13 +226,15 @@ export class Exchange {
 
   /**
    * The route takes no body: drops any that arrives, so that it stays in no buffer while the answer
-   * is made, however long that takes. A caller that sends too much is cut off.
+   * is made, however long that takes. A caller that sends too much is cut off; if the request is
+   * not carried out, also a caller that is over its limit.
    */
-  dropBody(): void {
-    this.#droppedBody.drop(() => {
-      this.#noteBreak('the caller sends a large body that the route does not take');
+  dropBody({ isCarriedOut = true } = {}): void {
+    const onTooMuch = () => {
+      this.#noteBreak('the caller sends a large body that is not wanted');
       this.request.socket.destroy();
-    });
+    };
+    this.#droppedBody.drop(onTooMuch, { isOptional: !isCarriedOut });
   }
 
   /** The body will be read: a caller that waits for `100 Continue` gets it now. */
@@ -369,12 +380,6 @@ export class Exchange {
     if (this.#isBodyOnItsWay) this.#droppedBody.drain(() => this.#response.end());
     else this.#response.end();
   }
-}
-
-/** The caller's request id, if it is safe in a header and a log. */
-export function requestIdOf(request: IncomingMessage): string | undefined {
-  const given = request.headers['x-request-id'] ?? request.headers['request-id'];
-  return typeof given === 'string' && REQUEST_ID.test(given) ? given : undefined;
 }
 
 function contentOf(reply: Reply): string | Buffer | undefined {
