@@ -2,7 +2,7 @@
 import type { Clock } from './clock.ts';
 
 /** How long to wait for a permit, and the error after that. */
-interface WaitLimit {
+export interface WaitLimit {
   clock: Clock;
   withinMs: number;
   late: () => Error;

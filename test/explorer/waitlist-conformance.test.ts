@@ -5,7 +5,6 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
-  createTicket,
   deleteQueues,
   deleteTicket,
   expireTickets,
@@ -18,6 +17,7 @@ import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   backdate,
   bounds,
+  createTicket,
   migrations,
   newQueue,
   newTicket,

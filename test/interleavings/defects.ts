@@ -294,7 +294,7 @@ export const defects: readonly Defect[] = [
   },
   {
     name: 'create: the place is the highest place plus one',
-    statements: ['createTicket'],
+    statements: ['addTicket'],
     function: 'cnapi_create_ticket',
     cuts: [
       [

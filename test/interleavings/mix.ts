@@ -113,7 +113,7 @@ export class Mix {
     const { tasks, tickets, duties, live } = this.#known as Knowledge;
     const isEnough: Record<string, boolean> = {
       createTask: tasks.filter(({ kinds }) => kinds.includes('queued')).length > MOST_QUEUED,
-      createTicket: tickets.filter(({ status }) => status === 'queued').length > MOST_WAITING,
+      addTicket: tickets.filter(({ status }) => status === 'queued').length > MOST_WAITING,
       createDuties: duties.length > MOST_DUTIES,
       insertRun: live.length > MOST_RUNS,
       declareLapsed: live.length < 3,

@@ -8,7 +8,7 @@ import {
   readQueueTimes,
 } from '../../lib/control/waitlist/ticket-list-store.ts';
 import {
-  createTicket,
+  addTicket,
   deleteEnded,
   deleteOldTickets,
   deleteQueues,
@@ -44,7 +44,7 @@ const moves = (moved: readonly MovedTicket[]): string[] =>
 
 const create = (
   kind: QueueKind,
-): CallOf<Parameters<typeof createTicket> extends [unknown, ...infer Args] ? Args : never, unknown> => ({
+): CallOf<Parameters<typeof addTicket> extends [unknown, ...infer Args] ? Args : never, unknown> => ({
   args(world) {
     const queue = world.queue(kind);
     return queue && [newTicket(queue, { uuid: world.uuid() }), bounds];
@@ -90,7 +90,7 @@ function one(world: World, kind: TicketKind): [string] | undefined {
 const LAST = Number.MAX_SAFE_INTEGER;
 
 export const ticketStatements: readonly Statement[] = [
-  writes(createTicket, {
+  writes(addTicket, {
     'where others wait': create('calm'),
     'where one holds the lock': create('single'),
     'where there is no queue': create('new'),

@@ -20,7 +20,7 @@ import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import { cancelTask, createTask } from '../../lib/control/tasks/record/task-store.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
-import { createTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { addTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
@@ -254,7 +254,7 @@ async function ticketWorld(ground: Ground, isBroken: boolean): Promise<StillWorl
   for (const id of ['due 1', 'due 2', 'due 3']) {
     places[id] = place(id);
     const due = [await addOne(database, place(id)), await addOne(database, place(id))];
-    await createTicket(database, newTicket(place(id)), bounds);
+    await addTicket(database, newTicket(place(id)), bounds);
     await backdate(database, ...due);
     if (id === 'due 2') tickets.due = due[0] as string;
   }

@@ -3,7 +3,7 @@
  * queue that has a holder; the holder is looked up, as by a wait, and released, which hands the
  * queue over.
  */
-import { createTicket, readTicketStatuses, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { addTicket, readTicketStatuses, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import { type Statement, statementsOf, toScript } from './pgbench.ts';
 
 const TICKET = '33333333-3333-4333-8333-333333333333';
@@ -27,7 +27,7 @@ const newTicket = {
  */
 export async function ticketLifeScript({ queues, depth }: { queues: number; depth: number }): Promise<string> {
   const [create] = await statementsOf(
-    (database) => createTicket(database, newTicket, { maxWaiting: 10_000, maxOpen: 20_000, maxListed: 1_000 }),
+    (database) => addTicket(database, newTicket, { maxWaiting: 10_000, maxOpen: 20_000 }),
     [{ outcome: 'added' }],
   );
   const [read] = await statementsOf((database) => readTicketStatuses(database, [TICKET]));

@@ -5,7 +5,13 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, statementName } from '../../platform/sql-text.ts';
-import { type NewTicket, type TicketBounds, type TicketRefusal, ticketInsertionValues } from './ticket-store.ts';
+import {
+  type LockWait,
+  type NewTicket,
+  type TicketBounds,
+  type TicketRefusal,
+  ticketInsertionValues,
+} from './ticket-store.ts';
 
 export interface TicketKey {
   key: string;
@@ -23,13 +29,13 @@ export interface KeyedTicket {
 export async function createTicketOnce(
   database: Queryable,
   ticket: NewTicket,
-  { key, requestHash, maxWaiting, maxOpen }: TicketKey & TicketBounds,
+  { key, requestHash, maxWaiting, maxOpen, lockMs }: TicketKey & TicketBounds & LockWait,
 ): Promise<KeyedTicket | TicketRefusal> {
   const { text, values } = combineStatement(
     `select made as uuid, made_by as "requestHash", refusal
-       from cnapi_create_ticket_once($12::text, $13::text, $1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json,
+       from cnapi_create_ticket_once($12::text, $13::text, cnapi_lock_within($16::int, $1::uuid), $2::text, $3::text, $4::text, $5::text, $6::json,
          $7::text, $8::text, $9::timestamptz, $10::bigint, $11::text, $14::int, $15::int)`,
-    new Parameters([...ticketInsertionValues(ticket), key, requestHash, maxWaiting, maxOpen]),
+    new Parameters([...ticketInsertionValues(ticket), key, requestHash, maxWaiting, maxOpen, lockMs ?? null]),
     ticket.record,
   );
   const name = statementName('add ticket once', ticket.record);

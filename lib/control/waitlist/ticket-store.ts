@@ -2,17 +2,20 @@
  * SQL of the waitlist: calls of the operations' functions, and reads of tickets. One TypeScript
  * function per statement. Lists of tickets and of queues are in `ticket-list-store.ts`.
  */
-import { isTemporary } from '../../platform/errors.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import type { Expiry, TicketStatus } from './ticket.ts';
 
-export interface NewTicket {
-  uuid: string;
+/** Names one queue. */
+export interface QueueKey {
   serverUuid: string;
   scope: string;
   id: string;
+}
+
+export interface NewTicket extends QueueKey {
+  uuid: string;
   action: string | undefined;
   extra: JsonObject;
   reqId: string | undefined;
@@ -62,11 +65,6 @@ export interface TicketBounds {
   maxOpen: number;
 }
 
-interface CreateBounds extends TicketBounds {
-  /** Limits how many waiting tickets the answer lists. */
-  maxListed: number;
-}
-
 /** The limit that prevented a ticket from being added. */
 export type TicketRefusal = 'queue-full' | 'server-full';
 
@@ -74,34 +72,23 @@ export const servedColumns = `uuid, server_uuid, scope, id, action, extra, reqid
   created_at, updated_at`;
 
 /**
- * Returns the queue in order: the active ticket, the first waiting ones, the new one. Empty: the
- * queue cannot be read now.
+ * The statements that lock a queue take `lockMs`: how long each of them waits for a lock, if not as
+ * long as the database's own limit. Then they fail with a DatabaseBusyError (`locked`), and nothing
+ * was changed.
  */
-export async function createTicket(
-  database: Queryable,
-  ticket: NewTicket,
-  { maxListed, ...bounds }: CreateBounds,
-): Promise<TicketRow[] | TicketRefusal> {
-  const outcome = await addTicket(database, ticket, bounds);
-  if (outcome !== 'added') return outcome;
-  try {
-    return await readQueueUpTo(database, ticket.uuid, maxListed);
-  } catch (error) {
-    // The ticket exists: its caller must get the uuid, whatever happened to the rest of the queue.
-    if (isTemporary(error)) return [];
-    throw error;
-  }
+export interface LockWait {
+  lockMs?: number | undefined;
 }
 
-async function addTicket(
+export async function addTicket(
   database: Queryable,
   ticket: NewTicket,
-  { maxWaiting, maxOpen }: TicketBounds,
+  { maxWaiting, maxOpen, lockMs }: TicketBounds & LockWait,
 ): Promise<'added' | TicketRefusal> {
   const { text, values } = combineStatement(
-    `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::text,
-       $9::timestamptz, $10::bigint, $11::text, $12::int, $13::int) as outcome`,
-    new Parameters([...ticketInsertionValues(ticket), maxWaiting, maxOpen]),
+    `select cnapi_add_ticket(cnapi_lock_within($14::int, $1::uuid), $2::text, $3::text, $4::text, $5::text, $6::json,
+       $7::text, $8::text, $9::timestamptz, $10::bigint, $11::text, $12::int, $13::int) as outcome`,
+    new Parameters([...ticketInsertionValues(ticket), maxWaiting, maxOpen, lockMs ?? null]),
     ticket.record,
   );
   const name = statementName('add ticket', ticket.record);
@@ -139,11 +126,26 @@ export async function readQueueUpTo(database: Queryable, uuid: string, maxListed
   return rows;
 }
 
-/** Returns undefined when the ticket does not exist. */
-export async function releaseTicket(database: Queryable, uuid: string): Promise<TicketChange | undefined> {
-  const { rows } = await database.query<ChangeRow>(
-    'select uuid, status, moved from cnapi_release_ticket($1::uuid)',
+/** The queue that a ticket is in, by its key; undefined when the ticket does not exist. */
+export async function readQueueKey(database: Queryable, uuid: string): Promise<QueueKey | undefined> {
+  const { rows } = await database.query<{ server_uuid: string; scope: string; id: string }>(
+    'select server_uuid, scope, id from cnapi_waitlist_tickets where uuid = $1::uuid',
     [uuid],
+    { name: 'read queue of ticket' },
+  );
+  const [row] = rows;
+  return row && { serverUuid: row.server_uuid, scope: row.scope, id: row.id };
+}
+
+/** Returns undefined when the ticket does not exist. */
+export async function releaseTicket(
+  database: Queryable,
+  uuid: string,
+  { lockMs }: LockWait = {},
+): Promise<TicketChange | undefined> {
+  const { rows } = await database.query<ChangeRow>(
+    'select uuid, status, moved from cnapi_release_ticket(cnapi_lock_within($2::int, $1::uuid))',
+    [uuid, lockMs ?? null],
     { name: 'release ticket' },
   );
   return toChange(rows);
@@ -157,18 +159,27 @@ export async function renewTicket(
   database: Queryable,
   uuid: string,
   expiry: Expiry,
+  { lockMs }: LockWait = {},
 ): Promise<TicketChange | undefined> {
   const { rows } = await database.query<ChangeRow>(
-    'select uuid, status, moved from cnapi_renew_ticket($1::uuid, $2::timestamptz, $3::bigint, $4::text)',
-    [uuid, ...expiryValues(expiry)],
+    `select uuid, status, moved
+       from cnapi_renew_ticket(cnapi_lock_within($5::int, $1::uuid), $2::timestamptz, $3::bigint, $4::text)`,
+    [uuid, ...expiryValues(expiry), lockMs ?? null],
     { name: 'renew ticket' },
   );
   return toChange(rows);
 }
 
 /** Returns the ticket itself first; empty when it does not exist. */
-export async function deleteTicket(database: Queryable, uuid: string): Promise<MovedTicket[]> {
-  const { rows } = await database.query<MovedTicket>('select uuid, status from cnapi_delete_ticket($1::uuid)', [uuid]);
+export async function deleteTicket(
+  database: Queryable,
+  uuid: string,
+  { lockMs }: LockWait = {},
+): Promise<MovedTicket[]> {
+  const { rows } = await database.query<MovedTicket>(
+    'select uuid, status from cnapi_delete_ticket(cnapi_lock_within($2::int, $1::uuid))',
+    [uuid, lockMs ?? null],
+  );
   return rows;
 }
 
@@ -179,11 +190,11 @@ export async function deleteTicket(database: Queryable, uuid: string): Promise<M
 export async function deleteQueues(
   database: Queryable,
   serverUuid: string,
-  { last, maxQueues }: { last: number; maxQueues: number },
+  { last, maxQueues, lockMs }: { last: number; maxQueues: number } & LockWait,
 ): Promise<{ queues: number; moved: MovedTicket[] }> {
   const { rows } = await database.query<{ uuid: string | null }>(
-    'select uuid from cnapi_delete_queues($1::text, $2::bigint, $3::int) as uuid',
-    [serverUuid, last, maxQueues],
+    'select uuid from cnapi_delete_queues(cnapi_lock_within($4::int, $1::text), $2::bigint, $3::int) as uuid',
+    [serverUuid, last, maxQueues, lockMs ?? null],
   );
   const moved = rows.flatMap(({ uuid }) => (uuid === null ? [] : [{ uuid, status: 'deleted' as const }]));
   return { queues: rows.length - moved.length, moved };

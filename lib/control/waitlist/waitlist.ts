@@ -6,9 +6,9 @@
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { limitConcurrency } from '../../platform/postgres/concurrency-limit.ts';
-import type { Database, Queryable } from '../../platform/postgres/database.ts';
+import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
@@ -29,6 +29,7 @@ import {
   type TicketStatus,
   type WaitOutcome,
 } from './ticket.ts';
+import { TicketChanges } from './ticket-changes.ts';
 import {
   InvalidTicketError,
   TicketEndedError,
@@ -46,7 +47,7 @@ import {
   readQueueTimes,
 } from './ticket-list-store.ts';
 import {
-  createTicket,
+  addTicket,
   deleteEnded,
   deleteOldTickets,
   deleteQueues,
@@ -124,18 +125,12 @@ const MAX_RECENT = 1_000;
  */
 const DELETE_QUEUES = 5;
 const DELETE_TICKETS = 500;
-/**
- * Changes of tickets that run at once; the rest of the pool is for other work. A change waits this
- * long for its turn and for a locked row.
- */
-const CHANGES = { connections: 4, withinMs: 2_000 };
 /** Statements that have not ended by then end with their connections. */
 const STOPS_WITHIN_MS = 2_000;
 
 export class Waitlist {
   readonly #deps: WaitlistDeps;
-  /** For statements that lock a queue. */
-  readonly #changes: Queryable;
+  readonly #changes: TicketChanges;
   readonly #watches: Watches<TicketStatus>;
   readonly #recentMoves = new BoundedMap<string, true>(MAX_RECENT);
   readonly #director: Director;
@@ -145,8 +140,8 @@ export class Waitlist {
 
   constructor(deps: WaitlistDeps) {
     this.#deps = deps;
-    const { database, clock, maxWaiters } = deps;
-    this.#changes = limitConcurrency(database, { ...CHANGES, clock });
+    const { maxWaiters } = deps;
+    this.#changes = new TicketChanges(deps);
     this.#watches = new Watches<TicketStatus>({
       ...deps,
       maxWatches: maxWaiters,
@@ -190,19 +185,32 @@ export class Waitlist {
     const expiry = validExpiry(request.expiry);
     const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, actor, expiry, record };
     if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
-    const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
-    if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);
-    return { uuid, queue: rows };
+    const { database } = this.#deps;
+    const outcome = await this.#changes.ofQueue(ticket, (wait) => addTicket(database, ticket, { ...BOUNDS, ...wait }));
+    if (outcome !== 'added') throw this.#refuse(serverUuid, outcome);
+    return { uuid, queue: await this.#queueUpTo(uuid) };
+  }
+
+  /** The ticket exists: its caller must get the uuid, whatever happens to the rest of the queue. */
+  async #queueUpTo(uuid: string): Promise<TicketRow[]> {
+    try {
+      return await readQueueUpTo(this.#deps.database, uuid, MAX_LISTED);
+    } catch (error) {
+      if (isTemporary(error)) return [];
+      throw error;
+    }
   }
 
   async #createOnce(ticket: NewTicket, { expiry }: TicketRequest, key: string): Promise<AcceptedTicket> {
     const { database } = this.#deps;
     const { scope, id, action, extra } = ticket;
     const requestHash = digestOf({ scope, id, action: action ?? null, extra, expiry });
-    const made = await createTicketOnce(this.#changes, ticket, { key, requestHash, ...BOUNDS });
+    const made = await this.#changes.ofQueue(ticket, (wait) =>
+      createTicketOnce(database, ticket, { key, requestHash, ...BOUNDS, ...wait }),
+    );
     if (typeof made === 'string') throw this.#refuse(ticket.serverUuid, made);
     if (made.requestHash !== requestHash) throw new TicketKeyConflictError(made.uuid, key);
-    return { uuid: made.uuid, queue: await readQueueUpTo(database, made.uuid, MAX_LISTED) };
+    return { uuid: made.uuid, queue: await this.#queueUpTo(made.uuid) };
   }
 
   #refuse(serverUuid: string, refusal: TicketRefusal): TooManyTicketsError {
@@ -265,19 +273,24 @@ export class Waitlist {
    * @throws TicketNotFoundError, DatabaseUnavailableError
    */
   async release(uuid: string): Promise<void> {
-    this.#changed(uuid, await releaseTicket(this.#changes, uuid));
+    const { database } = this.#deps;
+    this.#changed(uuid, await this.#changes.ofTicket(uuid, (wait) => releaseTicket(database, uuid, wait)));
   }
 
   /** @throws InvalidTicketError, TicketNotFoundError, TicketEndedError, DatabaseUnavailableError */
   async renew(uuid: string, expiry: ExpiryRequest): Promise<TicketRow> {
-    const status = this.#changed(uuid, await renewTicket(this.#changes, uuid, validExpiry(expiry)));
+    const { database } = this.#deps;
+    const valid = validExpiry(expiry);
+    const change = await this.#changes.ofTicket(uuid, (wait) => renewTicket(database, uuid, valid, wait));
+    const status = this.#changed(uuid, change);
     if (isEnded(status)) throw new TicketEndedError(uuid, status);
     return this.get(uuid);
   }
 
   /** @throws TicketNotFoundError, DatabaseUnavailableError */
   async delete(uuid: string): Promise<void> {
-    const moved = await deleteTicket(this.#changes, uuid);
+    const { database } = this.#deps;
+    const moved = await this.#changes.ofTicket(uuid, (wait) => deleteTicket(database, uuid, wait));
     if (moved.length === 0) throw new TicketNotFoundError(uuid);
     this.#announce(moved);
   }
@@ -291,7 +304,10 @@ export class Waitlist {
     const { database } = this.#deps;
     const last = await readLastQueue(database);
     for (let isMore = true; isMore; ) {
-      const { queues, moved } = await deleteQueues(this.#changes, serverUuid, { last, maxQueues: DELETE_QUEUES });
+      const some = { last, maxQueues: DELETE_QUEUES };
+      const { queues, moved } = await this.#changes.ofServer(serverUuid, (wait) =>
+        deleteQueues(database, serverUuid, { ...some, ...wait }),
+      );
       this.#announce(moved);
       isMore = queues > 0;
     }

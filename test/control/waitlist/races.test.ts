@@ -7,7 +7,6 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { createTicketOnce } from '../../../lib/control/waitlist/ticket-keys.ts';
 import {
-  createTicket,
   deleteQueues,
   deleteTicket,
   expireTickets,
@@ -26,6 +25,7 @@ import {
   backdate,
   bounds,
   complaints,
+  createTicket,
   migrations,
   newQueue,
   newTicket,

@@ -2,10 +2,10 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { createTicketOnce } from '../../../lib/control/waitlist/ticket-keys.ts';
-import { createTicket, releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
+import { releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
-import { addSome, migrations, newQueue, newTicket } from './support/waitlist-database.ts';
+import { addSome, createTicket, migrations, newQueue, newTicket } from './support/waitlist-database.ts';
 
 const FEW = { maxWaiting: 100, maxOpen: 3, maxListed: 10 };
 

@@ -6,7 +6,6 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { listTickets } from '../../../lib/control/waitlist/ticket-list-store.ts';
 import {
-  createTicket,
   deleteEnded,
   deleteOldTickets,
   deleteQueues,
@@ -19,8 +18,7 @@ import {
   renewTicket,
   repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -31,6 +29,7 @@ import {
   backdate,
   bounds,
   complaints,
+  createTicket,
   migrations,
   newQueue,
   newTicket,
@@ -127,16 +126,6 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       'queue-full',
       'it counts beyond many places',
     );
-  });
-
-  check('a ticket that was added is reported although its queue cannot be read', async (t) => {
-    const ticket = newTicket(newQueue());
-    const once: Queryable = {
-      query: (text, ...more) =>
-        text.includes('cnapi_add_ticket') ? db.query(text, ...more) : Promise.reject(new DatabaseUnavailableError()),
-    };
-    t.same(await createTicket(once, ticket, bounds), []);
-    t.equal(await statusOf(db, ticket.uuid), 'active');
   });
 
   check('after a release the lock passes to the next ticket in order, until none waits', async (t) => {

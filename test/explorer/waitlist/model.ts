@@ -55,7 +55,7 @@ export function advance(queue: Queue): Queue {
   return head === undefined ? { ...expired, lastPlace: 0 } : become(expired, [head.uuid], 'active');
 }
 
-/** `createTicket`. */
+/** `addTicket`. */
 export function create(queue: Queue, uuid: string, isDue = false): Queue {
   const isFirst = queue.lastPlace === 0;
   const key = isFirst ? queue.key + 1 : queue.key;

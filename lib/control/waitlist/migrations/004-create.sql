@@ -1,3 +1,15 @@
+-- Sets how long the statement waits for each lock, unless p_ms is null, and returns p_value. As the
+-- argument of a function it is carried out before that function. A setting that is sent with the
+-- statement would cost a prepared statement its plan.
+create function cnapi_lock_within(p_ms int, p_value anyelement) returns anyelement
+language plpgsql volatile as $$
+begin
+  if p_ms is not null then
+    perform set_config('lock_timeout', p_ms || 'ms', true);
+  end if;
+  return p_value;
+end $$;
+
 -- Adds a ticket at the end of its queue; it is active at once if it is the first. Returns false
 -- when p_most_waiting tickets already wait.
 --

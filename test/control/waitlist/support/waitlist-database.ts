@@ -5,8 +5,10 @@
 import { randomUUID } from 'node:crypto';
 import type { TicketStatus } from '../../../../lib/control/waitlist/ticket.ts';
 import {
-  createTicket,
+  addTicket,
   type NewTicket,
+  readQueueUpTo,
+  type TicketBounds,
   type TicketRefusal,
   type TicketRow,
 } from '../../../../lib/control/waitlist/ticket-store.ts';
@@ -41,6 +43,16 @@ export const newTicket = (queue: Place, fields: Partial<NewTicket> = {}): NewTic
 });
 
 export const bounds = { maxWaiting: 10_000, maxOpen: 100_000, maxListed: 1_000 };
+
+/** Adds the ticket, and returns its queue as a caller gets it, or why it was refused. */
+export async function createTicket(
+  database: Queryable,
+  ticket: NewTicket,
+  { maxListed, ...limits }: TicketBounds & { maxListed: number },
+): Promise<TicketRow[] | TicketRefusal> {
+  const outcome = await addTicket(database, ticket, limits);
+  return outcome === 'added' ? readQueueUpTo(database, ticket.uuid, maxListed) : outcome;
+}
 
 /** The rows of its queue, the new one last. */
 export const add = async (database: Queryable, queue: Place, fields: Partial<NewTicket> = {}): Promise<TicketRow[]> =>
