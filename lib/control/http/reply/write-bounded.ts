@@ -4,7 +4,7 @@
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock, Timer } from '../../../platform/clock.ts';
 
 /** A caller that takes less than a slice in this time is cut off: 2 KiB per second. */
 export const SLOW_READER_MS = 30_000;
@@ -34,7 +34,8 @@ export function cutOff(response: ServerResponse): void {
 
 /**
  * Resolves with true once the reader has caught up; with false if it is too slow, if it has
- * disconnected, or when `signal` aborts.
+ * disconnected, or when `signal` aborts. The time begins with the turn of the response on its
+ * connection.
  */
 export function untilDrained(
   response: ServerResponse,
@@ -43,7 +44,8 @@ export function untilDrained(
 ): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (isDrained: boolean) => {
-      timer.cancel();
+      timer?.cancel();
+      response.off('socket', start);
       response.off('drain', onDrain);
       response.off('close', onGone);
       signal?.removeEventListener('abort', onGone);
@@ -51,7 +53,13 @@ export function untilDrained(
     };
     const onDrain = () => settle(true);
     const onGone = () => settle(false);
-    const timer = clock.after(withinMs, onGone);
+    let timer: Timer | undefined;
+    const start = () => {
+      timer = clock.after(withinMs, onGone);
+    };
+    // The answers before it on the connection are not all sent: nobody can read it yet.
+    if (response.socket === null) response.once('socket', start);
+    else start();
     response.once('drain', onDrain);
     response.once('close', onGone);
     signal?.addEventListener('abort', onGone, { once: true });

@@ -37,19 +37,36 @@ t.test('a caller that leaves ends the write', async (t) => {
   t.equal(await written, false);
 });
 
+t.test('an answer that waits for the one before it is not taken for one that nobody reads', async (t) => {
+  const { response, following, socket } = await answering(t);
+  const next = await following;
+  const { clock, armed } = heldTimers();
+  const written = writeInSlices(next, CONTENT, clock);
+  t.equal(next.writableNeedDrain, true);
+  t.equal(armed.length, 0, 'no time is measured yet');
+  response.end();
+  await until(() => armed.length > 0, 'the time to be measured');
+  socket.resume();
+  t.equal(await written, true);
+});
+
+/** The responses to two requests on one connection. */
 async function answering(t: Test) {
   const { promise, resolve } = Promise.withResolvers<ServerResponse>();
-  const server = createServer((_request, response) => resolve(response));
+  const { promise: following, resolve: follow } = Promise.withResolvers<ServerResponse>();
+  const server = createServer((request, response) => (request.url === '/' ? resolve : follow)(response));
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
   const { port } = server.address() as { port: number };
-  const socket = connect(port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'));
+  const socket = connect(port, '127.0.0.1', () => {
+    for (const path of ['/', '/next']) socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  });
   socket.pause().on('error', () => undefined);
   t.teardown(() => {
     socket.destroy();
     server.closeAllConnections();
     server.close();
   });
-  return { response: await promise, socket };
+  return { response: await promise, following, socket };
 }
 
 /** Timers that fire on demand. */
