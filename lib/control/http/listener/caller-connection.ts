@@ -27,8 +27,6 @@ const SILENT_SOCKET_MS = 3_660_000;
 
 /** The caller sent bytes after a request with `Connection: close`; they are ignored. */
 const AFTER_CLOSE = 'HPE_CLOSED_CONNECTION';
-/** The caller ended its side in the middle of a request. */
-const INCOMPLETE = 'HPE_INVALID_EOF_STATE';
 
 export class CallerConnection {
   readonly #socket: Socket;
@@ -109,8 +107,7 @@ export class CallerConnection {
     if (this.#socket.destroyed) return;
     const refusal = new UnreadableRequestError(error);
     const broken = [...this.#unanswered.keys()].find(({ request }) => !request.complete);
-    // A caller that ends its side before the end of a body has left: do not log a refusal.
-    if (broken !== undefined && (error.code !== INCOMPLETE || broken.isAnswered)) broken.bodyBroke(refusal);
+    if (broken !== undefined) broken.bodyBroke(refusal);
     else if (!isEnding && error.code !== AFTER_CLOSE) {
       this.#refusal = refusal;
       this.#refuseInTurn();
