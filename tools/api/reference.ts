@@ -37,6 +37,11 @@ the two. Each instance serves the same as an OpenAPI document, at \`GET /openapi
 Parameters may be in the query or, for POST and PUT, in a JSON body. Every error has the body
 [Error](#error). Besides the errors that a route lists, any route may answer those under
 [Errors](#errors). Objects may get more fields in later versions.
+
+A caller may send up to 16 requests on one connection before their answers. Answers come in the
+order of the requests. Only GETs are carried out in parallel: any other request begins when all
+requests before it are answered, and nothing begins behind it before its own answer. Nothing behind
+an answer with \`Connection: close\` is carried out.
 `;
 
 export function reference(contracts: readonly Contract[]): string {

@@ -6,6 +6,9 @@
  *
  * While it is ending, no request that arrives is carried out (RFC 9112, section 9.6). The answers
  * to earlier requests are still sent, in order, and the refusal after them.
+ *
+ * Only safe requests run in parallel (RFC 9112, section 9.3.2): any other begins when all before it
+ * are answered, and nothing begins behind it before its own answer.
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -33,6 +36,8 @@ export class CallerConnection {
   readonly #clock: Clock;
   /** In the order of the requests, which is that of the answers. */
   readonly #unanswered = new Map<Exchange, ServerResponse>();
+  /** Each looks whether its request may begin. */
+  readonly #turns = new Set<() => void>();
   #isEnding = false;
   #ignoresInput = false;
   /** Sent when the requests before it are answered. */
@@ -84,8 +89,35 @@ export class CallerConnection {
     this.#unanswered.set(exchange, response);
     response.once('close', () => {
       this.#unanswered.delete(exchange);
+      for (const look of this.#turns) look();
       this.#refuseInTurn();
     });
+    return true;
+  }
+
+  /**
+   * Resolves when this request may begin, or is aborted; undefined if it may begin at once. If the
+   * connection is no longer writable by then, the request must not be carried out.
+   */
+  turnOf(exchange: Exchange): Promise<void> | undefined {
+    if (this.#mayBegin(exchange)) return undefined;
+    return new Promise((resolve) => {
+      const look = () => {
+        if (!exchange.signal.aborted && !this.#mayBegin(exchange)) return;
+        this.#turns.delete(look);
+        exchange.signal.removeEventListener('abort', look);
+        resolve();
+      };
+      this.#turns.add(look);
+      exchange.signal.addEventListener('abort', look);
+    });
+  }
+
+  #mayBegin(exchange: Exchange): boolean {
+    for (const earlier of this.#unanswered.keys()) {
+      if (earlier === exchange) return true;
+      if (!isSafe(earlier) || !isSafe(exchange)) return false;
+    }
     return true;
   }
 
@@ -145,6 +177,11 @@ export class CallerConnection {
     if (hasStream) this.#socket.destroy();
     return hasStream;
   }
+}
+
+/** RFC 9110, section 9.2.1. */
+function isSafe({ request }: Exchange): boolean {
+  return request.method === 'GET' || request.method === 'HEAD';
 }
 
 /** The answer has begun, and the connection ends with it. */

@@ -317,6 +317,11 @@ export class HttpListener {
     const exchange = this.#exchanges.get(request);
     if (exchange === undefined) return;
     if (!takesBody(route)) exchange.dropBody();
+    const turn = this.#exchanges.on(request.socket)?.turnOf(exchange);
+    if (turn !== undefined) {
+      await turn;
+      if (!request.socket.writable) return;
+    }
     const reply = await this.#replyTo(route, { request, exchange, requireServer });
     await exchange.send(reply);
     const { elapsedMs, status } = exchange;
