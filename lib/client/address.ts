@@ -90,7 +90,8 @@ async function expanded(address: Address, clock: Clock): Promise<Address[]> {
 const fixOf = (text: string): string =>
   /^(\[[\da-fA-F:.]+\]|[\w.-]+):\d{1,5}$/.test(text) ? `: write http://${text}, or with TLS https://${text}` : '';
 
-/** The text may contain a password by mistake. */
+/** The text may contain a password by mistake, which ends at the last `@`. */
 function withoutSecret(text: string): string {
-  return text.slice(0, 200).replace(/\/\/[^/]*@/, '//…@');
+  const at = text.lastIndexOf('@');
+  return at < 0 ? text.slice(0, 200) : `…${text.slice(at, at + 200)}`;
 }

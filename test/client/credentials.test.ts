@@ -41,6 +41,8 @@ t.test('an address has a scheme, a host and a port', (t) => {
   t.equal(addressText({ ...parseAddress('https://cnapi:1'), host: '10.0.0.1' }), 'https://cnapi:1 (10.0.0.1)');
   for (const bad of ['cnapi:8080', 'ftp://cnapi', 'http://cnapi/path', 'http://user:hush@cnapi:1', ''])
     t.throws(() => parseAddress(bad), /is not an address such as/, bad);
-  t.throws(() => parseAddress('http://user:hush@cnapi:1'), { message: /^(?!.*hush)/ });
+  const long = `http://user:hush${'x'.repeat(300)}@cnapi:1`;
+  for (const secret of ['http://user:hush@cnapi:1', 'user:hush@cnapi:1', 'http://user:hu/hush@cnapi:1', long])
+    t.throws(() => parseAddress(secret), { message: /^(?!.*hush)/ }, secret);
   t.end();
 });
