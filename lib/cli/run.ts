@@ -9,11 +9,20 @@ import { usageHint } from './invocation/usage-hint.ts';
 import { allCommands, createProgram, helpOf } from './program.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';
+import { flushOutput, reportLostOutput } from './terminal/output.ts';
 import type { OutputStream } from './terminal/streams.ts';
 import { EXIT } from './terminal/usage-error.ts';
 
-/** Returns the exit code. */
+/** Returns the exit code, when all output is written. */
 export async function runCli(argv: readonly string[], environment: CliEnvironment): Promise<number> {
+  const hasLost = reportLostOutput(environment.streams);
+  const exitCode = await run(argv, environment);
+  // A pipe takes 64 KiB at once; without waiting, an exit would drop the rest.
+  await flushOutput(environment.streams);
+  return exitCode === EXIT.ok && hasLost() ? EXIT.failed : exitCode;
+}
+
+async function run(argv: readonly string[], environment: CliEnvironment): Promise<number> {
   const { stdout, stderr } = environment.streams;
   const { args, rest } = split(argv);
   const invocation = new Invocation(rest, environment);

@@ -1,5 +1,6 @@
 /** `cnapi token`: manages tokens for callers and agents. */
 import { Command, Option } from 'commander';
+import { messageOf } from '../../platform/errors.ts';
 import { type Role, TOKEN_ROLES } from '../../protocol/api/contract/roles.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
@@ -12,7 +13,7 @@ import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { RefusedError, UsageError } from '../terminal/usage-error.ts';
 
 export function tokenCommand(runner: CommandRunner): Command {
   return new Command('token')
@@ -82,13 +83,24 @@ async function create(context: Context, [name]: readonly unknown[], options: Cre
   const source = sourceOf(context, options);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await findServerUuid(context.client, server);
+  // The error then names the token.
+  context.output.onUnwritable = () => undefined;
   await withPrivateFile(file, async (save) => {
     const asked = { name: String(name), role, expires_in, server_uuid };
     const made =
       source === undefined ? await context.client.createToken(asked) : await createDirectly(context, source, asked);
-    await save(`${made.token}\n`);
+    await save(`${made.token}\n`).catch((cause: unknown) => {
+      throw secretLost(made, `${file} cannot be written: ${messageOf(cause)}`);
+    });
     show(context.output, made, file);
+    if (file === undefined && (await context.output.hasLost())) throw secretLost(made, 'it was not written');
   });
+}
+
+function secretLost({ uuid, name }: CreatedToken, why: string): RefusedError {
+  return new RefusedError(
+    `the secret of token ${uuid} (${name}) is lost: ${why}; revoke it: cnapi token revoke ${uuid}`,
+  );
 }
 
 /** A configuration whose database the token is written to, without asking an instance. */

@@ -63,6 +63,9 @@ it when a script started it in the background.
 When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), the running commands are cancelled as with the first Ctrl-C, \
 nothing more is reported, and the exit code is 141. With --detach nothing is cancelled.
 
+When the output cannot be written, as on a full disk, the running commands continue to their ends, and the exit code is that of \
+missing output. With --detach the ids are then written to stderr.
+
 The command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
 its input from /dev/null.
 
@@ -126,8 +129,9 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   await client.learnInstances().catch(() => undefined);
   input?.refuse();
   if (run instanceof JobRun && options.detach) {
-    await run.create();
-    return EXIT.ok;
+    output.onUnwritable = () => undefined;
+    const id = await run.create();
+    return (await hasLostOutput(output, [`push job ${id}`])) ? EXIT.incomplete : EXIT.ok;
   }
   let interruptedWith: number | undefined;
   let isLeaving = false;
@@ -144,7 +148,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
     output.complain(`cancelling ${run.openCount} of ${servers.length}; press Ctrl-C again to exit without waiting`);
     void run.cancel();
   });
-  output.onReaderGone = ({ code }) => {
+  output.onUnwritable = ({ code }) => {
     if (code !== 'EPIPE' || options.detach) return;
     // If a signal ended the reader, this process receives it at the same moment; it then takes
     // precedence.
@@ -164,7 +168,16 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const mayRetry = endings.some((ending) => ending.kind === 'failed' && ending.mayRetry === true);
   if (run instanceof JobRun && run.id !== undefined && mayRetry)
     output.note(`to run it again where it did not succeed: cnapi job retry ${run.id.slice(0, 8)}`);
-  return interruptedWith ?? exitCodeOfRun(endings, listener.isIncomplete());
+  const started = options.detach ? endings.flatMap(({ id }) => (id === undefined ? [] : `task ${id}`)) : [];
+  const isIncomplete = (await hasLostOutput(output, started)) || listener.isIncomplete();
+  return interruptedWith ?? exitCodeOfRun(endings, isIncomplete);
+}
+
+/** Whether output was lost. If so, says on stderr what was started, which nobody waits for. */
+async function hasLostOutput(output: Context['output'], started: readonly string[]): Promise<boolean> {
+  const hasLost = await output.hasLost();
+  if (hasLost) for (const one of started) output.complain(`started ${one}`);
+  return hasLost;
 }
 
 interface Left {

@@ -1,6 +1,6 @@
 /**
  * Runs the same work for several objects. It continues after an object is refused or unknown, and
- * after the reader of stdout has left. It stops when no instance answers.
+ * after the reader of stdout has left or its disk is full. It stops when no instance answers.
  */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
@@ -19,7 +19,7 @@ export async function forEach<Result>(
   ids: readonly string[],
   work: (id: string) => Promise<Result>,
 ): Promise<Done<Result>> {
-  output.onReaderGone = () => undefined;
+  output.onUnwritable = () => undefined;
   const results: Result[] = [];
   const refused: Done<Result>['refused'] = [];
   const exitCodes: number[] = [];

@@ -52,6 +52,9 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   const first = await client.task(id);
   if (first.withheld) output.note(WITHHELD);
   await client.learnInstances().catch(() => undefined);
+  output.onUnwritable = ({ code }) => {
+    if (code === 'EPIPE') process.exit(EXIT.ok);
+  };
   const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
   const showHeldBack = () => {
     if (!output.json) live.end(undefined);
@@ -78,16 +81,16 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live, isWi
     if (!output.json && !isWithheld) live.end(event.data.result, id);
     const message = errorOf(event.data);
     if (message !== undefined && !output.json) output.complain(`${name} failed: ${escapeControls(message)}`);
-    return exitCodeOfFollower(hasSucceeded(event.data), live);
+    return exitCodeOfFollower(hasSucceeded(event.data), live.isIncomplete || (await output.hasLost()));
   }
   // The stream ended without an `end` event: the task ended after the last event received.
   const end = endOfTask(await client.task(id));
   if (!output.json && !isWithheld) live.end(end.result, id);
-  return exitCodeOfFollower(hasSucceeded(end), live);
+  return exitCodeOfFollower(hasSucceeded(end), live.isIncomplete || (await output.hasLost()));
 }
 
 /** The exit code of `cnapi task ID --follow`. */
-function exitCodeOfFollower(hasSucceeded: boolean, { isIncomplete }: LiveOutput): number {
+function exitCodeOfFollower(hasSucceeded: boolean, isIncomplete: boolean): number {
   if (!hasSucceeded) return EXIT.failed;
   return isIncomplete ? EXIT.incomplete : EXIT.ok;
 }

@@ -1,14 +1,16 @@
 /**
  * Writes results to stdout and remarks to stderr. Knows whether a person or a program reads. A
  * reader that closes stdout is not an error: by default the command then ends silently, as `head`
- * expects.
+ * expects. Any other failed write, as on a full disk, is an error of the command.
  */
+import { getSystemErrorMessage } from 'node:util';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { StreamName } from '../../protocol/output-streams.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from './signals.ts';
 import type { Streams } from './streams.ts';
 import { type Column, nameValueLines, table, truncateToWidth } from './table.ts';
+import { EXIT } from './usage-error.ts';
 
 interface OutputOptions {
   json: boolean;
@@ -18,17 +20,40 @@ interface OutputOptions {
   streams: Pick<Streams, StreamName>;
 }
 
-/** Resolves when everything written has left this process, or when nobody reads it any more. */
-export async function flushOutput(): Promise<void> {
-  const each = [process.stdout, process.stderr].map(
+/**
+ * Resolves when everything written has left this process, or when nobody reads it any more. The
+ * listeners have then been told of each failed write.
+ */
+export async function flushOutput({ stdout, stderr }: OutputOptions['streams'] = process): Promise<void> {
+  const each = [stdout, stderr].map(
     (stream) =>
       new Promise<void>((resolve) => {
-        if (stream.writableLength === 0 || stream.destroyed) return resolve();
+        // Node tells of a failed write to a file in a later tick. An empty write could itself fail.
+        if (stream.writableLength === 0 || stream.destroyed) return process.nextTick(resolve);
         stream.once('error', () => resolve());
         stream.write('', () => resolve());
       }),
   );
   await Promise.all(each);
+}
+
+/** The reader of the pipe is gone. */
+const isReaderGone = ({ code }: NodeJS.ErrnoException): boolean => code === 'EPIPE';
+
+/**
+ * Complains about the first failed write to stdout, unless the reader of the pipe is gone. Returns a
+ * function that tells whether there was one.
+ */
+export function reportLostOutput({ stdout, stderr }: OutputOptions['streams']): () => boolean {
+  let isLost = false;
+  stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (isLost || isReaderGone(error)) return;
+    isLost = true;
+    const { errno, message } = error;
+    stderr.write(`${PREFIX}cannot write the output: ${errno ? getSystemErrorMessage(errno) : message}\n`);
+  });
+  stderr.on('error', () => undefined);
+  return () => isLost;
 }
 
 const SOON_MS = 1000;
@@ -67,20 +92,33 @@ export class Output {
   readonly #color: boolean;
   readonly #streams: Pick<Streams, StreamName>;
   /** Called once when stdout cannot be written any more; EPIPE: the reader of the pipe is gone. */
-  onReaderGone: (error: NodeJS.ErrnoException) => void = () => process.exit(0);
+  onUnwritable: (error: NodeJS.ErrnoException) => void = (error) => process.exit(isReaderGone(error) ? 0 : EXIT.failed);
   #isGone = false;
+  #hasLost = false;
 
   constructor({ json, quiet, env, color, streams }: OutputOptions) {
     this.json = json;
     this.quiet = quiet;
     this.#streams = streams;
     this.#color = color && !env.NO_COLOR && env.TERM !== 'dumb' && streams.stdout.isTTY === true;
+    for (const stream of [streams.stdout, streams.stderr])
+      stream.on('error', (error) => {
+        this.#hasLost ||= !isReaderGone(error);
+      });
     streams.stdout.on('error', (error) => {
       if (this.#isGone) return;
       this.#isGone = true;
-      this.onReaderGone(error);
+      this.onUnwritable(error);
     });
-    streams.stderr.on('error', () => undefined);
+  }
+
+  /**
+   * Resolves, when everything is written, to whether some of it could not be, as on a full disk. A
+   * reader of a pipe that is gone loses nothing.
+   */
+  async hasLost(): Promise<boolean> {
+    await flushOutput(this.#streams);
+    return this.#hasLost;
   }
 
   get isTerminal(): boolean {
