@@ -7,6 +7,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, type Stats, statSync } from 'node:fs';
 import path from 'node:path';
+import { Refusal } from './refusal.ts';
 
 export interface Identity {
   uid?: number;
@@ -27,13 +28,33 @@ const fallbackBase = '/var/lib/cnapi';
 /**
  * Returns the data directory for `asked`. The answer is the same each time, so that `--stop` finds
  * what `start` made.
+ * @throws Refusal if `asked`, or what it is to be in, exists and is no directory
  */
 export function findPlace(asked: string | undefined): Place {
   const wanted = path.resolve(asked ?? path.join(projectRoot, 'data'));
+  refuseFile(wanted);
   if (process.getuid?.() !== 0 || isReachableBy(existingIdentity(), wanted))
     return { data: wanted, instead: undefined };
   const hash = createHash('sha256').update(wanted).digest('hex').slice(0, 12);
   return { data: path.join(fallbackBase, hash), instead: wanted };
+}
+
+function refuseFile(wanted: string): void {
+  for (let folder = wanted; ; folder = path.dirname(folder)) {
+    const stats = existing(folder);
+    if (stats?.isDirectory() === false)
+      throw new Refusal(`${folder} is not a directory: choose another place with --data DIR`);
+    if (stats !== undefined || folder === path.dirname(folder)) return;
+  }
+}
+
+/** Undefined if nothing is there, or if this user may not know. */
+function existing(file: string): Stats | undefined {
+  try {
+    return statSync(file);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Creates the folders of the data directory. @throws system errors */

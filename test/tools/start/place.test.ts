@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import t from 'tap';
@@ -32,6 +32,16 @@ t.test('as root, data that Postgres could not reach goes to a fixed place in /va
     t.equal(place.instead, asked);
   } else t.strictSame(place, { data: asked, instead: undefined });
   t.strictSame(findPlace(asked), place);
+});
+
+t.test('a file, and what would be in it, is no data directory', async (t) => {
+  const closed = mkdtempSync(path.join(os.tmpdir(), 'cnapi-place-'));
+  t.teardown(() => rmSync(closed, { recursive: true, force: true }));
+  const file = path.join(closed, 'file');
+  writeFileSync(file, '');
+  const message = `${file} is not a directory: choose another place with --data DIR`;
+  for (const asked of [file, path.join(file, 'data'), path.join(file, 'of', 'it')])
+    t.throws(() => findPlace(asked), { message, exitCode: 1 }, asked);
 });
 
 t.test('children get the environment without the variables of single instances', async (t) => {
