@@ -15,7 +15,7 @@ import {
   incrementBeat,
   insertRun,
   isLive,
-  readLatestReturn,
+  readAwaitedReturns,
   readLive,
   wasAskedToDrain,
 } from '../../lib/control/roster/membership/instance-store.ts';
@@ -95,7 +95,7 @@ const instances: Statement[] = [
   writes(endRun, { mine: { args: (world) => [world.me.run], weight: 1 } }),
   writes(deleteEndedRuns, { all: { args: () => [] } }),
   reads(readLive, () => []),
-  reads(readLatestReturn, () => [5_000]),
+  reads(readAwaitedReturns, ({ me, other }) => [me.run, [other.run], 5_000]),
   reads(wasAskedToDrain, ({ me }) => [me.run]),
   reads(isLive, ({ me }) => [me.run]),
 ];

@@ -184,8 +184,8 @@ export const defects: Defect[] = [
     breaks: 'I1',
     firstSeed: 6,
     kind: 'arriving-',
-    find: 'if (latestReturn === undefined) return due;',
-    put: 'return due;',
+    find: "awaited?.runs.has(row.run) ? 'waiting' : 'others'",
+    put: "'others'",
   },
   {
     name: 'the duties of a dead instance are not taken over',

@@ -1,6 +1,7 @@
 /**
  * I1 and I2: the status of each server is true, in time, and set by an instance that may set it.
  */
+import { MAX_RETURN_MS } from '../../lib/protocol/limits.ts';
 import type { Change, InstanceRow, RosterRow } from './changes.ts';
 import type { SimAgent } from './sim-agent.ts';
 import type { SimInstance } from './sim-instance.ts';
@@ -228,15 +229,14 @@ export class RosterChecks {
       isUp &&
       this.#world.time.now - startedAt > longestMs &&
       this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
-    // No world lasts so long that servers become `unknown` although agents have not returned yet.
     const returnedAt = this.#latestReturnAt + reconnectMaxMs + ownerlessGraceMs + 3_000 + SLACK_MS;
-    const haveAllReturned = this.#world.time.now > returnedAt;
+    const awaitedMs = this.#world.time.now > returnedAt ? 0 : MAX_RETURN_MS + reconnectMaxMs;
     const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
     const isLate = isUndisturbed(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
       : instances.some(isUndisturbed)
-        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS && haveAllReturned
-        : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs && haveAllReturned;
+        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS + awaitedMs
+        : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs + awaitedMs;
     if (isLate)
       this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
   }

@@ -150,18 +150,53 @@ export async function endRun(database: Queryable, run: string, latestReturnInMs?
   );
 }
 
+/** What the rows of dead runs wait for. */
+export interface AwaitedReturns {
+  /** The runs whose rows wait. */
+  runs: ReadonlySet<string>;
+  /** The latest time at which an instance, live or dead, told an agent to return. */
+  latestReturnAt: Date;
+  /** After how many milliseconds the first of these runs waits no longer, if no agent is told anything more. */
+  firstOverInMs: number;
+}
+
 /**
- * The latest time at which an instance, live or dead, told an agent to return; undefined if it was
- * more than `graceMs` ago. A time that is further ahead than any agent is told was recorded before
- * the database's clock was set back, and is ignored.
+ * Which of these dead runs have agents that may still return because an instance told them when to
+ * do so: until `graceMs` after the latest of these times. A run waits for MAX_RETURN_MS + `graceMs`
+ * at most. That counts from the run's end, or from the start of the observer, whose run is
+ * `observer`, if that was later: no agent could return before. Undefined: none waits. A time that is
+ * further ahead than possible was recorded before the database's clock was set back, and is ignored.
  */
-export async function readLatestReturn(database: Queryable, graceMs: number): Promise<Date | undefined> {
-  const { rows } = await database.query<{ latest_return_at: Date | null }>(
-    `select max(latest_return_at) as latest_return_at from cnapi_instances
-     where latest_return_at between cnapi_now() - $1::int * interval '1 ms' and cnapi_now() + $2::int * interval '1 ms'`,
-    [graceMs, MAX_RETURN_MS],
+export async function readAwaitedReturns(
+  database: Queryable,
+  observer: string,
+  runs: readonly string[],
+  graceMs: number,
+): Promise<AwaitedReturns | undefined> {
+  const { rows } = await database.query<{ run: string; latest_return_at: Date; over_in_ms: number }>(
+    `with latest as (
+       select max(latest_return_at) as return_at from cnapi_instances
+       where latest_return_at between cnapi_now() - $3::int * interval '1 ms' and cnapi_now() + $4::int * interval '1 ms'
+     ), ended as (
+       select run, greatest(ended_at, (select started_at from cnapi_instances where run = $1::uuid)) as since
+       from cnapi_instances where run = any ($2::uuid[]) and ended_at is not null
+     )
+     select run, latest.return_at as latest_return_at, ceil(1000 * extract(epoch from
+       least(latest.return_at + $3::int * interval '1 ms', since + ($3::int + $4::int) * interval '1 ms') - cnapi_now()))::int
+       as over_in_ms
+     from ended, latest
+     where latest.return_at is not null
+       and since between cnapi_now() - ($3::int + $4::int) * interval '1 ms' and cnapi_now()`,
+    [observer, runs, graceMs, MAX_RETURN_MS],
   );
-  return rows[0]?.latest_return_at ?? undefined;
+  const [first] = rows;
+  return (
+    first && {
+      runs: new Set(rows.map(({ run }) => run)),
+      latestReturnAt: first.latest_return_at,
+      firstOverInMs: Math.min(...rows.map((row) => row.over_in_ms)),
+    }
+  );
 }
 
 /**

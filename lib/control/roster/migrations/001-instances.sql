@@ -3,7 +3,7 @@
 -- draining_since    the instance is about to leave and accepts no more agents
 -- admission         whether it admits new agents: `open`, `paced` or `closed`; null until it says so
 -- latest_return_at  the latest time at which it told an agent to return; null if it told none. It
---                   counts after the run's end as well (`readLatestReturn`)
+--                   counts after the run's end as well (`readAwaitedReturns`)
 create table cnapi_instances (
   run uuid primary key,
   cnapi_uuid uuid not null,

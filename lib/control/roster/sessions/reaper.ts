@@ -11,8 +11,7 @@ import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { MAX_RETURN_MS } from '../../../protocol/limits.ts';
-import { readLatestReturn } from '../membership/instance-store.ts';
+import { type AwaitedReturns, readAwaitedReturns } from '../membership/instance-store.ts';
 import type { HeldRow } from '../status/authority-row.ts';
 import {
   markOwnerlessUnknown,
@@ -61,7 +60,7 @@ export class Reaper {
     this.#loop = new Loop({
       ...deps,
       what: 'reaper: poll',
-      work: () => this.#round(),
+      work: () => this.#poll(),
       pauseMs: () => (this.#ownerless.size > 0 ? Math.min(OWNERLESS_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
       minPauseMs: MIN_PAUSE_MS,
     });
@@ -94,15 +93,6 @@ export class Reaper {
     return this.#loop.stop();
   }
 
-  async #round(): Promise<void> {
-    try {
-      await this.#poll();
-    } catch (error) {
-      this.#ownerless.readFailed();
-      throw error;
-    }
-  }
-
   async #poll(): Promise<void> {
     const { database, sessions, writer } = this.#deps;
     const { run } = writer();
@@ -112,36 +102,40 @@ export class Reaper {
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
     const ownerless = rows.filter((row) => this.#isOwnerless(row, run));
-    await this.#markUnknown(await this.#withoutWaiting(this.#ownerless.read(ownerless), run));
+    const { own = [], others = [] } = Object.groupBy(this.#ownerless.read(ownerless), (row) =>
+      row.run === run ? 'own' : 'others',
+    );
+    await this.#markUnknown(own, run);
+    await this.#markUnknown(await this.#withoutWaiting(others, run), run);
   }
 
   /**
    * An agent of a dead instance may be late because an instance told it when to return. It tries
    * again up to reconnectMaxMs after that time, and then has the usual grace. Nobody knows which
-   * agents were told, so all rows of dead runs wait until the latest of these times. The limit is
-   * the longest time that an agent can be told: an instance that refuses agents for ever must not
-   * keep lost servers `running` for ever.
+   * agents were told, so all rows of dead runs wait until the latest of these times. If that cannot
+   * be read, they wait for the next round. The database measures the limit of this wait, so failed
+   * reads do not extend it: an instance that refuses agents for ever must not keep lost servers
+   * `running` for ever.
    */
   async #withoutWaiting(due: readonly HeldRow[], run: string): Promise<readonly HeldRow[]> {
     const { database, ownerlessGraceMs, reconnectMaxMs } = this.#deps;
-    const graceMs = reconnectMaxMs + ownerlessGraceMs;
-    const isWithinLimit = ({ serverUuid }: HeldRow) =>
-      (this.#ownerless.unchangedMs(serverUuid) ?? 0) < MAX_RETURN_MS + graceMs;
-    const waiting = due.filter((row) => row.run !== run && isWithinLimit(row));
-    const latestReturn = waiting.length > 0 ? await readLatestReturn(database, graceMs) : undefined;
-    this.#noteWaiting(latestReturn === undefined ? 0 : waiting.length, latestReturn);
-    if (latestReturn === undefined) return due;
-    const isWaiting = new Set(waiting);
-    return due.filter((row) => !isWaiting.has(row));
+    const runs = [...new Set(due.map((row) => row.run))];
+    const awaited =
+      runs.length > 0 ? await readAwaitedReturns(database, run, runs, reconnectMaxMs + ownerlessGraceMs) : undefined;
+    const { waiting = [], others = [] } = Object.groupBy(due, (row) =>
+      awaited?.runs.has(row.run) ? 'waiting' : 'others',
+    );
+    this.#noteWaiting(waiting.length, awaited);
+    return others;
   }
 
   /** Logs once when rows begin to wait. */
-  #noteWaiting(servers: number, latestReturn: Date | undefined): void {
+  #noteWaiting(servers: number, awaited: AwaitedReturns | undefined): void {
     const isFirst = this.#rowsAwaitingReturns === 0 && servers > 0;
     this.#rowsAwaitingReturns = servers;
     if (isFirst)
       this.#deps.log.info(
-        { servers, latest_return_at: latestReturn },
+        { servers, latest_return_at: awaited?.latestReturnAt },
         'roster: servers of dead instances stay running longer, because agents were told to return later',
       );
   }
@@ -150,6 +144,9 @@ export class Reaper {
     this.#isReading = true;
     try {
       return await pollRows(database, run);
+    } catch (error) {
+      this.#ownerless.readFailed();
+      throw error;
     } finally {
       this.#isReading = false;
     }
@@ -179,10 +176,12 @@ export class Reaper {
     return !sessions.isPending(row.serverUuid) && sessions.get(row.serverUuid)?.epoch !== row.epoch;
   }
 
-  async #markUnknown(due: readonly HeldRow[]): Promise<void> {
+  /** `run`: this instance's run when the rows were found due. A later one has no evidence of its own. */
+  async #markUnknown(due: readonly HeldRow[], run: string): Promise<void> {
     for (const some of chunksOf(due, MAX_BATCH)) {
       const batch = some.filter((row) => this.#isStillOwnerless(row));
       const writer = this.#deps.writer();
+      if (writer.run !== run) return;
       const marked = new Set(await markOwnerlessUnknown(this.#deps.database, writer, batch));
       const lost = batch.filter(({ serverUuid }) => marked.has(serverUuid));
       const transitions = lost.map((row) => ({

@@ -32,23 +32,36 @@ function newReaper() {
   const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
   const sessions = new SessionTable();
   const writer = { cnapiUuid: 'me', run: 'old' };
-  const polls: ((rows: PolledRow[]) => void)[] = [];
+  const polls: { answer(rows: PolledRow[]): void; fail(): void }[] = [];
   const judged: unknown[] = [];
   const grace = { isOver: true };
-  /** The latest time at which an instance told an agent to return, and how often it was read. */
-  const deferral = { latestReturn: Number.NEGATIVE_INFINITY, reads: 0, fails: false };
+  /**
+   * The latest time at which an instance told an agent to return, when the dead runs ended, and how
+   * often this was read.
+   */
+  const deferral = {
+    latestReturn: Number.NEGATIVE_INFINITY,
+    endedAt: 0,
+    reads: 0,
+    fails: false,
+    beforeAnswer: () => {},
+  };
   const logged: Record<string, unknown>[] = [];
   const query = async <Row>(text: string, values?: readonly unknown[]) => {
     if (text.includes('union all'))
-      return new Promise<{ rows: Row[]; rowCount: number }>((resolve) => {
-        polls.push((rows) => resolve({ rows: rows as Row[], rowCount: rows.length }));
+      return new Promise<{ rows: Row[]; rowCount: number }>((resolve, reject) => {
+        const answer = (rows: PolledRow[]) => resolve({ rows: rows as Row[], rowCount: rows.length });
+        polls.push({ answer, fail: () => reject(new DatabaseUnavailableError()) });
       });
     if (text.includes('latest_return_at')) {
       deferral.reads += 1;
+      deferral.beforeAnswer();
       if (deferral.fails) throw new DatabaseUnavailableError();
-      const isOver = deferral.latestReturn < clock.now() - Number(values?.[0]);
-      const row = { latest_return_at: isOver ? null : new Date(deferral.latestReturn) };
-      return { rows: [row] as Row[], rowCount: 1 };
+      const [, runs, graceMs, longestMs] = values as [string, string[], number, number];
+      const overAt = Math.min(deferral.latestReturn, deferral.endedAt + longestMs) + graceMs;
+      const answer = { latest_return_at: new Date(deferral.latestReturn), over_in_ms: overAt - clock.now() };
+      const rows = clock.now() > overAt ? [] : runs.map((run) => ({ run, ...answer }));
+      return { rows: rows as Row[], rowCount: rows.length };
     }
     judged.push(values?.[0]);
     return { rows: [] as Row[], rowCount: 0 };
@@ -70,10 +83,15 @@ function newReaper() {
   });
   healthyTimer.start();
   reaper.start();
-  const answer = (rows: PolledRow[]) => {
+  const nextPoll = () => {
     const poll = polls.shift();
     if (poll === undefined) throw new Error('no poll is on its way');
-    poll(rows);
+    return poll;
+  };
+  const answer = (rows: PolledRow[]) => nextPoll().answer(rows);
+  const failPoll = async () => {
+    nextPoll().fail();
+    await clock.advance(1250);
   };
   const poll = async (rows: PolledRow[], times = 1) => {
     for (let each = 0; each < times; each += 1) {
@@ -81,7 +99,7 @@ function newReaper() {
       await clock.advance(1250);
     }
   };
-  return { clock, sessions, writer, reaper, polls, answer, poll, judged, grace, deferral, logged };
+  return { clock, sessions, writer, reaper, polls, answer, poll, failPoll, judged, grace, deferral, logged };
 }
 
 function addSession(sessions: SessionTable, run: string): Session {
@@ -226,17 +244,22 @@ t.test('servers of a dead instance have until the last time at which an agent wa
   matchLists(t, told, [{ level: 'info', servers: 1, latest_return_at: new Date(30_000) }]);
 });
 
-t.test('agents that are told to return again and again delay it by the longest such time at most', async (t) => {
-  const { clock, poll, judged, deferral } = newReaper();
-  await clock.advance(0);
-  let healthyMs = 0;
-  for (; judged.length === 0 && healthyMs < 2 * MAX_RETURN_MS; healthyMs += 1_000) {
-    deferral.latestReturn = clock.now() + 1_000;
-    await poll([row('dead')]);
-  }
-  const longest = MAX_RETURN_MS + RECONNECT_MS + GRACE_MS;
-  t.ok(healthyMs > longest && healthyMs <= longest + 2_000, `after ${healthyMs} ms`);
-});
+for (const failedRead of ['poll', 'latest return'] as const)
+  t.test(
+    `agents told to return again and again delay it by the longest time, though the ${failedRead} often fails`,
+    async (t) => {
+      const { clock, poll, failPoll, judged, deferral } = newReaper();
+      await clock.advance(0);
+      const longest = MAX_RETURN_MS + RECONNECT_MS + GRACE_MS;
+      for (let round = 1; judged.length === 0 && clock.now() < 2 * longest; round += 1) {
+        deferral.latestReturn = clock.now() + 1_000;
+        const isFailing = round % 30 === 0;
+        deferral.fails = isFailing && failedRead === 'latest return';
+        await (isFailing && failedRead === 'poll' ? failPoll() : poll([row('dead')]));
+      }
+      t.ok(clock.now() > longest && clock.now() <= longest + GRACE_MS + 3_000, `after ${clock.now()} ms`);
+    },
+  );
 
 t.test('without an agent that was told to return, servers have the usual grace', async (t) => {
   const { clock, poll, judged, deferral } = newReaper();
@@ -247,17 +270,28 @@ t.test('without an agent that was told to return, servers have the usual grace',
   t.same(judged[0], ['server']);
 });
 
-t.test('when it cannot be read whether agents were told to return, the grace begins again', async (t) => {
+t.test('while it cannot be read whether agents were told to return, the rows of dead runs wait', async (t) => {
   const { clock, poll, judged, deferral } = newReaper();
   await clock.advance(0);
   deferral.fails = true;
-  await poll([row('dead')], 6);
+  await poll([row('dead'), row('old', 1, 'of its own')], 8);
   t.ok(deferral.reads > 0);
+  t.same([...new Set(judged.flat())], ['of its own']);
   deferral.fails = false;
-  await poll([row('dead')], 3);
+  judged.length = 0;
+  await poll([row('dead')]);
+  t.same(judged[0], ['server'], 'the grace did not begin again');
+});
+
+t.test('a run that ended while it was read whether agents were told to return marks nothing', async (t) => {
+  const { clock, poll, judged, deferral, writer } = newReaper();
+  await clock.advance(0);
+  deferral.beforeAnswer = () => {
+    writer.run = 'new';
+  };
+  await poll([row('dead')], 6);
+  t.equal(deferral.reads, 1);
   t.same(judged, []);
-  await poll([row('dead')], 3);
-  t.same(judged[0], ['server']);
 });
 
 t.test('a row of its own is not ownerless while a session or an accept in progress holds it', async (t) => {
