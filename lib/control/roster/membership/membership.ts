@@ -275,7 +275,7 @@ export class Membership {
 
   async #renewRun(): Promise<void> {
     const oldRun = this.#run;
-    this.#isDrainPending ||= await wasAskedToDrain(this.#deps.database, oldRun);
+    await this.#noteDrainOf(oldRun);
     const newRun = await this.#insertRun(this.#deps.random.uuid());
     this.#run = newRun;
     this.#standingMs = 0;
@@ -306,17 +306,23 @@ export class Membership {
 
   /**
    * Inserts the row of a new run and returns its id: `wanted`, or that of an earlier try whose answer
-   * was lost, so that no second row is left. If that one has been declared dead meanwhile, a new id.
+   * was lost, so that no second row is left. If that one has been declared dead meanwhile, a new id:
+   * it may have been asked to drain while it was live.
    */
   async #insertRun(wanted: string): Promise<string> {
     const { database, identity, random } = this.#deps;
     const run = this.#nextRun ?? wanted;
     this.#nextRun = run;
     const startedAt = await insertRun(database, run, identity(), this.#startedAt);
+    if (startedAt === undefined) await this.#noteDrainOf(run);
     this.#nextRun = undefined;
     if (startedAt === undefined) return this.#insertRun(random.uuid());
     this.#startedAt = startedAt;
     return run;
+  }
+
+  async #noteDrainOf(deadRun: string): Promise<void> {
+    this.#isDrainPending ||= await wasAskedToDrain(this.#deps.database, deadRun);
   }
 
   #noteStalling(): void {

@@ -4,11 +4,18 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { insertRun, readLive, wasAskedToDrain } from '../../../../lib/control/roster/membership/instance-store.ts';
+import {
+  drainRun,
+  insertRun,
+  readLive,
+  wasAskedToDrain,
+} from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
+import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { migrationsOf } from '../../../support/migrations-of.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
@@ -22,8 +29,19 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   const cnapiUuid = randomUUID();
   const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
+  /** While `away`, the instance's statements fail; `losesInserts` begins this with the answer to an insert. */
+  const fault = { losesInserts: false, away: false };
+  const faulty: Queryable = {
+    query: async <Row>(...[text, ...rest]: Parameters<Queryable['query']>) => {
+      if (fault.away) throw new DatabaseUnavailableError();
+      const answer = await database.query<Row>(text, ...rest);
+      fault.away = fault.losesInserts && text.includes('insert into cnapi_instances');
+      if (fault.away) throw new DatabaseUnavailableError();
+      return answer;
+    },
+  };
   const instances = new Membership({
-    ...{ database, cnapiUuid, healthyTimer, times, identity: () => identity },
+    ...{ database: faulty, cnapiUuid, healthyTimer, times, identity: () => identity },
     ...{ clock: systemClock, random: systemRandom, log: silentLogger },
     ...{ countAgents: () => 0, admission: () => 'open', latestReturnInMs: () => undefined },
   });
@@ -32,14 +50,14 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   if (hasSibling) await insertRun(database, randomUUID(), { ...identity, cnapiUuid: randomUUID() }, null);
   await instances.start(new AbortController().signal);
   t.teardown(() => instances.stop());
-  /** The state after a stop: asked to leave, and declared dead before it could learn of it. */
-  const dieToldToDrain = () =>
+  const declareDead = (run: string, more = '') =>
     database.query(
-      `update cnapi_instances set draining_since = cnapi_now(), state = 'dead', end_reason = 'lapsed', ended_at = cnapi_now()
-       where run = $1::uuid`,
-      [instances.run],
+      `update cnapi_instances set state = 'dead', end_reason = 'lapsed', ended_at = cnapi_now() ${more} where run = $1::uuid`,
+      [run],
     );
-  return { database, instances, said, dieToldToDrain };
+  /** The state after a stop: asked to leave, and declared dead before it could learn of it. */
+  const dieToldToDrain = () => declareDead(instances.run, ', draining_since = cnapi_now()');
+  return { database, instances, said, fault, declareDead, dieToldToDrain };
 }
 
 t.test('a new run carries out the drain that the previous one was told, and its row shows it', async (t) => {
@@ -58,4 +76,18 @@ t.test('a new run that is the last one left does not drain', async (t) => {
   await until(async () => (await beatOf()) >= 3, 'some beats of the new run to be written');
   t.same(said, ['renewed']);
   t.equal(await wasAskedToDrain(database, instances.run), false);
+});
+
+t.test('a drain of a run that died before the answer to its insert arrived is carried out', async (t) => {
+  const { database, instances, said, fault, declareDead } = await startInstance(t, { hasSibling: true });
+  fault.losesInserts = true;
+  await declareDead(instances.run);
+  await until(() => fault.away, 'the answer to the insert of the new run to be lost');
+  const unknownRun = (await readLive(database)).find(({ cnapiUuid }) => cnapiUuid === instances.cnapiUuid)?.run ?? '';
+  t.equal(await drainRun(database, unknownRun), 'draining');
+  await declareDead(unknownRun);
+  Object.assign(fault, { losesInserts: false, away: false });
+  await until(() => said.includes('told to drain'), 'the drain of the run after it');
+  t.not(instances.run, unknownRun);
+  t.equal(await wasAskedToDrain(database, instances.run), true);
 });
