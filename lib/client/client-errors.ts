@@ -13,8 +13,8 @@ export class ApiError extends CnapiError {
   readonly address: string;
   readonly requestId: string | undefined;
   /**
-   * An earlier attempt of the same call broke off. It may have done what this attempt was refused
-   * for.
+   * An earlier attempt of the same call broke off, or had a 503 that does not say that nothing was
+   * changed. It may have done what this attempt was refused for.
    */
   mayBeDone = false;
 

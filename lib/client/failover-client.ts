@@ -14,6 +14,7 @@ import type { Clock } from '../platform/clock.ts';
 import { HttpError } from '../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Random } from '../platform/random.ts';
+import type { ErrorCode } from '../protocol/api/contract/errors.ts';
 import { type Address, addressesOf, addressKey, addressText, type Discovery, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
@@ -65,6 +66,17 @@ const SLOW_MS = 2_000;
 const PATIENCE_MS = 10_000;
 const PAUSE_MS = 250;
 const MAX_RETRY_AFTER_SECONDS = 10;
+/**
+ * The codes of a 503 that say that nothing was changed. Any other 503 may follow work: an instance
+ * that stops, or whose database does not answer, does not know what was carried out.
+ */
+const NOTHING_CHANGED: ReadonlySet<string> = new Set<ErrorCode>([
+  'DatabaseBusy',
+  'InstanceDraining',
+  'TooManyPushJobs',
+  'TooManyTasks',
+  'TooManyTickets',
+]);
 
 export class FailoverClient {
   readonly clock: Clock;
@@ -194,7 +206,8 @@ export class FailoverClient {
         const pause = status === 429 && again < 3 ? refusal.retryAfterSeconds : undefined;
         if (pause === undefined || pause > MAX_RETRY_AFTER_SECONDS) {
           if (status !== 503) this.#prefer(address);
-          return { why: refusal.message, mayHaveArrived: true, wasStale: false, refusal };
+          const mayHaveArrived = !NOTHING_CHANGED.has(refusal.code);
+          return { why: refusal.message, mayHaveArrived, wasStale: false, refusal };
         }
         await this.clock.sleep(Math.max(pause, 0.1) * 1000, call.signal);
         call.signal?.throwIfAborted();

@@ -48,6 +48,20 @@ t.test('a request on a kept connection that ends is repeated at once at the same
   t.strictSame([closing.heard.length, other.heard.length], [3, 0]);
 });
 
+t.test('after a 503 that says that nothing was changed, a later refusal is final', async (t) => {
+  const gone = await scripted(t, (response) => json(response, 404, { code: 'ResourceNotFound', message: 'none' }));
+  const isDoneAfter = async (code: string) => {
+    const busy = await scripted(t, (response) => json(response, 503, { code, message: 'not now' }));
+    const deletion = failoverClient(t, [busy.url, gone.url]).call({ method: 'DELETE', path: '/tickets/1' });
+    const error = await deletion.catch((thrown: unknown) => thrown);
+    t.ok(error instanceof ApiError && error.statusCode === 404 && busy.heard.length === 1);
+    return (error as ApiError).mayBeDone;
+  };
+  for (const code of ['DatabaseBusy', 'InstanceDraining', 'TooManyTickets'])
+    t.equal(await isDoneAfter(code), false, code);
+  for (const code of ['ServiceUnavailable', 'ofAProxy']) t.equal(await isDoneAfter(code), true, code);
+});
+
 t.test('a request that is not repeatable reaches at most one instance', async (t) => {
   const good = await scripted(t, (response) => json(response, 200, {}));
   const broken = await scripted(t, (response) => response.destroy());
