@@ -16,6 +16,7 @@ import { announcement, type Ready } from './banner.ts';
 import { controlFile, type Operation } from './control.ts';
 import { askRunning } from './control-client.ts';
 import { ControlServer } from './control-server.ts';
+import { endLeftovers, leftoversIn, namesOf } from './leftovers.ts';
 import { instanceLimits, type Options, parseOptions, UsageError } from './options.ts';
 import { rememberedUrls, rememberUrls } from './persisted-settings.ts';
 import { findPlace, makePlace, type Place, projectRoot } from './place.ts';
@@ -45,8 +46,7 @@ async function main(args: readonly string[]): Promise<number> {
   const request = parseOptions(args);
   const place = findPlace(request.options.data);
   if (request.kind === 'stop') {
-    const supervisor = runningIn(place.data);
-    say(supervisor === undefined ? nothingRuns(place, '--stop') : await stopRunning(supervisor, systemClock));
+    say(await stop(place));
     return 0;
   }
   if (request.kind === 'operate') {
@@ -56,6 +56,13 @@ async function main(args: readonly string[]): Promise<number> {
   return start(request.options, place);
 }
 
+/** Resolves to a description of what happened. @throws Refusal */
+async function stop(place: Place): Promise<string> {
+  const supervisor = runningIn(place.data);
+  if (supervisor !== undefined) return stopRunning(supervisor, systemClock);
+  return (await endLeftovers(place.data, systemClock, say)) ? 'stopped' : nothingRuns(place, '--stop');
+}
+
 /**
  * Sends the operation to the running supervisor; resolves to a description of the resulting state.
  */
@@ -63,6 +70,11 @@ async function operate(operation: Operation, options: Options, place: Place): Pr
   const { data } = place;
   const supervisor = runningIn(data);
   if (supervisor !== undefined) return askRunning({ data, pid: supervisor.pid, operation }, say);
+  const left = namesOf(leftoversIn(data));
+  if (left !== '')
+    throw new Refusal(
+      `the supervisor in ${data} is gone, but what it started still runs: ${left}; ${stopCommand(options)} ends that`,
+    );
   const isScale = operation.operation === 'scale';
   const remedy = `${startCommand(options, isScale ? `--instances ${operation.instances}` : '')} starts it`;
   const flags = isScale ? `--scale ${operation.instances}` : '--rolling-restart';
@@ -101,7 +113,7 @@ async function start(options: Options, place: Place): Promise<number> {
     clock: systemClock,
   });
   // What an earlier run left behind may hold the ports.
-  await supervisor.endLeftovers();
+  await endLeftovers(data, systemClock, say);
   await refuseBusyPorts(options);
   stopping.signal.addEventListener('abort', () => void supervisor.stop());
   try {

@@ -8,7 +8,6 @@
  * `start()` fail with its last words; later it is restarted. When everything is up, the instances
  * can be scaled and restarted one after the other (`operate`).
  */
-import path from 'node:path';
 import { configFolder } from '../../lib/client/credentials.ts';
 import { announceLocal, withdrawLocal } from '../../lib/client/local-cnapi.ts';
 import type { Clock } from '../../lib/platform/clock.ts';
@@ -17,9 +16,9 @@ import type { Random } from '../../lib/platform/random.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
 import { Children } from './children.ts';
 import type { Operation } from './control.ts';
-import { endInOrder } from './end-processes.ts';
 import { checkDatabase, checkRedis } from './external-services.ts';
 import { Instances } from './instances.ts';
+import { processList } from './leftovers.ts';
 import { instanceLimits, type Options } from './options.ts';
 import { isListening } from './ports.ts';
 import { isPostgresReady, preparePostgres } from './postgres.ts';
@@ -28,7 +27,7 @@ import { areNamed, serverUuidOf, untilServerRuns, untilServersRun } from './read
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
 import { authorizationFrom, keepTokens, type TokenFiles, tokenFiles } from './tokens.ts';
-import { leftovers, WatchdogClient } from './watchdog-client.ts';
+import { WatchdogClient } from './watchdog-client.ts';
 
 export interface SupervisorDeps {
   options: Options;
@@ -55,7 +54,6 @@ export class Supervisor {
   readonly #random: Random;
   readonly #say: (text: string) => void;
   readonly #watch: WatchdogClient;
-  readonly #watchFile: string;
   readonly #children: Children;
   readonly #stopping = new AbortController();
   #instances: Instances | undefined;
@@ -70,20 +68,8 @@ export class Supervisor {
     this.#clock = clock;
     this.#random = random;
     this.#say = say;
-    this.#watchFile = path.join(data, 'config', 'processes.json');
-    this.#watch = new WatchdogClient(this.#watchFile, clock);
+    this.#watch = new WatchdogClient(processList(data), clock);
     this.#children = new Children({ data, watch: this.#watch, clock, stopping: this.#stopping.signal, say });
-  }
-
-  /**
-   * Ends processes that an earlier supervisor left running here, when it was killed together with
-   * its watchdog.
-   */
-  async endLeftovers(): Promise<void> {
-    const left = leftovers(this.#watchFile);
-    if (left.length === 0) return;
-    this.#say(`ending what an earlier run left behind: ${left.map(({ name }) => name).join(', ')}`);
-    await endInOrder(left, this.#clock);
   }
 
   /**

@@ -1,7 +1,7 @@
 /**
  * The supervisor's side of the watchdog. It keeps a watchdog running and sends it the list of
  * processes to end if the supervisor disappears. It also keeps the list in a file, in case both
- * disappear: the next start reads it with `leftovers`. When the file cannot be written (disk full),
+ * disappear: then leftovers.ts reads it. When the file cannot be written (disk full),
  * the supervisor continues, because the watchdog has the list.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -85,8 +85,8 @@ export class WatchdogClient {
   }
 }
 
-/** Returns the running processes of a supervisor that ended together with its watchdog. */
-export function leftovers(file: string): Ending[] {
+/** Returns the processes in a supervisor's list that still run. */
+export function processesIn(file: string): Ending[] {
   try {
     return (JSON.parse(readFileSync(file, 'utf8')) as Ending[]).filter(isAlive);
   } catch {

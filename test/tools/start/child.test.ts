@@ -8,7 +8,7 @@ import { describeProcess, isAlive } from '../../../tools/setup/processes.mjs';
 import { Child } from '../../../tools/start/child.ts';
 import { endInOrder } from '../../../tools/start/end-processes.ts';
 import { RotatingLog } from '../../../tools/start/rotating-log.ts';
-import { leftovers, WatchdogClient } from '../../../tools/start/watchdog-client.ts';
+import { processesIn, WatchdogClient } from '../../../tools/start/watchdog-client.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 
@@ -154,12 +154,12 @@ t.test('the watched processes are in a file, in case supervisor and watchdog bot
   const { child, list } = nursery(t);
   const sleeper = child('sleeper', 'exec sleep 60');
   sleeper.start();
-  matchLists(t, leftovers(list), [{ name: 'sleeper', pid: sleeper.pid, rank: 'agents', signal: 'SIGTERM' }]);
+  matchLists(t, processesIn(list), [{ name: 'sleeper', pid: sleeper.pid, rank: 'agents', signal: 'SIGTERM' }]);
   sleeper.retire();
   process.kill(sleeper.pid ?? 0, 'SIGKILL');
   await until(() => sleeper.pid === undefined, 'it to end');
-  t.strictSame(leftovers(list), []);
-  t.strictSame(leftovers('/no/such/file'), []);
+  t.strictSame(processesIn(list), []);
+  t.strictSame(processesIn('/no/such/file'), []);
 });
 
 function readFileOrNothing(file: string): string | undefined {

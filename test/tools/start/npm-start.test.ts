@@ -6,7 +6,9 @@ import { Resolver } from 'node:dns/promises';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
-import t from 'tap';
+import t, { type Test } from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { type Ending, endInOrder } from '../../../tools/start/end-processes.ts';
 import { isReachableBy, projectRoot } from '../../../tools/start/place.ts';
 import { isTcpFree } from '../../../tools/start/ports.ts';
 import { giveFormerSchema } from '../../support/former-schema.ts';
@@ -179,10 +181,29 @@ t.test('after kill -9 of the supervisor everything ends by itself, and the next 
   t.equal((await next.ended).code, 0);
 });
 
-t.test('the next start ends what a killed supervisor and watchdog left behind', async (t) => {
+t.test('--stop and the next start end what a killed supervisor and watchdog left behind', async (t) => {
   const data = dataDirectory(t);
   const port = await freePorts(2);
   const options = ['--data', data, '--port', String(port), '--instances', '1', '--agents', '0', '--no-agent'];
+  const first = await killedWithWatchdog(t, data, options);
+  const scale = await new Start(t, ['--scale', '2', '--data', data]).ended;
+  t.match(scale, { code: 1, stderr: /the supervisor in .* is gone, but .* still runs: .*postgres.* --stop --data=/ });
+  const stop = await new Start(t, ['--stop', '--data', data]).ended;
+  t.match(stop, { code: 0, stderr: /ending what an earlier run left behind: .*postgres.*\ncnapi: stopped\n$/ });
+  t.strictSame(await untilGone(first, 0), []);
+  const again = await new Start(t, ['--stop', '--data', data]).ended;
+  t.match(again, { code: 0, stderr: `nothing is running in ${data}` });
+  const processes = await killedWithWatchdog(t, data, options);
+  const next = new Start(t, options);
+  await next.ready();
+  t.match(next.stderr, /ending what an earlier run left behind: .*postgres/);
+  t.strictSame(await untilGone(processes, 0), []);
+  next.child.kill('SIGTERM');
+  t.equal((await next.ended).code, 0);
+});
+
+/** Starts it and kills the supervisor and its watchdog. Returns the processes that are left. */
+async function killedWithWatchdog(t: Test, data: string, options: readonly string[]): Promise<Ending[]> {
   const killed = new Start(t, options);
   await killed.ready();
   const processes = processesOf(data);
@@ -192,13 +213,9 @@ t.test('the next start ends what a killed supervisor and watchdog left behind', 
   killed.child.kill('SIGKILL');
   await killed.ended;
   t.equal((await untilGone(processes, 500)).length, processes.length, 'nothing has ended them');
-  const next = new Start(t, options);
-  await next.ready();
-  t.match(next.stderr, /ending what an earlier run left behind: .*postgres/);
-  t.strictSame(await untilGone(processes, 0), []);
-  next.child.kill('SIGTERM');
-  t.equal((await next.ended).code, 0);
-});
+  t.teardown(() => endInOrder(processes, systemClock));
+  return processes;
+}
 
 t.test('it stops in time although an instance and the database are frozen', async (t) => {
   const data = dataDirectory(t);
