@@ -1,8 +1,8 @@
 /**
  * The slow poll of the roster. It compares this instance's sessions with the rows, both ways, and
  * looks for ownerless rows. So it finds changes that the bus did not announce, and rows that a dead
- * run left behind. Runs each `slowPollMs`, each second while a row is ownerless, and at once when a
- * run has ended. docs/design/roster.md, "Ownerless rows".
+ * run left behind. Runs each `slowPollMs`, each second while a row is ownerless and does not only
+ * wait for returns, and at once when a run has ended. docs/design/roster.md, "Ownerless rows".
  */
 
 import { chunksOf } from '../../../platform/chunks.ts';
@@ -52,6 +52,8 @@ export class Reaper {
   readonly #transitions: TransitionLog;
   #isReading = false;
   #rowsAwaitingReturns = 0;
+  /** After how long the first of these rows waits no longer; 0 if the last poll did not learn it. */
+  #waitMs = 0;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
@@ -61,7 +63,7 @@ export class Reaper {
       ...deps,
       what: 'reaper: poll',
       work: () => this.#poll(),
-      pauseMs: () => (this.#ownerless.size > 0 ? Math.min(OWNERLESS_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
+      pauseMs: () => Math.min(this.#nextDueMs(), deps.slowPollMs()),
       minPauseMs: MIN_PAUSE_MS,
     });
     // Ticks do not count while a poll is running: its answer describes the moment of the read.
@@ -93,7 +95,14 @@ export class Reaper {
     return this.#loop.stop();
   }
 
+  #nextDueMs(): number {
+    if (this.#ownerless.size === 0) return Number.POSITIVE_INFINITY;
+    const areAllWaiting = this.#ownerless.size === this.#rowsAwaitingReturns;
+    return areAllWaiting ? Math.max(this.#waitMs, OWNERLESS_POLL_MS) : OWNERLESS_POLL_MS;
+  }
+
   async #poll(): Promise<void> {
+    this.#waitMs = 0;
     const { database, sessions, writer } = this.#deps;
     const { run } = writer();
     const sentAt = sessions.registrations;
@@ -133,6 +142,7 @@ export class Reaper {
   #noteWaiting(servers: number, awaited: AwaitedReturns | undefined): void {
     const isFirst = this.#rowsAwaitingReturns === 0 && servers > 0;
     this.#rowsAwaitingReturns = servers;
+    this.#waitMs = awaited?.firstOverInMs ?? 0;
     if (isFirst)
       this.#deps.log.info(
         { servers, latest_return_at: awaited?.latestReturnAt },

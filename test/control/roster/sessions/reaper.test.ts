@@ -90,12 +90,13 @@ function newReaper() {
   };
   const answer = (rows: PolledRow[]) => nextPoll().answer(rows);
   const failPoll = async () => {
-    nextPoll().fail();
+    polls.shift()?.fail();
     await clock.advance(1250);
   };
   const poll = async (rows: PolledRow[], times = 1) => {
     for (let each = 0; each < times; each += 1) {
-      answer(rows);
+      // While rows only wait for returns, polls are slow.
+      if (polls.length > 0) answer(rows);
       await clock.advance(1250);
     }
   };
@@ -130,6 +131,8 @@ t.test('polls are slow, faster while a row is ownerless, and soon on request, af
   await nextAfter(5000, 'nothing is ownerless');
   answer([row('dead')]);
   await nextAfter(1000, 'a row is ownerless');
+  answer([]);
+  await nextAfter(5000, 'no row is ownerless any more');
   answer([]);
   await clock.advance(0);
   reaper.pollSoon();
@@ -260,6 +263,20 @@ for (const failedRead of ['poll', 'latest return'] as const)
       t.ok(clock.now() > longest && clock.now() <= longest + GRACE_MS + 3_000, `after ${clock.now()} ms`);
     },
   );
+
+t.test('while rows only wait for returns, polls are slow until the first row waits no longer', async (t) => {
+  const { clock, poll, answer, polls, deferral, reaper } = newReaper();
+  await clock.advance(0);
+  deferral.latestReturn = clock.now() + 10_000;
+  while (reaper.rowsAwaitingReturns === 0) await poll([row('dead')]);
+  let reads = 0;
+  for (; clock.now() < 10_000 + RECONNECT_MS + GRACE_MS; await clock.advance(250)) {
+    if (polls.length === 0) continue;
+    reads += 1;
+    answer([row('dead')]);
+  }
+  t.ok(reads >= 2 && reads <= 4, `${reads} polls within ${10_000 + RECONNECT_MS} ms`);
+});
 
 t.test('without an agent that was told to return, servers have the usual grace', async (t) => {
   const { clock, poll, judged, deferral } = newReaper();
