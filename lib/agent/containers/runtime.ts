@@ -1,0 +1,58 @@
+/**
+ * The interface between the containers of an agent and what runs them. linux-runtime.ts is the real
+ * one (runc or crun, with conmon); the fleet and the simulation have one in memory. Nothing here may
+ * block the process that holds the link.
+ */
+import type { ContainerSpec, ContainerUsage } from './container.ts';
+import type { ContainerExit } from './lifecycle.ts';
+
+/** One start of a container, numbered from 1. */
+export interface RunId {
+  id: string;
+  run: number;
+}
+
+/** What exists of a run. */
+export type FoundRun = 'running' | 'not-started' | { exit: ContainerExit };
+
+export interface ExecRequest {
+  args: readonly string[];
+  env: Readonly<Record<string, string>>;
+  directory: string;
+  uid: number;
+  gid: number;
+  signal: AbortSignal;
+  /** `stdout` and `stderr` in the order in which they arrive. */
+  output(stream: 'stdout' | 'stderr', chunk: Buffer): void;
+}
+
+export interface ExecResult {
+  /** 128 + N if signal N ended the program; null if the container ended or `signal` aborted. */
+  exitCode: number | null;
+}
+
+export interface ContainerRuntime {
+  /**
+   * Makes the root file system and the configuration of the container. What it leaves when it fails
+   * is removed by `remove`. @throws ContainerError with the reason
+   */
+  prepare(spec: ContainerSpec): Promise<void>;
+  /** Resolves when the first process runs. @throws ContainerError with the reason; then no part of the run is left */
+  start(spec: ContainerSpec, run: number): Promise<void>;
+  /** Sends a signal to the first process; to all processes if it is SIGKILL. Ignores a run that has ended. */
+  signal(run: RunId, signal: string): Promise<void>;
+  exec(run: RunId, request: ExecRequest): Promise<ExecResult>;
+  usage(run: RunId): Promise<ContainerUsage | undefined>;
+  /** Looks for a run that an earlier agent started. */
+  find(run: RunId): Promise<FoundRun>;
+  /** Reports the end of runs that were started or found; each once. */
+  onEnd(listener: (run: RunId, exit: ContainerExit) => void): void;
+  /** Ends and removes what exists of a run: processes, network, control groups. Can be repeated. */
+  clear(run: RunId): Promise<void>;
+  /** Removes everything of a container. Can be repeated, also after a failed `prepare`. */
+  remove(id: string): Promise<void>;
+  /** Ids of all containers of which something exists, for what no record names. */
+  leftovers(): Promise<string[]>;
+  /** Ends nothing: containers outlive the agent. */
+  stop(): Promise<void>;
+}
