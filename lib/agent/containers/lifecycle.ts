@@ -69,12 +69,18 @@ export type ContainerEffect =
   | { do: 'remove' };
 
 /** Why a container refuses a command in its state. */
-export type ContainerRefusal = 'is-creating' | 'is-starting' | 'is-running' | 'is-not-running' | 'has-failed' | 'is-deleting';
+export type ContainerRefusal =
+  | 'is-creating'
+  | 'is-starting'
+  | 'is-running'
+  | 'is-stopping'
+  | 'is-not-running'
+  | 'has-failed'
+  | 'is-deleting';
 
 export type ContainerStep =
   /** `state` is undefined when the container is gone. */
-  | { state: ContainerState | undefined; effects: readonly ContainerEffect[] }
-  | { refusal: ContainerRefusal };
+  { state: ContainerState | undefined; effects: readonly ContainerEffect[] } | { refusal: ContainerRefusal };
 
 /** The container received an event that its state cannot have. */
 export class ContainerTransitionError extends Error {
@@ -139,7 +145,7 @@ function onStart(state: ContainerState): ContainerStep {
     case 'running':
       return to(state);
     case 'stopping':
-      return { refusal: 'is-running' };
+      return { refusal: 'is-stopping' };
     default:
       return { refusal: refusalOf(state) };
   }
@@ -250,8 +256,7 @@ function recoveredRun(
 ): ContainerStep {
   const { run } = state;
   if (found !== 'running') {
-    const exit =
-      found === 'not-started' ? { unknown: 'The agent ended while it started the container' } : found.exit;
+    const exit = found === 'not-started' ? { unknown: 'The agent ended while it started the container' } : found.exit;
     return to({ name: 'stopped', run, exit }, [{ do: 'clear', run }]);
   }
   if (state.name !== 'stopping') return to({ name: 'running', run });

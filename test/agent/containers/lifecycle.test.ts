@@ -55,7 +55,7 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
   ],
   ['a start can be repeated while it starts', starting, { type: 'start' }, same(starting)],
   ['a start can be repeated while it runs', running, { type: 'start' }, same(running)],
-  ['a stopping container cannot be started yet', stopping, { type: 'start' }, { refusal: 'is-running' }],
+  ['a stopping container cannot be started yet', stopping, { type: 'start' }, { refusal: 'is-stopping' }],
   ['a failed container cannot be started', failed, { type: 'start' }, { refusal: 'has-failed' }],
   ['a container that is created cannot be started yet', creating, { type: 'start' }, { refusal: 'is-creating' }],
   ['a container that is deleted cannot be started', deleting, { type: 'start' }, { refusal: 'is-deleting' }],
@@ -130,7 +130,12 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     { type: 'delete', force: false },
     { state: deleting, effects: [remove] },
   ],
-  ['a failed container can be deleted', failed, { type: 'delete', force: false }, { state: deleting, effects: [remove] }],
+  [
+    'a failed container can be deleted',
+    failed,
+    { type: 'delete', force: false },
+    { state: deleting, effects: [remove] },
+  ],
   ['a running one cannot', running, { type: 'delete', force: false }, { refusal: 'is-running' }],
   [
     'unless by force; then its run ends first',

@@ -1,0 +1,47 @@
+/** What the callers of containers can act on. A task of the agent ends with its code and message. */
+import { CnapiError } from '../../platform/errors.ts';
+import type { ContainerRefusal, ContainerState } from './lifecycle.ts';
+
+/** The container could not be made, started or removed; the message says why. */
+export class ContainerError extends CnapiError {
+  constructor(message: string, cause?: unknown) {
+    super('ContainerFailed', 500, message, { cause });
+  }
+}
+
+export class ContainerNotFoundError extends CnapiError {
+  constructor(id: string) {
+    super('ResourceNotFound', 404, `There is no container ${id} on this server`);
+  }
+}
+
+/** Its id belongs to a container that was asked for differently. */
+export class ContainerExistsError extends CnapiError {
+  constructor(id: string) {
+    super('ContainerExists', 409, `Container ${id} exists already, with other properties; delete it first`);
+  }
+}
+
+export class TooManyContainersError extends CnapiError {
+  constructor(max: number) {
+    super('TooManyContainers', 409, `This server has ${max} containers, as many as it may; delete some`);
+  }
+}
+
+const SENTENCES: Readonly<Record<ContainerRefusal, string>> = {
+  'is-creating': 'is still being created; wait until it is created',
+  'is-starting': 'is starting; wait until it runs',
+  'is-running': 'is running; stop it first',
+  'is-stopping': 'is being stopped; wait until it has stopped',
+  'is-not-running': 'does not run; start it first',
+  'has-failed': 'could not be created; delete it',
+  'is-deleting': 'is being deleted',
+};
+
+/** The container cannot do this in its state. */
+export class ContainerStateError extends CnapiError {
+  constructor(id: string, refusal: ContainerRefusal, state: ContainerState) {
+    const reason = state.name === 'failed' ? ` (${state.reason})` : '';
+    super('InvalidContainerState', 409, `Container ${id} ${SENTENCES[refusal]}${reason}`);
+  }
+}

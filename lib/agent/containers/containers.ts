@@ -1,0 +1,363 @@
+/**
+ * The containers of this server. Each has a record on disk, which is written before anything is done
+ * for its new state, so the next agent can continue. What happens to one container happens in order;
+ * different containers do not wait for each other. lifecycle.ts says which state follows.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Semaphore } from '../../platform/semaphore.ts';
+import type { Container, ContainerChange, ContainerSpec, ContainerUsage } from './container.ts';
+import {
+  ContainerError,
+  ContainerExistsError,
+  ContainerNotFoundError,
+  ContainerStateError,
+  TooManyContainersError,
+} from './container-errors.ts';
+import { type ContainerEffect, type ContainerEvent, type ContainerState, stepContainer } from './lifecycle.ts';
+import type { ContainerRecords } from './records.ts';
+import type { ContainerRuntime, ExecRequest, ExecResult, RunId } from './runtime.ts';
+
+interface ContainersDeps {
+  clock: Clock;
+  log: Logger;
+  runtime: ContainerRuntime;
+  records: ContainerRecords;
+  /** Default 1,000. */
+  maxContainers?: number;
+}
+
+export interface HaltRequest {
+  /** For example SIGTERM. */
+  signal: string;
+  /** After this time it is killed; at once if zero. */
+  timeoutMs: number;
+}
+
+interface Entry {
+  container: Container;
+  /** One piece of work at a time, in order of arrival. */
+  turn: Semaphore;
+  /** For the end of a stop that takes too long. */
+  killTimer: Timer | undefined;
+}
+
+const MAX_CONTAINERS = 1_000;
+/** A stop lasts at most this long, also if the wall clock is set back meanwhile. */
+export const MAX_HALT_MS = 3_600_000;
+
+export class Containers {
+  readonly #deps: ContainersDeps;
+  readonly #maxContainers: number;
+  readonly #entries = new Map<string, Entry>();
+  readonly #listeners = new Set<(change: ContainerChange) => void>();
+
+  constructor(deps: ContainersDeps) {
+    this.#deps = deps;
+    this.#maxContainers = deps.maxContainers ?? MAX_CONTAINERS;
+    deps.runtime.onEnd(({ id, run }, exit) => this.#later(id, { type: 'ended', run, exit }));
+  }
+
+  /** Finds the containers of an earlier agent, and continues what it had begun. */
+  async start(): Promise<void> {
+    const { records, runtime, log } = this.#deps;
+    const { containers, damaged } = await records.load();
+    for (const container of containers) this.#add(container);
+    for (const { id, reason } of damaged)
+      log.error({ container: id, reason }, 'containers: a record cannot be read; its container is left as it is');
+    const known = new Set([...this.#entries.keys(), ...damaged.map(({ id }) => id)]);
+    for (const id of await runtime.leftovers()) {
+      if (known.has(id)) continue;
+      log.warn({ container: id }, 'containers: something of a container without a record is left; it is removed');
+      await this.#log(id, () => runtime.remove(id));
+    }
+    await Promise.all(Array.from(this.#entries.values(), (entry) => this.#recover(entry)));
+  }
+
+  /** Leaves the containers as they are: the next agent finds them. */
+  async stop(): Promise<void> {
+    for (const entry of this.#entries.values()) entry.killTimer?.cancel();
+    await this.#deps.runtime.stop();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  list(): Container[] {
+    return Array.from(this.#entries.values(), ({ container }) => container);
+  }
+
+  /** @throws ContainerNotFoundError */
+  get(id: string): Container {
+    return this.#entry(id).container;
+  }
+
+  /** Calls the listener after each change; returns what ends that. */
+  onChange(listener: (change: ContainerChange) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /**
+   * Creates a container; it does not run. A create that is repeated with the same properties returns
+   * the container as it is now. One that cannot be created is `failed`, with the reason.
+   * @throws ContainerExistsError, TooManyContainersError
+   */
+  async create(spec: ContainerSpec): Promise<Container> {
+    const known = this.#entries.get(spec.id);
+    if (known !== undefined) {
+      if (!isDeepStrictEqual(known.container.spec, spec)) throw new ContainerExistsError(spec.id);
+      return known.turn.run(async () => known.container);
+    }
+    if (this.#entries.size >= this.#maxContainers) throw new TooManyContainersError(this.#maxContainers);
+    const now = this.#deps.clock.wallTime();
+    const entry = this.#add({ spec, state: { name: 'creating' }, createdAt: now, changedAt: now });
+    return entry.turn.run(async () => {
+      try {
+        await this.#deps.records.write(entry.container);
+      } catch (error) {
+        this.#entries.delete(spec.id);
+        throw unrecorded(spec.id, error);
+      }
+      this.#announce(spec.id);
+      await this.#perform(entry, { do: 'prepare' });
+      return entry.container;
+    });
+  }
+
+  /**
+   * Resolves when it runs, or has stopped again already. A start of a running container can be
+   * repeated. @throws ContainerNotFoundError, ContainerStateError
+   */
+  run(id: string): Promise<Container> {
+    return this.#apply(id, { type: 'start' });
+  }
+
+  /**
+   * Resolves when it has stopped; that is at once if it does not run.
+   * @throws ContainerNotFoundError, ContainerStateError
+   */
+  async halt(id: string, { signal, timeoutMs }: HaltRequest): Promise<Container> {
+    const container = await this.#apply(id, { type: 'stop', signal, timeoutMs });
+    return (await this.#until(id, (state) => state?.name !== 'stopping')) ?? container;
+  }
+
+  /** @throws ContainerNotFoundError, ContainerStateError */
+  async signal(id: string, signal: string): Promise<void> {
+    await this.#apply(id, { type: 'signal', signal });
+  }
+
+  /**
+   * Resolves when everything of it is removed. With `force` a container that runs is killed first.
+   * @throws ContainerNotFoundError, ContainerStateError; ContainerError if something cannot be
+   * removed: the delete can be repeated
+   */
+  async delete(id: string, { force }: { force: boolean }): Promise<void> {
+    const event = { type: 'delete', force } as const;
+    await this.#apply(id, event);
+    const left = await this.#until(id, (state) => state?.name !== 'deleting' || state.run === undefined);
+    if (left === undefined) return;
+    const entry = this.#entry(id);
+    await entry.turn.run(async () => {
+      if (this.#has(entry)) await this.#step(entry, event);
+    });
+  }
+
+  /**
+   * Runs another program in a running container.
+   * @throws ContainerNotFoundError, ContainerStateError, ContainerError
+   */
+  async exec(id: string, request: ExecRequest): Promise<ExecResult> {
+    return this.#deps.runtime.exec(this.#currentRun(id), request);
+  }
+
+  /** @throws ContainerNotFoundError, ContainerStateError */
+  async usage(id: string): Promise<ContainerUsage> {
+    const usage = await this.#deps.runtime.usage(this.#currentRun(id));
+    if (usage === undefined) throw new ContainerStateError(id, 'is-not-running', this.get(id).state);
+    return usage;
+  }
+
+  #add(container: Container): Entry {
+    const entry: Entry = { container, turn: new Semaphore(1), killTimer: undefined };
+    this.#entries.set(container.spec.id, entry);
+    return entry;
+  }
+
+  #entry(id: string): Entry {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) throw new ContainerNotFoundError(id);
+    return entry;
+  }
+
+  #has(entry: Entry): boolean {
+    return this.#entries.get(entry.container.spec.id) === entry;
+  }
+
+  #currentRun(id: string): RunId {
+    const { state } = this.get(id);
+    if (state.name === 'running' || state.name === 'stopping') return { id, run: state.run };
+    throw new ContainerStateError(id, 'is-not-running', state);
+  }
+
+  async #recover(entry: Entry): Promise<void> {
+    const { id } = entry.container.spec;
+    const { state } = entry.container;
+    const run = 'run' in state ? state.run : undefined;
+    await this.#log(id, () =>
+      entry.turn.run(async () => {
+        const found = run === undefined ? 'not-started' : await this.#deps.runtime.find({ id, run });
+        await this.#step(entry, { type: 'recovered', found });
+      }),
+    );
+  }
+
+  async #apply(id: string, event: ContainerEvent): Promise<Container> {
+    const entry = this.#entry(id);
+    return entry.turn.run(async () => {
+      if (!this.#has(entry)) throw new ContainerNotFoundError(id);
+      await this.#step(entry, event);
+      return entry.container;
+    });
+  }
+
+  /** For events that nobody waits for. */
+  #later(id: string, event: ContainerEvent): void {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) return;
+    void this.#log(id, () =>
+      entry.turn.run(async () => {
+        if (this.#has(entry)) await this.#step(entry, event);
+      }),
+    );
+  }
+
+  /** Call it only in the entry's turn. */
+  async #step(entry: Entry, event: ContainerEvent): Promise<void> {
+    const { clock, log } = this.#deps;
+    const { state, spec } = entry.container;
+    const step = stepContainer(state, event, clock.wallTime());
+    if ('refusal' in step) throw new ContainerStateError(spec.id, step.refusal, state);
+    if (step.state === undefined) {
+      await this.#forget(entry);
+    } else if (!isDeepStrictEqual(step.state, state)) {
+      const next = { ...entry.container, state: step.state, changedAt: clock.wallTime() };
+      await this.#record(next, event);
+      entry.container = next;
+      log.info({ container: spec.id, from: state, to: step.state, event: event.type }, 'containers: the state changed');
+      this.#announce(spec.id);
+    }
+    for (const effect of step.effects) await this.#perform(entry, effect);
+  }
+
+  /**
+   * A run that is not on disk would be lost with this agent, so it must not begin. Everything else
+   * goes on when the disk is full: the next agent sees by itself what has ended, and a delete makes
+   * room.
+   */
+  async #record(next: Container, event: ContainerEvent): Promise<void> {
+    const { id } = next.spec;
+    try {
+      await this.#deps.records.write(next);
+    } catch (err) {
+      if (event.type === 'start') throw unrecorded(id, err);
+      this.#deps.log.error({ err, container: id }, 'containers: a state cannot be recorded');
+    }
+  }
+
+  async #perform(entry: Entry, effect: ContainerEffect): Promise<void> {
+    const { clock, runtime } = this.#deps;
+    const { spec } = entry.container;
+    const { id } = spec;
+    switch (effect.do) {
+      case 'prepare':
+        return this.#step(entry, await outcomeOf(() => runtime.prepare(spec), preparationEvents));
+      case 'start':
+        return this.#step(entry, await outcomeOf(() => runtime.start(spec, effect.run), startEvents(effect.run)));
+      case 'signal':
+        return runtime.signal({ id, run: effect.run }, effect.signal);
+      case 'arm-kill': {
+        const leftMs = Math.min(effect.at - clock.wallTime(), MAX_HALT_MS);
+        entry.killTimer?.cancel();
+        entry.killTimer = clock.after(Math.max(leftMs, 0), () =>
+          this.#later(id, { type: 'kill-due', run: effect.run }),
+        );
+        return;
+      }
+      case 'clear':
+        entry.killTimer?.cancel();
+        return this.#log(id, () => runtime.clear({ id, run: effect.run }));
+      case 'remove':
+        entry.killTimer?.cancel();
+        await runtime.remove(id);
+        return this.#step(entry, { type: 'deleted' });
+      default:
+        return effect satisfies never;
+    }
+  }
+
+  async #forget(entry: Entry): Promise<void> {
+    const { id } = entry.container.spec;
+    await this.#deps.records.remove(id);
+    this.#entries.delete(id);
+    this.#deps.log.info({ container: id }, 'containers: a container is deleted');
+    this.#announce(id);
+  }
+
+  #announce(id: string): void {
+    const change = { id, container: this.#entries.get(id)?.container };
+    for (const listener of this.#listeners) listener(change);
+  }
+
+  /** Resolves with the container when its state is so; undefined when it is gone. */
+  #until(id: string, isSo: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
+    return new Promise((resolve) => {
+      const look = () => {
+        const container = this.#entries.get(id)?.container;
+        if (container !== undefined && !isSo(container.state)) return;
+        unlisten();
+        resolve(container);
+      };
+      const unlisten = this.onChange((change) => void (change.id === id && look()));
+      look();
+    });
+  }
+
+  async #log(id: string, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (err) {
+      this.#deps.log.error({ err, container: id }, 'containers: work on a container failed');
+    }
+  }
+}
+
+const unrecorded = (id: string, error: unknown) =>
+  new ContainerError(`Container ${id} cannot be recorded: ${messageOf(error)}`, error);
+
+interface OutcomeEvents {
+  done: ContainerEvent;
+  failed(reason: string): ContainerEvent;
+}
+
+const preparationEvents: OutcomeEvents = {
+  done: { type: 'prepared' },
+  failed: (reason) => ({ type: 'preparation-failed', reason }),
+};
+
+const startEvents = (run: number): OutcomeEvents => ({
+  done: { type: 'started', run },
+  failed: (reason) => ({ type: 'start-failed', run, reason }),
+});
+
+async function outcomeOf(work: () => Promise<void>, { done, failed }: OutcomeEvents): Promise<ContainerEvent> {
+  try {
+    await work();
+    return done;
+  } catch (error) {
+    return failed(messageOf(error));
+  }
+}

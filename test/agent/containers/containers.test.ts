@@ -1,0 +1,277 @@
+import t, { type Test } from 'tap';
+import type { Container, ContainerSpec } from '../../../lib/agent/containers/container.ts';
+import {
+  ContainerError,
+  ContainerExistsError,
+  ContainerNotFoundError,
+  ContainerStateError,
+  TooManyContainersError,
+} from '../../../lib/agent/containers/container-errors.ts';
+import { Containers } from '../../../lib/agent/containers/containers.ts';
+import type { ContainerRecords } from '../../../lib/agent/containers/records.ts';
+import type { ContainerRuntime } from '../../../lib/agent/containers/runtime.ts';
+import { SimulatedContainerHost } from '../../../lib/agent/simulated/simulated-containers.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+
+const specOf = (id: string, args: string[] = ['serve']): ContainerSpec => ({
+  id,
+  hostname: id,
+  root: { layers: ['/layers/base'], isReadOnly: false },
+  process: { args, env: {}, directory: '/', uid: 0, gid: 0 },
+  limits: { memoryBytes: 64 * 1024 * 1024, cpuPercent: 50, processes: 32 },
+  mounts: [],
+  nics: [],
+  resolvers: [],
+  metadata: { owner: 'test' },
+  log: { maxBytes: 1024 * 1024, maxFiles: 3 },
+});
+
+/** Records in memory, as they would be on disk. */
+class MemoryRecords implements ContainerRecords {
+  readonly kept = new Map<string, string>();
+  readonly damaged: { id: string; reason: string }[] = [];
+  isFull = false;
+
+  async load() {
+    return { containers: Array.from(this.kept.values(), (text) => JSON.parse(text)), damaged: this.damaged };
+  }
+
+  async write(container: Container) {
+    if (this.isFull) throw new Error('ENOSPC: no space left on device');
+    this.kept.set(container.spec.id, JSON.stringify(container));
+  }
+
+  async remove(id: string) {
+    this.kept.delete(id);
+  }
+}
+
+/** One machine: agents come and go, and what runs on it stays. */
+class Machine {
+  readonly clock = new ManualClock();
+  readonly host = new SimulatedContainerHost(this.clock);
+  readonly records = new MemoryRecords();
+  #agent: Containers | undefined;
+
+  constructor(t: Test) {
+    t.teardown(() => this.#agent?.stop());
+  }
+
+  /** The containers as a new agent has them; the one before is gone. */
+  async agent(change: (runtime: ContainerRuntime) => Partial<ContainerRuntime> = () => ({})): Promise<Containers> {
+    await this.#agent?.stop();
+    const runtime = this.host.runtime();
+    const { clock, records } = this;
+    const changed = Object.assign(runtime, change(runtime));
+    const containers = new Containers({ clock, log: silentLogger, runtime: changed, records, maxContainers: 3 });
+    this.#agent = containers;
+    await containers.start();
+    return containers;
+  }
+
+  settle(): Promise<void> {
+    return this.clock.advance(0);
+  }
+}
+
+const TERM = { signal: 'SIGTERM', timeoutMs: 5_000 };
+const stateOf = (containers: Containers, id: string) => containers.get(id).state;
+
+t.test('a container is created, runs, and stops', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  const seen: (string | undefined)[] = [];
+  containers.onChange(({ container }) => seen.push(container?.state.name));
+  t.match(await containers.create(specOf('a')), { state: { name: 'created' } });
+  t.match(await containers.run('a'), { state: { name: 'running', run: 1 } });
+  t.match(await containers.usage('a'), { processes: 1 });
+  t.match(await containers.halt('a', TERM), { state: { name: 'stopped', exit: { signal: 'SIGTERM' } } });
+  t.match(await containers.run('a'), { state: { name: 'running', run: 2 } });
+  await containers.delete('a', { force: true });
+  t.same(containers.list(), []);
+  t.same(machine.host.ids, []);
+  t.same([...machine.records.kept], []);
+  t.same(seen, [
+    ...['creating', 'created', 'starting', 'running', 'stopping', 'stopped'],
+    ...['starting', 'running', 'deleting', 'deleting', undefined],
+  ]);
+});
+
+t.test('the end of a run is seen when nobody asked for it', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  await containers.create(specOf('a', ['sleep', '30']));
+  await containers.run('a');
+  await machine.clock.advance(30_000);
+  t.same(stateOf(containers, 'a'), { name: 'stopped', run: 1, exit: { code: 0 } });
+  await t.rejects(containers.usage('a'), ContainerStateError);
+  await t.rejects(containers.signal('a', 'SIGHUP'), ContainerStateError);
+});
+
+t.test('one that does not react to the signal is killed after the time of the stop', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  await containers.create(specOf('a'));
+  await containers.run('a');
+  const halted = containers.halt('a', { signal: 'SIGWINCH', timeoutMs: 5_000 });
+  await machine.clock.advance(4_999);
+  t.equal(stateOf(containers, 'a').name, 'stopping');
+  await machine.clock.advance(1);
+  t.match(await halted, { state: { name: 'stopped', exit: { signal: 'SIGKILL' } } });
+});
+
+t.test('the next agent finds what runs, and what has ended meanwhile', async (t) => {
+  const machine = new Machine(t);
+  const first = await machine.agent();
+  for (const [id, args] of Object.entries({ long: ['serve'], short: ['exit', '3'], idle: ['serve'] })) {
+    await first.create(specOf(id, args));
+    if (id !== 'idle') await first.run(id);
+  }
+  await first.stop();
+  await machine.clock.advance(1_000);
+  const next = await machine.agent();
+  t.same(stateOf(next, 'long'), { name: 'running', run: 1 });
+  t.same(stateOf(next, 'short'), { name: 'stopped', run: 1, exit: { code: 3 } });
+  t.same(stateOf(next, 'idle'), { name: 'created' });
+  t.match(await next.halt('long', TERM), { state: { name: 'stopped', exit: { signal: 'SIGTERM' } } });
+});
+
+t.test('the next agent ends a stop that the one before had begun', async (t) => {
+  const machine = new Machine(t);
+  const first = await machine.agent();
+  await first.create(specOf('a'));
+  await first.run('a');
+  void first.halt('a', { signal: 'SIGWINCH', timeoutMs: 5_000 });
+  await machine.settle();
+  const next = await machine.agent();
+  t.equal(stateOf(next, 'a').name, 'stopping');
+  await machine.clock.advance(5_000);
+  t.same(stateOf(next, 'a'), { name: 'stopped', run: 1, exit: { signal: 'SIGKILL' } });
+});
+
+t.test('after a restart of the machine a container is stopped, and the reason says so', async (t) => {
+  const machine = new Machine(t);
+  const first = await machine.agent();
+  await first.create(specOf('a'));
+  await first.run('a');
+  await first.stop();
+  machine.host.restart();
+  const next = await machine.agent();
+  t.match(stateOf(next, 'a'), { name: 'stopped', exit: { unknown: /The agent ended/ } });
+  t.match(await next.run('a'), { state: { name: 'running', run: 2 } });
+});
+
+t.test('a container whose creation fails says why, and can be deleted', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent(() => ({
+    prepare: () => Promise.reject(new ContainerError('There is no layer /layers/base')),
+  }));
+  t.match(await containers.create(specOf('a')), {
+    state: { name: 'failed', reason: 'There is no layer /layers/base' },
+  });
+  await t.rejects(containers.run('a'), /could not be created; delete it \(There is no layer/);
+  await containers.delete('a', { force: false });
+  t.same(containers.list(), []);
+});
+
+t.test('a start that fails stops the container with the reason', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent(() => ({
+    start: () => Promise.reject(new ContainerError('There is no program serve')),
+  }));
+  await containers.create(specOf('a'));
+  t.match(await containers.run('a'), { state: { name: 'stopped', exit: { unknown: 'There is no program serve' } } });
+});
+
+t.test('a creation that lost its agent has failed', async (t) => {
+  const machine = new Machine(t);
+  const first = await machine.agent(() => ({ prepare: () => new Promise(() => undefined) }));
+  void first.create(specOf('a'));
+  await machine.settle();
+  const next = await machine.agent();
+  t.match(stateOf(next, 'a'), { name: 'failed', reason: /The agent ended/ });
+});
+
+t.test('a delete that fails says so and can be repeated', async (t) => {
+  const machine = new Machine(t);
+  let isBusy = true;
+  const containers = await machine.agent((runtime) => {
+    const remove = runtime.remove.bind(runtime);
+    return { remove: (id) => (isBusy ? Promise.reject(new ContainerError('It is busy')) : remove(id)) };
+  });
+  await containers.create(specOf('a'));
+  await t.rejects(containers.delete('a', { force: false }), /It is busy/);
+  t.equal(stateOf(containers, 'a').name, 'deleting');
+  await containers.run('a').catch(() => undefined);
+  await containers.create(specOf('b'));
+  await containers.run('b');
+  await t.rejects(containers.delete('b', { force: true }), /It is busy/);
+  isBusy = false;
+  await containers.delete('a', { force: false });
+  await containers.delete('b', { force: false });
+  t.same(containers.list(), []);
+});
+
+t.test('a create can be repeated, and two containers cannot share an id', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  const [first, second] = await Promise.all([containers.create(specOf('a')), containers.create(specOf('a'))]);
+  t.same(second, first);
+  await t.rejects(containers.create(specOf('a', ['true'])), ContainerExistsError);
+  await containers.create(specOf('b'));
+  await containers.create(specOf('c'));
+  await t.rejects(containers.create(specOf('d')), TooManyContainersError);
+});
+
+t.test('a running container is deleted only by force, and an unknown one not at all', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  await containers.create(specOf('a'));
+  await containers.run('a');
+  await t.rejects(containers.delete('a', { force: false }), /Container a is running; stop it first/);
+  await t.rejects(containers.delete('b', { force: true }), ContainerNotFoundError);
+});
+
+t.test('commands to one container take turns, and one that is being stopped cannot be started', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  await containers.create(specOf('a'));
+  const all = await Promise.allSettled([
+    containers.run('a'),
+    containers.halt('a', TERM),
+    containers.run('a'),
+    containers.delete('a', { force: true }),
+    containers.run('a'),
+  ]);
+  t.same(
+    all.map(({ status }) => status),
+    ['fulfilled', 'fulfilled', 'rejected', 'fulfilled', 'rejected'],
+  );
+});
+
+t.test('with a full disk nothing starts, and what runs can be stopped and deleted', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent();
+  await containers.create(specOf('a'));
+  await containers.run('a');
+  await containers.create(specOf('b'));
+  machine.records.isFull = true;
+  await t.rejects(containers.create(specOf('c')), /cannot be recorded: ENOSPC/);
+  t.throws(() => containers.get('c'), ContainerNotFoundError);
+  await t.rejects(containers.run('b'), /cannot be recorded: ENOSPC/);
+  t.equal(stateOf(containers, 'b').name, 'created');
+  t.match(await containers.halt('a', TERM), { state: { name: 'stopped' } });
+  await containers.delete('a', { force: false });
+  t.same(machine.host.ids, ['b']);
+});
+
+t.test('what no record names is removed at the start; a damaged record keeps its container', async (t) => {
+  const machine = new Machine(t);
+  machine.host.prepare(specOf('lost'));
+  machine.host.prepare(specOf('damaged'));
+  machine.records.damaged.push({ id: 'damaged', reason: 'Unexpected end of JSON input' });
+  const containers = await machine.agent();
+  t.same(machine.host.ids, ['damaged']);
+  t.same(containers.list(), []);
+});
