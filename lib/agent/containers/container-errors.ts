@@ -1,11 +1,19 @@
 /** What the callers of containers can act on. A task of the agent ends with its code and message. */
-import { CnapiError } from '../../platform/errors.ts';
+import { CnapiError, type FieldError } from '../../platform/errors.ts';
 import type { ContainerRefusal, ContainerState } from './lifecycle.ts';
 
 /** The container could not be made, started or removed; the message says why. */
 export class ContainerError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('ContainerFailed', 500, message, { cause });
+  }
+}
+
+/** It was asked for in a way that no container can have; the message names each wrong field. */
+export class InvalidContainerSpecError extends CnapiError {
+  constructor(errors: FieldError[]) {
+    const sentences = errors.map(({ field, message }) => `${field} ${message}`).join('. ');
+    super('InvalidParameters', 400, `The container cannot be created. ${sentences}`, { errors });
   }
 }
 

@@ -1,0 +1,192 @@
+/**
+ * Parses what a caller asks for into the specification of a container: the edge through which all of
+ * them come. What follows can rely on the types of container.ts and on the rules here. The result has
+ * a canonical form, so a repeated create is recognized, and it stays the same in a JSON file.
+ */
+import { z } from 'zod';
+import type { FieldError } from '../../platform/errors.ts';
+import type { ContainerProcess, ContainerSpec } from './container.ts';
+import { InvalidContainerSpecError } from './container-errors.ts';
+import { resolverAddress } from './spec/addresses.ts';
+import { type AllowedPlaces, allowedDirectory } from './spec/allowed-places.ts';
+import { nics } from './spec/nics.ts';
+import {
+  byteLength,
+  containerId,
+  hostname,
+  hostnameOf,
+  MAX_WORD_BYTES,
+  mountTarget,
+  path,
+  quoted,
+  record,
+  text,
+  variableName,
+  word,
+} from './spec/words.ts';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const GIB = 1024 * MIB;
+
+const MAX_ARGS = 1_000;
+const MAX_VARIABLES = 1_000;
+/**
+ * Of arguments and environment with a pointer each: the kernel gives them a quarter of the usual
+ * stack of 8 MiB. The rest is for what the runtime adds.
+ */
+const MAX_EXEC_BYTES = 2 * MIB - 16 * KIB;
+const POINTER_BYTES = 8;
+/** Ids inside; the agent has a range of as many on the machine. */
+const MAX_ID = 65_535;
+/** More do not fit into the options of one overlay mount. */
+const MAX_LAYERS = 128;
+const MAX_MOUNTS = 64;
+/** The C library asks no more. */
+const MAX_RESOLVERS = 3;
+const MAX_METADATA_BYTES = 64 * KIB;
+const MAX_ERRORS = 20;
+
+const integer = (min: number, max: number) => z.number().int().min(min).max(max);
+
+const firstProcess = z
+  .strictObject({
+    args: z.array(word).min(1, 'is empty; name a program').max(MAX_ARGS),
+    env: record(variableName, word).default({}),
+    directory: path.default('/'),
+    uid: integer(0, MAX_ID).default(0),
+    gid: integer(0, MAX_ID).default(0),
+  })
+  .superRefine((one, context) => {
+    const complain = (at: (string | number)[], message: string) =>
+      context.addIssue({ code: 'custom', path: at, message });
+    if (one.args[0] === '') complain(['args', 0], 'is empty; name a program');
+    const variables = Object.entries(one.env);
+    if (variables.length > MAX_VARIABLES) complain(['env'], `holds more than ${MAX_VARIABLES}; remove some`);
+    for (const [name, value] of variables)
+      if (byteLength(name) + 1 + byteLength(value) > MAX_WORD_BYTES)
+        complain(['env', name], `is longer than ${MAX_WORD_BYTES} bytes with its name; pass it in a file`);
+    if (execBytes(one) > MAX_EXEC_BYTES)
+      complain(['args'], `and env are longer than ${MAX_EXEC_BYTES} bytes together; pass some of it in a file`);
+  });
+
+function execBytes({ args, env }: Pick<ContainerProcess, 'args' | 'env'>): number {
+  const words = [...args, ...Object.entries(env).map(([name, value]) => `${name}=${value}`)];
+  return words.reduce((sum, one) => sum + byteLength(one) + 1 + POINTER_BYTES, 0);
+}
+
+/** Without limits of their own: those that Nomad gives its tasks, a whole core, and Podman's processes. */
+const limits = z.strictObject({
+  /** The runtime itself needs this much to start. */
+  memoryBytes: integer(6 * MIB, 16 * KIB * GIB).default(300 * MIB),
+  cpuPercent: integer(1, 100_000).default(100),
+  /** The runtime's own threads count while it starts. */
+  processes: integer(16, 4_194_304).default(2_048),
+});
+
+const mounts = z
+  .array(z.strictObject({ source: path, target: mountTarget, isReadOnly: z.boolean().default(false) }))
+  .max(MAX_MOUNTS)
+  .superRefine((all, context) => {
+    all.forEach(({ target }, index) => {
+      const isFirst = all.findIndex((one) => one.target === target) === index;
+      const message = `repeats ${quoted(target)}; mount one directory there`;
+      if (!isFirst) context.addIssue({ code: 'custom', path: [index, 'target'], message });
+    });
+  })
+  .default([]);
+
+const metadata = record(text.min(1, 'is empty').max(1_024), text)
+  .refine(
+    (all) =>
+      Object.entries(all).reduce((sum, [key, value]) => sum + byteLength(key) + byteLength(value), 0) <=
+      MAX_METADATA_BYTES,
+    `is larger than ${MAX_METADATA_BYTES} bytes; keep some of it elsewhere`,
+  )
+  .default({});
+
+/** As much as Docker's local logs and Nomad's: 100 MB in all. */
+const log = z.strictObject({
+  maxBytes: integer(64 * KIB, GIB).default(10 * MIB),
+  maxFiles: integer(1, 100).default(10),
+});
+
+const schema = z
+  .strictObject({
+    id: containerId,
+    hostname: hostname.optional(),
+    root: z.strictObject({
+      layers: z.array(path).min(1, 'is empty; name the layers of an image').max(MAX_LAYERS),
+      isReadOnly: z.boolean().default(false),
+    }),
+    process: firstProcess,
+    limits: limits.prefault({}),
+    mounts,
+    nics,
+    resolvers: z.array(resolverAddress).max(MAX_RESOLVERS).default([]),
+    metadata,
+    log: log.prefault({}),
+  })
+  .transform((spec): ContainerSpec => ({ ...spec, hostname: spec.hostname ?? hostnameOf(spec.id) }));
+
+/** @throws InvalidContainerSpecError naming each wrong field, and how to correct it */
+export async function parseContainerSpec(input: unknown, allowed: AllowedPlaces): Promise<ContainerSpec> {
+  const parsed = schema.safeParse(input, { error: messageOfIssue });
+  if (!parsed.success) throw new InvalidContainerSpecError(parsed.error.issues.slice(0, MAX_ERRORS).map(fieldErrorOf));
+  return placed(parsed.data, allowed);
+}
+
+/** With the real paths of its directories. A mount comes after those that it lies in. */
+async function placed(spec: ContainerSpec, allowed: AllowedPlaces): Promise<ContainerSpec> {
+  const errors: FieldError[] = [];
+  const real = async (field: string, one: string, [within, option]: readonly [readonly string[], string]) => {
+    try {
+      return await allowedDirectory(one, within, option);
+    } catch (error) {
+      errors.push({ field, code: 'Invalid', message: (error as Error).message });
+      return one;
+    }
+  };
+  const layersIn = [allowed.layerDirectories, 'directories of images'] as const;
+  const layers = await Promise.all(spec.root.layers.map((one, index) => real(`root.layers.${index}`, one, layersIn)));
+  const mountsIn = [allowed.directories, 'allowed directories'] as const;
+  const sources = await Promise.all(
+    spec.mounts.map((one, index) => real(`mounts.${index}.source`, one.source, mountsIn)),
+  );
+  spec.nics.forEach(({ bridge }, index) => {
+    const message = `${quoted(bridge)} is not allowed by this agent; choose an allowed bridge, or add it to them`;
+    if (!allowed.bridges.includes(bridge)) errors.push({ field: `nics.${index}.bridge`, code: 'Invalid', message });
+  });
+  if (errors.length > 0) throw new InvalidContainerSpecError(errors.slice(0, MAX_ERRORS));
+  const mounted = spec.mounts.map((one, index) => ({ ...one, source: sources[index] ?? one.source }));
+  return { ...spec, root: { ...spec.root, layers }, mounts: mounted.sort((a, b) => (a.target < b.target ? -1 : 1)) };
+}
+
+function fieldErrorOf({ path: at, message }: z.core.$ZodIssue): FieldError {
+  return { field: at.map((part) => String(part).slice(0, 100)).join('.') || 'container', code: 'Invalid', message };
+}
+
+/** For what has no sentence of its own. */
+function messageOfIssue(issue: z.core.$ZodRawIssue): string {
+  switch (issue.code) {
+    case 'invalid_type':
+      if (issue.input === undefined) return `is missing; give ${kindOf(issue.expected)}`;
+      return `is not ${kindOf(issue.expected)}; give ${kindOf(issue.expected)}`;
+    case 'unrecognized_keys':
+      return `has unknown fields (${issue.keys.slice(0, 5).map(quoted).join(', ')}); remove them`;
+    case 'too_small':
+      return `is less than ${issue.minimum}; give at least that`;
+    case 'too_big':
+      return `is more than ${issue.maximum}${issue.origin === 'string' ? ' characters' : ''}; give at most that`;
+    // A key of a record.
+    case 'invalid_key':
+      return issue.issues[0]?.message ?? 'has an invalid name';
+    default:
+      return 'is invalid';
+  }
+}
+
+const kindOf = (expected: string): string =>
+  ({ int: 'a whole number', number: 'a number', string: 'a text', boolean: 'true or false', array: 'a list' })[
+    expected
+  ] ?? 'an object';
