@@ -1,0 +1,53 @@
+/**
+ * The directory of one container as the OCI runtime reads it: the configuration, which holds secrets
+ * and which only the agent may read, and the generated files of /etc.
+ */
+import { chmod, chown, mkdir, rename, writeFile } from 'node:fs/promises';
+import type { ContainerSpec } from './container.ts';
+import type { ContainerPaths } from './container-paths.ts';
+import { type MachineFacts, ociConfigOf } from './oci/oci-config.ts';
+
+interface BundlePlace {
+  paths: ContainerPaths;
+  facts: MachineFacts;
+  root: string;
+  /** Control group, as the runtime takes it; undefined if there are no limits here. */
+  group: string | undefined;
+}
+
+/**
+ * Makes a directory through which root of the containers can pass, and no other user but the agent:
+ * the root file systems lie below it, with programs that have the setuid bit.
+ */
+export async function makePassable(path: string, gid: number): Promise<void> {
+  await mkdir(path, { recursive: true, mode: 0o700 });
+  await chown(path, -1, gid);
+  await chmod(path, 0o710);
+}
+
+/** Replaces what an earlier start has written. */
+export async function writeBundle(spec: ContainerSpec, { paths, facts, root, group }: BundlePlace): Promise<void> {
+  const files = { '/etc/hosts': paths.hosts, '/etc/hostname': paths.hostname, '/etc/resolv.conf': paths.resolvers };
+  await writeNew(paths.hosts, hostsOf(spec), 0o644);
+  await writeNew(paths.hostname, `${spec.hostname}\n`, 0o644);
+  await writeNew(paths.resolvers, spec.resolvers.map((address) => `nameserver ${address}\n`).join(''), 0o644);
+  await writeNew(paths.config, JSON.stringify(ociConfigOf(spec, { ...facts, root, files, group })), 0o600);
+}
+
+function hostsOf({ hostname, nics }: ContainerSpec): string {
+  const own = nics.flatMap(({ addresses }) => addresses.map((address) => address.replace(/\/\d+$/, '')));
+  const lines = [
+    '127.0.0.1 localhost',
+    '::1 localhost ip6-localhost ip6-loopback',
+    ...(own.length > 0 ? own : ['127.0.1.1']).map((address) => `${address} ${hostname}`),
+  ];
+  return `${lines.join('\n')}\n`;
+}
+
+/** The mode holds for a file that is there already, and a crash leaves the old or the new one. */
+async function writeNew(path: string, text: string, mode: number): Promise<void> {
+  const draft = `${path}.new`;
+  await writeFile(draft, text, { mode });
+  await chmod(draft, mode);
+  await rename(draft, path);
+}

@@ -1,0 +1,192 @@
+/**
+ * The control groups of containers. Finds out which limits this machine can set, and reads what a
+ * run uses. The OCI runtime makes the group of a run, below a parent group of this agent; groups of
+ * version 1 (each controller has a tree) and version 2 (one tree) work. Where a machine has both,
+ * the runtime uses version 1, so only that counts.
+ *
+ * The monitor of each run has a group of its own: a service manager that stops the agent ends what is
+ * in the agent's group, and a monitor that hangs can be killed with all its children.
+ */
+import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import { signalProcess } from '../machine/proc.ts';
+import { type Hierarchy, hierarchiesOf } from './cgroup-mounts.ts';
+import type { ContainerUsage } from './container.ts';
+import { ContainerError } from './container-errors.ts';
+
+export interface Cgroups {
+  /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */
+  readonly lack: string | undefined;
+  /** Whether swap counts as memory. */
+  readonly limitsSwap: boolean;
+  /** The group of a run, as the OCI runtime takes it. */
+  pathOf(name: string): string;
+  /** Undefined if there is no such group. */
+  usage(name: string): Promise<ContainerUsage | undefined>;
+  /** Whether the kernel killed a process of the group because its memory was used up. */
+  wasOutOfMemory(name: string): Promise<boolean>;
+  /** Moves the monitor of a run out of the agent's group. */
+  adoptMonitor(name: string, pid: number): Promise<void>;
+  /** Names of all runs that have a group. */
+  names(): Promise<string[]>;
+  /** Kills what is in the group of a run, and removes it with that of its monitor. Can be repeated. */
+  remove(name: string): Promise<void>;
+}
+
+interface CgroupsOptions {
+  clock: Clock;
+  /** Absolute, from the root of each tree, for example `/cnapi`. */
+  parent: string;
+  /** Default: that of this process. */
+  mountInfo?: string;
+}
+
+const LIMITED = ['memory', 'cpu', 'pids'] as const;
+/** With a new group of cpuset no process can enter before it has processors. */
+const NEEDS_SETTINGS = 'cpuset';
+const MONITOR = '.monitor';
+/** A monitor ends by itself when its container has. */
+const MONITOR_ENDS_WITHIN_MS = 2_000;
+const LIMIT_FILES = { memory: 'memory.limit_in_bytes', cpu: 'cpu.cfs_quota_us', pids: 'pids.max' } as const;
+const SWAP_FILE = 'memory.memsw.limit_in_bytes';
+const SWAP_FILE_V2 = 'memory.swap.max';
+const NS_PER_US = 1000;
+const REMOVE_WITHIN_MS = 5_000;
+const LOOK_MS = 20;
+
+/** Makes the parent group. Does not fail: what is lacking is said by `lack`. */
+export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
+  const { clock, parent } = options;
+  const mountInfo = options.mountInfo ?? (await readText('/proc/self/mountinfo')) ?? '';
+  const all = hierarchiesOf(mountInfo);
+  const isV1 = all.some(
+    ({ version, controllers }) => version === 1 && LIMITED.some((one) => controllers.includes(one)),
+  );
+  const inside = ({ directory }: Hierarchy, name = '') => join(directory, parent, name);
+  const of = (controller: string) =>
+    all.find(({ version, controllers }) => (isV1 ? controllers.includes(controller) : version === 2));
+  const lack = await (isV1 ? lackOfV1(all, inside) : lackOfV2(of('memory'), inside));
+  const memory = of('memory');
+  const file = async (controller: string, name: string, wanted: string) => {
+    const tree = of(controller);
+    return tree === undefined ? undefined : readText(join(inside(tree, name), wanted));
+  };
+  const swapFile = memory && join(inside(memory), isV1 ? SWAP_FILE : SWAP_FILE_V2);
+  return {
+    lack,
+    limitsSwap: swapFile !== undefined && (await readText(swapFile)) !== undefined,
+    pathOf: (name) => join(parent, name),
+    async usage(name) {
+      const [bytes, time, processes] = await Promise.all([
+        file('memory', name, isV1 ? 'memory.usage_in_bytes' : 'memory.current'),
+        file(isV1 ? 'cpuacct' : 'cpu', name, isV1 ? 'cpuacct.usage' : 'cpu.stat'),
+        file('pids', name, 'pids.current'),
+      ]);
+      if (bytes === undefined || processes === undefined) return undefined;
+      const cpuUs = isV1 ? Math.floor(Number(time ?? 0) / NS_PER_US) : fieldOf(time, 'usage_usec');
+      return { memoryBytes: Number(bytes), cpuUs, processes: Number(processes) };
+    },
+    async wasOutOfMemory(name) {
+      return fieldOf(await file('memory', name, isV1 ? 'memory.oom_control' : 'memory.events'), 'oom_kill') > 0;
+    },
+    async adoptMonitor(name, pid) {
+      if (lack !== undefined) return;
+      for (const tree of all.filter(({ controllers }) => !controllers.includes(NEEDS_SETTINGS)))
+        await enter(inside(tree, `${name}${MONITOR}`), pid);
+    },
+    async names() {
+      const found = await Promise.all(all.map((tree) => directoriesIn(inside(tree))));
+      return [...new Set(found.flat().map((name) => name.replace(MONITOR, '')))];
+    },
+    async remove(name) {
+      for (const tree of all) await removeGroup(clock, inside(tree, name), 0);
+      const until = clock.now() + MONITOR_ENDS_WITHIN_MS;
+      for (const tree of all) await removeGroup(clock, inside(tree, `${name}${MONITOR}`), until - clock.now());
+    },
+  };
+}
+
+type Inside = (tree: Hierarchy, name?: string) => string;
+
+async function lackOfV1(all: readonly Hierarchy[], inside: Inside): Promise<string | undefined> {
+  for (const controller of LIMITED) {
+    const tree = all.find(({ controllers }) => controllers.includes(controller));
+    if (tree === undefined) return noLimits(`no control groups of ${controller} are mounted`);
+    const group = inside(tree);
+    const problem = await problemOf(() => mkdir(group, { recursive: true }));
+    if (problem !== undefined) return noLimits(`the group ${group} cannot be made (${problem}); run the agent as root`);
+    const file = join(group, LIMIT_FILES[controller]);
+    if ((await readText(file)) === undefined) return noLimits(`this kernel has no ${file}`);
+  }
+  return undefined;
+}
+
+async function lackOfV2(tree: Hierarchy | undefined, inside: Inside): Promise<string | undefined> {
+  if (tree === undefined) return noLimits('no control groups are mounted');
+  const there = (await readText(join(tree.directory, 'cgroup.controllers')))?.trim().split(' ') ?? [];
+  const missing = LIMITED.filter((controller) => !there.includes(controller));
+  if (missing.length > 0)
+    return noLimits(`${tree.directory} does not have ${missing.join(', ')}; delegate these controllers`);
+  const wanted = LIMITED.map((controller) => `+${controller}`).join(' ');
+  const problem = await problemOf(async () => {
+    await mkdir(inside(tree), { recursive: true });
+    for (const group of [tree.directory, inside(tree)]) await writeFile(join(group, 'cgroup.subtree_control'), wanted);
+  });
+  if (problem === undefined) return undefined;
+  return noLimits(`the group ${inside(tree)} cannot be made (${problem}); run the agent as root`);
+}
+
+const noLimits = (reason: string) => `Limits of memory, processor and processes cannot be set here: ${reason}`;
+
+async function enter(group: string, pid: number): Promise<void> {
+  try {
+    await mkdir(group, { recursive: true });
+    await writeFile(join(group, 'cgroup.procs'), String(pid));
+  } catch (error) {
+    throw new ContainerError(`The monitor cannot enter the control group ${group}: ${messageOf(error)}`, error);
+  }
+}
+
+/** What is in it may end by itself within `patienceMs`, and is killed then. */
+async function removeGroup(clock: Clock, group: string, patienceMs: number): Promise<void> {
+  const killAt = clock.now() + Math.max(patienceMs, 0);
+  const until = killAt + REMOVE_WITHIN_MS;
+  for (;;) {
+    const problem = await problemOf(() => rmdir(group));
+    if (problem === undefined || problem === 'ENOENT') return;
+    if (clock.now() > until) throw new ContainerError(`The control group ${group} cannot be removed: ${problem}`);
+    if (clock.now() >= killAt) await killAll(group);
+    await clock.sleep(LOOK_MS);
+  }
+}
+
+async function killAll(group: string): Promise<void> {
+  const pids = ((await readText(join(group, 'cgroup.procs'))) ?? '').split('\n').map(Number);
+  // 0 is a process of another pid namespace, and would mean the agent's own group.
+  for (const pid of pids) if (pid > 0) signalProcess(pid, 'SIGKILL');
+}
+
+async function directoriesIn(path: string): Promise<string[]> {
+  const entries = await readdir(path, { withFileTypes: true }).catch(() => []);
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
+
+/** The number of a line `NAME NUMBER`; 0 if there is none. */
+function fieldOf(text: string | undefined, name: string): number {
+  return Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text ?? '')?.[1] ?? 0);
+}
+
+async function problemOf(work: () => Promise<unknown>): Promise<string | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code ?? messageOf(error);
+  }
+}
+
+function readText(path: string): Promise<string | undefined> {
+  return readFile(path, 'utf8').catch(() => undefined);
+}

@@ -1,0 +1,266 @@
+/**
+ * Containers of Linux: an OCI runtime (runc or crun) creates them, and each run has a monitor
+ * (conmon). Both are programs of the distribution. Nothing of a run depends on the agent: the next
+ * one finds it by the record of the run, the state that the OCI runtime knows, and the exit status
+ * that the monitor writes.
+ *
+ * A machine that cannot run containers still has an agent: then `lack` says why, and what would need
+ * the runtime fails with that sentence.
+ */
+import { readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Semaphore } from '../../platform/semaphore.ts';
+import { makePassable, writeBundle } from './bundle.ts';
+import type { ContainerSpec, ContainerUsage } from './container.ts';
+import { ContainerError } from './container-errors.ts';
+import {
+  allContainers,
+  containerPaths,
+  exitsOf,
+  isContainerId,
+  runName,
+  runOfName,
+  runtimeRoot,
+} from './container-paths.ts';
+import { ExitWatch } from './exit-watch.ts';
+import type { ContainerExit } from './lifecycle.ts';
+import { findHost, type Host, type HostOptions } from './linux-host.ts';
+import { endMonitor, startMonitor } from './monitor.ts';
+import { execInOci } from './oci/exec.ts';
+import { deleteOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
+import { readRunRecord, writeRunRecord } from './run-record.ts';
+import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from './runtime.ts';
+
+/** Makes and removes root file systems; one per container, in a directory of its own. */
+export interface RootFileSystems {
+  /** Returns its path. Can be repeated: after a restart of the machine it is mounted again. */
+  make(spec: ContainerSpec, directory: string): Promise<string>;
+  /** Can be repeated. Afterwards nothing is mounted below the directory. */
+  remove(directory: string): Promise<void>;
+}
+
+/** Connects the network namespaces of containers. */
+export interface Networks {
+  /** `pid` is the first process of the container, which has not started its program yet. */
+  attach(spec: ContainerSpec, run: number, pid: number): Promise<void>;
+  /** Can be repeated. */
+  detach(id: string): Promise<void>;
+}
+
+interface LinuxRuntimeDeps extends HostOptions {
+  clock: Clock;
+  log: Logger;
+  bootId: string;
+  roots: RootFileSystems;
+  networks: Networks;
+  /** Whether containers may run where their limits cannot be set. Default: no. */
+  allowsNoLimits?: boolean;
+  /** How often runs are looked at that the watch may have missed. Default 10 s. */
+  lookMs?: number;
+}
+
+const START_WITHIN_MS = 30_000;
+const STARTS_AT_ONCE = 8;
+const LOOK_MS = 10_000;
+const SIGKILLED = 137;
+/** A program in a container is killed just before the end of the container is known. */
+const END_KNOWN_WITHIN_MS = 1_000;
+
+export class LinuxRuntime implements ContainerRuntime {
+  readonly #deps: LinuxRuntimeDeps;
+  readonly #exits: ExitWatch;
+  readonly #starts = new Semaphore(STARTS_AT_ONCE);
+  #host: Host | undefined;
+  #lack: string | undefined = 'The agent has not looked yet whether it can run containers';
+  #execs = 0;
+
+  constructor(deps: LinuxRuntimeDeps) {
+    this.#deps = deps;
+    this.#exits = new ExitWatch({
+      ...deps,
+      lookMs: deps.lookMs ?? LOOK_MS,
+      exits: exitsOf(deps.directory),
+      wasOutOfMemory: async (name) => (await this.#host?.cgroups.wasOutOfMemory(name)) ?? false,
+      endUnmonitored: (run) => this.#end(run),
+    });
+  }
+
+  /** Looks what the machine has. Does not fail: `lack` tells what is missing. */
+  async open(): Promise<void> {
+    try {
+      this.#host = await findHost(this.#deps);
+      this.#exits.start();
+      this.#lack = undefined;
+    } catch (error) {
+      this.#lack = messageOf(error);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#exits.stop();
+  }
+
+  /** Why no container can run here, as a sentence; undefined if they can. */
+  get lack(): string | undefined {
+    return this.#lack;
+  }
+
+  /** Why limits cannot be set here, as a sentence; undefined if they can. */
+  get limitsLack(): string | undefined {
+    return this.#host?.cgroups.lack;
+  }
+
+  async prepare(spec: ContainerSpec): Promise<void> {
+    const { cgroups } = this.#needHost();
+    if (cgroups.lack !== undefined && this.#deps.allowsNoLimits !== true) throw new ContainerError(cgroups.lack);
+    await this.#makeRoot(spec);
+  }
+
+  /** Removes what is left of a start that fails. */
+  start(spec: ContainerSpec, run: number): Promise<void> {
+    const id = { id: spec.id, run };
+    return this.#starts.run(async () => {
+      try {
+        await this.#start(spec, id);
+      } catch (error) {
+        await this.clear(id);
+        throw error;
+      }
+    });
+  }
+
+  async signal(run: RunId, signal: string): Promise<void> {
+    await signalOci(this.#needHost().oci, runName(run), signal);
+  }
+
+  async exec(run: RunId, request: ExecRequest): Promise<ExecResult> {
+    const { oci, facts } = this.#needHost();
+    const { clock, directory } = this.#deps;
+    this.#execs += 1;
+    const place = {
+      name: runName(run),
+      directory: join(containerPaths(directory, run.id).execs, `${process.pid}-${this.#execs}`),
+    };
+    const ended = this.#ended(run);
+    try {
+      const deps = { clock, oci, maxOpenFiles: facts.maxOpenFiles };
+      const exitCode = await execInOci(deps, request, place);
+      const isGone = exitCode === SIGKILLED && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
+      return { exitCode: isGone ? null : exitCode };
+    } finally {
+      ended.cancel();
+    }
+  }
+
+  async usage(run: RunId): Promise<ContainerUsage | undefined> {
+    return this.#needHost().cgroups.usage(runName(run));
+  }
+
+  async find(run: RunId): Promise<FoundRun> {
+    const exit = await this.#exits.exitOf(run);
+    if (exit !== undefined) return { exit };
+    const record = await readRunRecord(containerPaths(this.#deps.directory, run.id));
+    if (record === undefined || record.run !== run.run) return 'not-started';
+    if (record.bootId !== this.#deps.bootId) return { exit: unknown('The machine restarted while it ran') };
+    const status = await statusOfOci(this.#needHost().oci, runName(run));
+    if (status === 'creating' || status === 'created') return 'not-started';
+    if (status === undefined) return { exit: unknown('The container runtime does not know it any more') };
+    // Also one that has just stopped: its monitor is about to write how, or is gone.
+    this.#exits.add(run, record.monitor);
+    return 'running';
+  }
+
+  onEnd(listener: (run: RunId, exit: ContainerExit) => void): void {
+    this.#exits.onEnd(listener);
+  }
+
+  async clear(run: RunId): Promise<void> {
+    const { directory, networks } = this.#deps;
+    const paths = containerPaths(directory, run.id);
+    this.#exits.forget(run);
+    await this.#end(run);
+    await networks.detach(run.id);
+    await rm(join(exitsOf(directory), runName(run)), { force: true });
+    for (const path of [...paths.ofRun, paths.execs]) await rm(path, { recursive: true, force: true });
+  }
+
+  async remove(id: string): Promise<void> {
+    const { directory, roots, networks } = this.#deps;
+    const { bundle, root } = containerPaths(directory, id);
+    for (const run of (await this.#runs()).filter((one) => one.id === id)) await this.clear(run);
+    await networks.detach(id);
+    await roots.remove(root);
+    await rm(bundle, { recursive: true, force: true });
+  }
+
+  async leftovers(): Promise<string[]> {
+    const names = await readdir(allContainers(this.#deps.directory)).catch(() => []);
+    const ids = (await this.#runs()).map(({ id }) => id);
+    return [...new Set([...names.filter(isContainerId), ...ids])];
+  }
+
+  #needHost(): Host {
+    if (this.#host === undefined) throw new ContainerError(this.#lack ?? 'The agent is stopping');
+    return this.#host;
+  }
+
+  /** Returns the path of the root file system. */
+  async #makeRoot(spec: ContainerSpec): Promise<string> {
+    const { facts } = this.#needHost();
+    const { directory, roots } = this.#deps;
+    const paths = containerPaths(directory, spec.id);
+    await makePassable(paths.bundle, facts.uidRange.first);
+    return roots.make(spec, paths.root);
+  }
+
+  async #start(spec: ContainerSpec, run: RunId): Promise<void> {
+    const { clock, directory, networks, bootId } = this.#deps;
+    const { oci, conmon, cgroups, facts } = this.#needHost();
+    const name = runName(run);
+    const paths = containerPaths(directory, run.id);
+    const group = cgroups.lack === undefined ? cgroups.pathOf(name) : undefined;
+    await writeBundle(spec, { paths, facts, root: await this.#makeRoot(spec), group });
+    const deps = { clock, directory, cgroups, file: conmon, oci };
+    const request = { name, paths, logMaxBytes: spec.log.maxBytes, timeoutMs: START_WITHIN_MS };
+    const created = await startMonitor(deps, request);
+    await networks.attach(spec, run.run, created.pid);
+    await writeRunRecord(paths, { run: run.run, bootId, ...created });
+    await startOci(oci, name, START_WITHIN_MS);
+    this.#exits.add(run, created.monitor);
+  }
+
+  /** Afterwards no process and no control group of the run is left, its monitor included. */
+  async #end(run: RunId): Promise<void> {
+    const { oci, cgroups } = this.#needHost();
+    const { clock, directory, bootId } = this.#deps;
+    const name = runName(run);
+    await deleteOci(oci, name);
+    if (cgroups.lack === undefined) return cgroups.remove(name);
+    const record = await readRunRecord(containerPaths(directory, run.id));
+    if (record?.run === run.run && record.bootId === bootId) await endMonitor(clock, record.monitor);
+  }
+
+  /** Of which anything exists beside the directory of the container. */
+  async #runs(): Promise<RunId[]> {
+    const { directory } = this.#deps;
+    const lists = await Promise.all([
+      namesOfOci(runtimeRoot(directory)),
+      readdir(exitsOf(directory)).catch(() => []),
+      this.#host?.cgroups.names() ?? [],
+    ]);
+    return [...new Set(lists.flat())].flatMap((name) => runOfName(name) ?? []);
+  }
+
+  /** Settles when the run has ended, at once if it is not known to run. */
+  #ended(run: RunId): { promise: Promise<void>; cancel(): void } {
+    if (!this.#exits.has(run)) return { promise: Promise.resolve(), cancel: () => undefined };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const cancel = this.#exits.onEnd(({ id, run: number }) => void (id === run.id && number === run.run && resolve()));
+    return { promise, cancel };
+  }
+}
+
+const unknown = (sentence: string): ContainerExit => ({ unknown: sentence });

@@ -1,0 +1,92 @@
+/**
+ * Finds an OCI runtime that works on this machine: each that is installed must set up a container as
+ * the agent's are, except that its program does not exist. A runtime that complains about anything
+ * before it misses the program does not work here; what it says is kept for people.
+ */
+import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Cgroups } from '../cgroups.ts';
+import { ContainerError } from '../container-errors.ts';
+import { runtimeRoot } from '../container-paths.ts';
+import { findProgram, runProgram } from '../programs.ts';
+import { type MachineFacts, ociConfigOf } from './oci-config.ts';
+import { deleteOci, lastMessageOf, type OciRuntime, reasonOf } from './oci-runtime.ts';
+
+interface ProbeDeps {
+  /** Of all containers; the probe makes a directory there and removes it. */
+  directory: string;
+  cgroups: Cgroups;
+  facts: MachineFacts;
+}
+
+/** In the order of choice. The tests run runc, which works with groups of both versions. */
+const RUNTIMES = ['runc', 'crun'] as const;
+/** No name of a run. */
+const PROBE = 'probe';
+const MISSES_PROGRAM = /\/probe\b.*(no such file|not found)/i;
+const PROBE_MS = 20_000;
+const MIB = 1024 * 1024;
+
+/** @throws ContainerError with the reason why each does not work */
+export async function chooseRuntime(deps: ProbeDeps, names: readonly string[] = RUNTIMES): Promise<OciRuntime> {
+  const reasons: string[] = [];
+  for (const name of names) {
+    const file = await findProgram(name);
+    const reason = file === undefined ? 'it is not installed' : await probe(runtimeAt(file, deps), deps);
+    if (file !== undefined && reason === undefined) return runtimeAt(file, deps);
+    reasons.push(`${name}: ${reason}`);
+  }
+  throw new ContainerError(`No container runtime works here; install runc or crun (${reasons.join('; ')})`);
+}
+
+function runtimeAt(file: string, { directory }: ProbeDeps): OciRuntime {
+  const root = runtimeRoot(directory);
+  return { file, args: ['--root', root], root };
+}
+
+/** Why it does not work; undefined if it does. */
+async function probe(runtime: OciRuntime, { directory, cgroups, facts }: ProbeDeps): Promise<string | undefined> {
+  const bundle = join(directory, PROBE);
+  const log = join(bundle, 'log');
+  try {
+    await writeProbe(bundle, { cgroups, facts });
+    const logged = ['--log', log, '--log-format', 'json'];
+    const args = [...logged, ...runtime.args, 'create', '--bundle', bundle, PROBE];
+    const end = await runProgram(runtime.file, args, { timeoutMs: PROBE_MS });
+    const reason = (await lastMessageOf(log)) ?? reasonOf(end);
+    return MISSES_PROGRAM.test(reason) ? undefined : reason;
+  } finally {
+    await deleteOci(runtime, PROBE).catch(() => undefined);
+    await cgroups.remove(PROBE).catch(() => undefined);
+    await rm(bundle, { recursive: true, force: true });
+  }
+}
+
+async function writeProbe(bundle: string, { cgroups, facts }: Omit<ProbeDeps, 'directory'>): Promise<void> {
+  const root = join(bundle, 'root');
+  await rm(bundle, { recursive: true, force: true });
+  await mkdir(root, { recursive: true });
+  const { first } = facts.uidRange;
+  for (const path of [bundle, root]) {
+    await chown(path, first, first);
+    await chmod(path, 0o755);
+  }
+  const group = cgroups.lack === undefined ? cgroups.pathOf(PROBE) : undefined;
+  await writeFile(
+    join(bundle, 'config.json'),
+    JSON.stringify(ociConfigOf(probeSpec, { ...facts, root, files: {}, group })),
+  );
+}
+
+const probeSpec = {
+  id: PROBE,
+  hostname: PROBE,
+  root: { layers: [], isReadOnly: false },
+  process: { args: ['/probe'], env: {}, directory: '/', uid: 0, gid: 0 },
+  limits: { memoryBytes: 64 * MIB, cpuPercent: 100, processes: 16 },
+  mounts: [],
+  nics: [],
+  resolvers: [],
+  metadata: {},
+  log: { maxBytes: MIB, maxFiles: 1 },
+};

@@ -1,0 +1,54 @@
+/** Programs of the distribution: where they are, and one that runs to its end. */
+import { execFile } from 'node:child_process';
+import { access, constants } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import { executablePath } from '../machine/run-as.ts';
+
+export interface ProgramEnd {
+  /** Null if a signal or the time limit ended it, or if it could not be started. */
+  exitCode: number | null;
+  stdout: string;
+  /** What it says about its failure; the reason if it could not be started. */
+  stderr: string;
+}
+
+interface ProgramOptions {
+  timeoutMs: number;
+  directory?: string;
+}
+
+/** Debian keeps programs for root off the PATH of others. */
+const MORE_PLACES = ['/usr/local/sbin', '/usr/sbin', '/sbin'];
+const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
+
+/** The path of a program on the PATH; undefined if there is none. */
+export async function findProgram(name: string): Promise<string | undefined> {
+  for (const place of [...executablePath(process.env).split(delimiter), ...MORE_PLACES]) {
+    const file = join(place || '.', name);
+    const isThere = await access(file, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (isThere) return file;
+  }
+  return undefined;
+}
+
+/** Never rejects. The program reads nothing, and is killed after its time. */
+export function runProgram(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
+  const { timeoutMs, directory = '/' } = options;
+  return new Promise((resolve) => {
+    const child = execFile(
+      file,
+      [...args],
+      { timeout: timeoutMs, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES, cwd: directory },
+      (error, stdout, stderr) => {
+        if (error === null) return resolve({ exitCode: 0, stdout, stderr });
+        const exitCode = typeof error.code === 'number' ? error.code : null;
+        const reason = error.killed === true ? `${file} did not end within ${timeoutMs} ms` : error.message;
+        resolve({ exitCode, stdout, stderr: exitCode === null ? reason : stderr });
+      },
+    );
+    child.stdin?.end();
+  });
+}
