@@ -7,9 +7,9 @@ import { z } from 'zod';
 import type { FieldError } from '../../platform/errors.ts';
 import type { ContainerProcess, ContainerSpec } from './container.ts';
 import { InvalidContainerSpecError } from './container-errors.ts';
-import { resolverAddress } from './spec/addresses.ts';
-import { type AllowedPlaces, allowedDirectory } from './spec/allowed-places.ts';
-import { nics } from './spec/nics.ts';
+import { resolverAddress } from './specification/addresses.ts';
+import { type AllowedPlaces, allowedDirectory } from './specification/allowed-places.ts';
+import { nics } from './specification/nics.ts';
 import {
   byteLength,
   containerId,
@@ -23,7 +23,7 @@ import {
   text,
   variableName,
   word,
-} from './spec/words.ts';
+} from './specification/words.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -1,4 +1,4 @@
-/** The rules for single words of a specification. Pure. Messages follow the name of the field. */
+/** The rules for single words of a specification. Messages follow the name of the field. */
 import { posix } from 'node:path';
 import { z } from 'zod';
 

@@ -5,7 +5,8 @@ import type { ContainerNic } from '../container.ts';
 import { familyOf, hostAddress, interfaceAddress, reaches } from './addresses.ts';
 import { interfaceName, mac } from './words.ts';
 
-const MAX_NICS = 8;
+/** The network looks for as many when it removes what is left of a container. */
+export const MAX_NICS = 8;
 const MAX_ADDRESSES = 16;
 
 type Complain = (path: (string | number)[], message: string) => void;
