@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import { access, constants } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
+import { pipeline, Readable } from 'node:stream';
 import { executablePath } from '../machine/run-as.ts';
 
 export interface ProgramEnd {
@@ -12,9 +13,13 @@ export interface ProgramEnd {
   stderr: string;
 }
 
-interface ProgramOptions {
+export interface ProgramOptions {
   timeoutMs: number;
   directory?: string;
+  /** Added to the environment of the agent. */
+  env?: Readonly<Record<string, string>>;
+  /** What it reads from its standard input; nothing by default. */
+  input?: Iterable<Buffer>;
 }
 
 /** Debian keeps programs for root off the PATH of others. */
@@ -34,14 +39,20 @@ export async function findProgram(name: string): Promise<string | undefined> {
   return undefined;
 }
 
-/** Never rejects. The program reads nothing, and is killed after its time. */
+/** Never rejects. The program is killed after its time. */
 export function runProgram(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
-  const { timeoutMs, directory = '/' } = options;
+  const { timeoutMs, directory = '/', env = {}, input = [] } = options;
   return new Promise((resolve) => {
     const child = execFile(
       file,
       [...args],
-      { timeout: timeoutMs, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES, cwd: directory },
+      {
+        timeout: timeoutMs,
+        killSignal: 'SIGKILL',
+        maxBuffer: MAX_OUTPUT_BYTES,
+        cwd: directory,
+        env: { ...process.env, ...env },
+      },
       (error, stdout, stderr) => {
         if (error === null) return resolve({ exitCode: 0, stdout, stderr });
         const exitCode = typeof error.code === 'number' ? error.code : null;
@@ -49,6 +60,7 @@ export function runProgram(file: string, args: readonly string[], options: Progr
         resolve({ exitCode, stdout, stderr: exitCode === null ? reason : stderr });
       },
     );
-    child.stdin?.end();
+    // A program that ends before it has read everything is judged by its exit code.
+    if (child.stdin) pipeline(Readable.from(input), child.stdin, () => undefined);
   });
 }

@@ -1,0 +1,59 @@
+/**
+ * A root file system as a copy of its layers, where overlay cannot be mounted. The copy is made beside
+ * and renamed when it is complete.
+ */
+import { mkdir, opendir, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Layer } from './layer.ts';
+import { lstatIfAny } from './lstat.ts';
+import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { removeTree } from './remove-tree.ts';
+
+const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
+
+/** Copies unless `root` exists. @param layers the lowest first */
+export async function copyLayers(root: string, layers: readonly Layer[]): Promise<void> {
+  if ((await lstatIfAny(root)) !== undefined) return;
+  const unfinished = `${root}.copying`;
+  await removeTree(unfinished);
+  try {
+    await mkdir(unfinished, 0o700);
+    for (const layer of layers) await copyLayer(layer, unfinished);
+    await rename(unfinished, root);
+  } catch (error) {
+    await removeTree(unfinished);
+    throw error;
+  }
+}
+
+/**
+ * What the layer replaces is removed first: `cp` writes through links of the target. After that each
+ * directory of the layer is a real directory in the target, or absent, so the whiteouts lead nowhere
+ * else.
+ */
+async function copyLayer(layer: Layer, target: string): Promise<void> {
+  await removeReplaced(layer.root, target);
+  const hidden = layer.removed.map((path) => join(target, path));
+  for (const path of hidden) await remove(path);
+  for (const path of layer.opaque) await empty(join(target, path));
+  await runOrThrow('cp', [...COPY, layer.root, target], { timeoutMs: LONG_TIMEOUT_MS });
+  // The layer may hold the devices by which overlay removes names.
+  for (const path of hidden) await remove(path);
+}
+
+async function removeReplaced(layer: string, target: string): Promise<void> {
+  for await (const entry of await opendir(layer)) {
+    const [from, to] = [join(layer, entry.name), join(target, entry.name)];
+    const found = await lstatIfAny(to);
+    if (found === undefined) continue;
+    if (entry.isDirectory() && found.isDirectory()) await removeReplaced(from, to);
+    else await remove(to);
+  }
+}
+
+async function empty(directory: string): Promise<void> {
+  if ((await lstatIfAny(directory)) === undefined) return;
+  for await (const { name } of await opendir(directory)) await remove(join(directory, name));
+}
+
+const remove = (path: string): Promise<void> => rm(path, { recursive: true, force: true });

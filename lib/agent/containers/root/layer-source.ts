@@ -1,0 +1,93 @@
+/**
+ * The bytes of a layer archive as they arrive: counted, hashed, and decompressed if they are gzip.
+ * Both counts have the same limit: unpacked bytes because of compression bombs, and received bytes
+ * because gzip members can be empty.
+ */
+import { createHash } from 'node:crypto';
+import { pipeline, Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import { LayerError } from './layer-error.ts';
+
+const GZIP = [0x1f, 0x8b];
+const GUNZIP_CHUNK_BYTES = 128 * 1024;
+
+export class LayerSource {
+  readonly #stream: Readable;
+  readonly #maxBytes: number;
+  readonly #hash = createHash('sha256');
+  #received = 0;
+  #unpacked = 0;
+
+  constructor(stream: Readable, maxBytes: number) {
+    this.#stream = stream;
+    this.#maxBytes = maxBytes;
+  }
+
+  get unpackedBytes(): number {
+    return this.#unpacked;
+  }
+
+  /** Of the stream as received; call it when `bytes` has ended. */
+  digest(): string {
+    return `sha256:${this.#hash.digest('hex')}`;
+  }
+
+  /** @throws LayerError, or the error of the stream */
+  async *bytes(): AsyncGenerator<Buffer, void> {
+    const received = this.#receive();
+    const first = await atLeast(received, GZIP.length);
+    const isGzip = GZIP.every((byte, index) => first[index] === byte);
+    const all = after(first, received);
+    for await (const chunk of isGzip ? this.#unzip(all) : all) {
+      this.#unpacked = this.#count(this.#unpacked, chunk);
+      yield chunk;
+    }
+  }
+
+  async *#receive(): AsyncGenerator<Buffer, void> {
+    for await (const chunk of this.#stream as AsyncIterable<Buffer>) {
+      this.#received = this.#count(this.#received, chunk);
+      this.#hash.update(chunk);
+      yield chunk;
+    }
+  }
+
+  async *#unzip(received: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+    const gunzip = createGunzip({ chunkSize: GUNZIP_CHUNK_BYTES });
+    // The iteration below throws what ends the pipeline.
+    pipeline(Readable.from(received), gunzip, () => undefined);
+    try {
+      yield* gunzip as AsyncIterable<Buffer>;
+    } catch (error) {
+      if (isZlibError(error)) throw new LayerError(`it cannot be decompressed: ${error.message}`, error);
+      throw error;
+    }
+    // Data that is neither gzip nor padding makes zlib stop early without an error.
+    if (gunzip.bytesWritten < this.#received) throw new LayerError('data follows the end of its compressed data');
+  }
+
+  #count(before: number, chunk: Buffer): number {
+    const bytes = before + chunk.length;
+    if (bytes <= this.#maxBytes) return bytes;
+    throw new LayerError(`it has more than ${this.#maxBytes} bytes, as many as a layer may have unpacked`);
+  }
+}
+
+/** The first chunk, or several as one, with that many bytes unless the stream is shorter. */
+async function atLeast(chunks: AsyncIterator<Buffer>, bytes: number): Promise<Buffer> {
+  let joined: Buffer = Buffer.alloc(0);
+  while (joined.length < bytes) {
+    const { value, done } = await chunks.next();
+    if (done === true) break;
+    joined = joined.length === 0 ? value : Buffer.concat([joined, value]);
+  }
+  return joined;
+}
+
+async function* after(first: Buffer, rest: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+  if (first.length > 0) yield first;
+  yield* rest;
+}
+
+const isZlibError = (error: unknown): error is Error =>
+  error instanceof Error && 'code' in error && String(error.code).startsWith('Z_');

@@ -1,0 +1,23 @@
+/** Programs that make root file systems: mount, umount, tar, cp, rm, sync. */
+import { ContainerError } from '../container-errors.ts';
+import { findProgram, type ProgramOptions, runProgram } from '../programs.ts';
+
+const TIMEOUT_MS = 30_000;
+/** For what works on many files. */
+export const LONG_TIMEOUT_MS = 600_000;
+const MAX_SHOWN_CHARS = 500;
+/** Without the second, libmount of util-linux 2.39 refuses overlay options of more than 255 bytes. */
+const ENVIRONMENT = { LC_ALL: 'C', LIBMOUNT_FORCE_MOUNT2: 'always' };
+
+/** @throws ContainerError with what the program said */
+export async function runOrThrow(
+  name: string,
+  args: readonly string[],
+  options: Partial<ProgramOptions> = {},
+): Promise<void> {
+  const file = await findProgram(name);
+  if (file === undefined) throw new ContainerError(`This server has no program ${name}; install it`);
+  const { exitCode, stderr } = await runProgram(file, args, { timeoutMs: TIMEOUT_MS, env: ENVIRONMENT, ...options });
+  if (exitCode === 0) return;
+  throw new ContainerError(`${name} failed: ${stderr.trim().slice(0, MAX_SHOWN_CHARS) || `exit code ${exitCode}`}`);
+}
