@@ -4,7 +4,7 @@
  * other, so they never both continue. A lock file whose process is gone is ignored and removed; the
  * start time in its name distinguishes the process from a later one with the same pid.
  */
-import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
+import { chmod, lstat, mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../platform/errors.ts';
 import { removeLeftFiles } from './machine/command-files.ts';
@@ -25,7 +25,7 @@ export async function takeDataDirectory(path: string): Promise<DataDirectory> {
   const own = `lock-${process.pid}-${(await processFacts(process.pid))?.startTime ?? '0'}`;
   try {
     await mkdir(path, { recursive: true, mode: 0o700 });
-    await writeFile(join(path, own), '');
+    await writeFile(join(path, own), '', { mode: 0o600 });
   } catch (error) {
     throw new AgentUsageError(`--data ${path} cannot be used: ${messageOf(error)}`, error);
   }
@@ -40,6 +40,27 @@ export async function takeDataDirectory(path: string): Promise<DataDirectory> {
   await rm(runDirectory, { recursive: true, force: true });
   await mkdir(runDirectory, { mode: 0o700 });
   return { path, runDirectory, release };
+}
+
+/**
+ * Lets users pass the directory without listing it: root of a container is such a user. First, what
+ * is in it is closed to them, also what somebody else has put there.
+ * @throws AgentUsageError when the modes cannot be changed
+ */
+export async function letUsersPass(path: string): Promise<void> {
+  try {
+    for (const { name } of await readdir(path, { withFileTypes: true })) await closeToOthers(join(path, name));
+    const { mode } = await lstat(path);
+    await chmod(path, (mode & 0o700) | 0o011);
+  } catch (error) {
+    throw new AgentUsageError(`--containers: the modes of --data ${path} cannot be set: ${messageOf(error)}`, error);
+  }
+}
+
+/** Where a link leads is not in the directory. */
+async function closeToOthers(path: string): Promise<void> {
+  const found = await lstat(path);
+  if ((found.isFile() || found.isDirectory()) && (found.mode & 0o077) !== 0) await chmod(path, found.mode & 0o700);
 }
 
 async function otherHolder(path: string, own: string): Promise<number | undefined> {

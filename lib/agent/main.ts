@@ -9,7 +9,8 @@ import { createLogger, type Logger } from '../platform/log.ts';
 import { systemRandom as random } from '../platform/random.ts';
 import { VERSION as agentVersion } from '../platform/version.ts';
 import { Agent } from './agent.ts';
-import { takeDataDirectory } from './data-directory.ts';
+import { openContainers } from './containers/open-containers.ts';
+import { letUsersPass, takeDataDirectory } from './data-directory.ts';
 import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
 import { HttpPort } from './legacy/http-port.ts';
@@ -19,6 +20,7 @@ import { dialWebSocket } from './link/link-socket.ts';
 import { Ticker } from './link/ticker.ts';
 import { ownServerUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
+import { bootIdOf } from './machine/proc.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
@@ -47,6 +49,8 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   const httpPort = await httpPortFor(options.http, data.path, { serverUuid, log });
   if (httpPort) opened.use(httpPort);
   await httpPort?.start();
+  const containers = await containersFor(options.containers, data.path, log);
+  if (containers) opened.use(containers);
   const machine = await openLinuxMachine({
     clock,
     serverUuid,
@@ -54,6 +58,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     runDirectory: data.runDirectory,
     taskAddress: httpPort?.address,
     bootParameters: options.bootParameters,
+    containers: containers?.state,
   });
   const agent = new Agent({
     clock,
@@ -84,6 +89,14 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     log.info('agent: stopping');
     await held.disposeAsync();
   };
+}
+
+async function containersFor(options: AgentOptions['containers'], data: string, log: Logger) {
+  if (options === undefined) return undefined;
+  await letUsersPass(data);
+  const opened = await openContainers({ ...options, clock, log, data, bootId: await bootIdOf() });
+  log.info({ containers: opened.containers.list().length }, `agent: ${opened.state}`);
+  return opened;
 }
 
 async function httpPortFor(

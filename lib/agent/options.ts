@@ -1,10 +1,12 @@
 /** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
 import { isIP } from 'node:net';
+import { isAbsolute, normalize, resolve } from 'node:path';
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { parseServer } from '../platform/dns/resolve.ts';
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
 import { readOptionsFile } from './config-file.ts';
+import type { ContainerOptions } from './containers/open-containers.ts';
 import type { CredentialOptions } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';
@@ -37,6 +39,8 @@ export interface AgentOptions {
   protocol: Protocol;
   /** Where tasks may be posted, and by whom; port 0 takes a free one. */
   http: HttpOptions | undefined;
+  /** Undefined if it runs no containers. */
+  containers: ContainerOptions | undefined;
   logLevel: LogLevel;
 }
 
@@ -51,6 +55,12 @@ interface HttpOptions {
 
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** As the kernel takes it (IFNAMSIZ). */
+const BRIDGE = /^[\w][\w.-]{0,14}$/;
+const MIN_UIDS = 65_536;
+/** The next one means "none" to the kernel. */
+const MAX_UID = 4_294_967_294;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
@@ -88,6 +98,13 @@ Authentication and TLS; files are read again when they change
   --http-from NETWORK  callers from this address or network need no token, because CNAPIs without the link have none;
                        may be repeated (or CN_AGENT_HTTP_FROM, separated by commas)
   --http-open          callers of the port need no token, as with Triton's agent (or CN_AGENT_HTTP_OPEN=1)
+  --containers         run containers, by runc or crun and conmon of this machine; DATA becomes passable for other users
+  --container-path DIR a directory that containers may mount, with all below it; may be repeated (default: none)
+  --container-bridge NAME
+                       a bridge that containers may be connected to; may be repeated (default: none)
+  --container-uids FROM-TO
+                       user and group ids of this machine for those of containers, at least 65536 that nobody else has
+                       (default 200000-265535)
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
   --config FILE        read options from a JSON object in FILE, in camelCase; the command line takes precedence
   --help               this text
@@ -119,6 +136,10 @@ const agentOptions = {
   'http-host': { type: 'string' },
   'http-from': { type: 'string', multiple: true },
   'http-open': { type: 'boolean' },
+  containers: { type: 'boolean' },
+  'container-path': { type: 'string', multiple: true },
+  'container-bridge': { type: 'string', multiple: true },
+  'container-uids': { type: 'string' },
   config: { type: 'string' },
 } as const;
 
@@ -143,6 +164,7 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
     protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
     http: httpOf(values, env),
+    containers: containersOf(values, values.data),
     logLevel: logLevelOf(values['log-level']),
   };
 }
@@ -243,6 +265,39 @@ function httpOf(values: ValuesOf<typeof agentOptions>, env: NodeJS.ProcessEnv): 
     if (reason !== undefined) throw new AgentUsageError(`--http-from ${network} ${reason}`);
   }
   return { host, port: Number(port), open, from };
+}
+
+function containersOf(values: ValuesOf<typeof agentOptions>, data: string): AgentOptions['containers'] {
+  const { containers, 'container-path': paths = [], 'container-bridge': bridges = [], 'container-uids': uids } = values;
+  if (containers !== true) {
+    const given = ['container-path', 'container-bridge', 'container-uids'] as const;
+    const one = given.find((option) => values[option] !== undefined);
+    if (one !== undefined) throw new AgentUsageError(`--${one} needs --containers`);
+    return undefined;
+  }
+  for (const bridge of bridges)
+    if (!BRIDGE.test(bridge)) throw new AgentUsageError(`--container-bridge ${bridge} is not the name of a bridge`);
+  return { directories: paths.map((path) => mountableOf(path, data)), bridges, uidRange: uidRangeOf(uids) };
+}
+
+/** One container could reach the files of another through the agent's own directory. */
+function mountableOf(path: string, data: string): string {
+  if (!isAbsolute(path)) throw new AgentUsageError(`--container-path ${path} is not an absolute path`);
+  const [inner, outer] = [resolve(data), normalize(path).replace(/(.)\/$/, '$1')];
+  const isIn = (one: string, other: string) => `${one}/`.startsWith(other === '/' ? '/' : `${other}/`);
+  if (isIn(inner, outer) || isIn(outer, inner))
+    throw new AgentUsageError(`--container-path ${path} overlaps --data ${data}; give a directory apart from it`);
+  return outer;
+}
+
+/** Users of the machine have lower ids, and containers have ids up to 65,535. */
+function uidRangeOf(text: string | undefined): ContainerOptions['uidRange'] {
+  if (text === undefined) return undefined;
+  const [, from, to] = /^(\d{1,10})-(\d{1,10})$/.exec(text) ?? [];
+  const [first, last] = [Number(from), Number(to)];
+  if (Number.isNaN(first) || first < MIN_UIDS || last > MAX_UID || last - first + 1 < MIN_UIDS)
+    throw new AgentUsageError(`--container-uids ${text} is not FROM-TO with FROM from ${MIN_UIDS} and as many ids`);
+  return { first, count: last - first + 1 };
 }
 
 function listed(text = ''): string[] {

@@ -38,6 +38,22 @@ t.test('the boot parameters come from --boot-parameter and --headnode', async (t
   );
 });
 
+t.test('an agent has containers only on request, with what they may use of the machine', async (t) => {
+  const base = ['--url', 'http://h', '--data', '/d'];
+  t.match(parseAgentOptions(base), { containers: undefined });
+  t.same(parseAgentOptions([...base, '--containers'])?.containers, {
+    directories: [],
+    bridges: [],
+    uidRange: undefined,
+  });
+  const places = ['--container-path', '/srv/', '--container-path', '/d2', '--container-bridge', 'br0'];
+  t.same(parseAgentOptions([...base, '--containers', ...places, '--container-uids', '100000-165535'])?.containers, {
+    directories: ['/srv', '/d2'],
+    bridges: ['br0'],
+    uidRange: { first: 100_000, count: 65_536 },
+  });
+});
+
 t.test('by default an agent uses the link where it can and opens no HTTP port', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
@@ -81,6 +97,7 @@ t.test('--tls or https URLs enable TLS, with CA, name and token from options or 
 });
 
 t.test('an error in the options names the option', async (t) => {
+  const containers = ['--data', '/var/lib/agent', '--url', 'http://h', '--containers'];
   const rows: [string[], RegExp][] = [
     [['--url', 'http://h'], /--data/],
     [['--data', 'd'], /--dns ADDRESS:PORT or --url/],
@@ -115,6 +132,15 @@ t.test('an error in the options names the option', async (t) => {
     [['--data', 'd', '--dns', '127.0.0.1:1', '--frobnicate'], /frobnicate/],
     [['--data', 'd', '--dns', '127.0.0.1:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],
     [['--data', 'd', '--dns', '127.0.0.1:1', 'more'], /more/],
+    [['--data', 'd', '--url', 'http://h', '--container-bridge', 'br0'], /--container-bridge needs --containers/],
+    [[...containers, '--container-bridge', 'br 0'], /--container-bridge br 0 is not the name/],
+    [[...containers, '--container-path', 'srv'], /--container-path srv is not an absolute path/],
+    [[...containers, '--container-path', '/'], /--container-path .* overlaps --data/],
+    [[...containers, '--container-path', '/var/lib/'], /--container-path .* overlaps --data/],
+    [[...containers, '--container-path', '/var/lib/agent/x'], /--container-path .* overlaps --data/],
+    [[...containers, '--container-uids', '1000-200000'], /--container-uids 1000-200000 is not FROM-TO/],
+    [[...containers, '--container-uids', '100000-165534'], /--container-uids .* is not FROM-TO/],
+    [[...containers, '--container-uids', '4294901760-4294967295'], /--container-uids .* is not FROM-TO/],
   ];
   for (const [args, message] of rows) {
     t.throws(() => parseAgentOptions(args), { name: 'AgentUsageError', message }, args.join(' '));

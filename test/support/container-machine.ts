@@ -24,7 +24,12 @@ import { findCgroups } from '../../lib/agent/containers/cgroups.ts';
 import type { ContainerSpec } from '../../lib/agent/containers/container.ts';
 import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/container-paths.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
-import { LinuxRuntime, type Networks, type RootFileSystems } from '../../lib/agent/containers/linux-runtime.ts';
+import { DEFAULT_UID_RANGE } from '../../lib/agent/containers/linux-host.ts';
+import {
+  type ContainerConnections,
+  LinuxRuntime,
+  type RootFileSystems,
+} from '../../lib/agent/containers/linux-runtime.ts';
 import type { RunId } from '../../lib/agent/containers/runtime.ts';
 import { allProcesses, bootIdOf } from '../../lib/agent/machine/proc.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
@@ -32,7 +37,7 @@ import { silentLogger } from '../../lib/platform/log.ts';
 import { lacks, programFile } from './debian-programs.ts';
 import { until } from './until.ts';
 
-const FIRST_UID = 200_000;
+const FIRST_UID = DEFAULT_UID_RANGE.first;
 const MIB = 1024 * 1024;
 const APPLETS =
   'sh cat chroot dd echo false grep head id kill ls mkdir mount ps rm sleep stat sync tail touch true unshare wget';
@@ -96,6 +101,7 @@ export class ContainerMachine {
       roots: busyboxRoots,
       networks: noNetworks,
       cgroupParent: this.groupParent,
+      uidRange: DEFAULT_UID_RANGE,
       lookMs: 200,
       ...change,
     });
@@ -206,7 +212,7 @@ const busyboxRoots: RootFileSystems = {
   },
 };
 
-const noNetworks: Networks = {
+const noNetworks: ContainerConnections = {
   attach: async () => undefined,
   detach: async () => undefined,
 };

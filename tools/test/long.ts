@@ -2,7 +2,7 @@
  * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
  * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
  * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole zones,
- * `npm start`, the clients of others, and tests that need a distribution's Postgres, another version
+ * `npm start`, real containers, the clients of others, and tests that need a distribution's Postgres, another version
  * of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
@@ -10,6 +10,7 @@ import path from 'node:path';
 
 export const LONG = [
   'test/**/defects.test.ts',
+  'test/agent/containers/{container-spec,isolation,linux-runtime}.test.ts',
   'test/agent/legacy/legacy-reporter.test.ts',
   'test/chaos/cleanup.test.ts',
   'test/cli/access/access.test.ts',

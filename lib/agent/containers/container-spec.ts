@@ -20,7 +20,7 @@ import {
   path,
   quoted,
   record,
-  text,
+  unicodeText,
   variableName,
   word,
 } from './specification/words.ts';
@@ -96,7 +96,7 @@ const mounts = z
   })
   .default([]);
 
-const metadata = record(text.min(1, 'is empty').max(1_024), text)
+const metadata = record(unicodeText.min(1, 'is empty').max(1_024), unicodeText)
   .refine(
     (all) =>
       Object.entries(all).reduce((sum, [key, value]) => sum + byteLength(key) + byteLength(value), 0) <=

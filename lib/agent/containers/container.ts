@@ -5,14 +5,14 @@
 import type { ContainerState } from './lifecycle.ts';
 
 /** How the file system of a container begins: layers of images, the lowest first. */
-export interface ContainerRoot {
+interface ContainerRoot {
   /** Directories with unpacked layers (root/layer.ts). They are never written to. */
   layers: readonly string[];
   /** No process of the container can write to it. */
   isReadOnly: boolean;
 }
 
-export interface ContainerLimits {
+interface ContainerLimits {
   memoryBytes: number;
   /** 100 is one core. */
   cpuPercent: number;
@@ -20,7 +20,7 @@ export interface ContainerLimits {
 }
 
 /** A directory of the machine inside the container; the agent's configuration must allow it. */
-export interface ContainerMount {
+interface ContainerMount {
   source: string;
   target: string;
   isReadOnly: boolean;

@@ -29,7 +29,7 @@ interface ContainersDeps {
   maxContainers?: number;
 }
 
-export interface HaltRequest {
+interface HaltRequest {
   /** For example SIGTERM. */
   signal: string;
   /** After this time it is killed; at once if zero. */
@@ -45,8 +45,10 @@ interface Entry {
 }
 
 const MAX_CONTAINERS = 1_000;
+/** The runtime may start a program for each. */
+const RECOVERED_AT_ONCE = 8;
 /** A stop lasts at most this long, also if the wall clock is set back meanwhile. */
-export const MAX_HALT_MS = 3_600_000;
+const MAX_HALT_MS = 3_600_000;
 
 export class Containers {
   readonly #deps: ContainersDeps;
@@ -73,7 +75,8 @@ export class Containers {
       log.warn({ container: id }, 'containers: something of a container without a record is left; it is removed');
       await this.#log(id, () => runtime.remove(id));
     }
-    await Promise.all(Array.from(this.#entries.values(), (entry) => this.#recover(entry)));
+    const turns = new Semaphore(RECOVERED_AT_ONCE);
+    await Promise.all(Array.from(this.#entries.values(), (entry) => turns.run(() => this.#recover(entry))));
   }
 
   /** Leaves the containers as they are: the next agent finds them. */

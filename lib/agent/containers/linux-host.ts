@@ -1,6 +1,6 @@
 /** What this machine has for containers: programs, control groups, a range of user ids. */
 import { mkdir, readFile, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { basename, dirname } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
 import { makePassable } from './bundle.ts';
 import { type Cgroups, findCgroups } from './cgroups.ts';
@@ -9,33 +9,35 @@ import { allContainers, exitsOf, runtimeRoot } from './container-paths.ts';
 import { chooseRuntime } from './oci/choose-runtime.ts';
 import type { MachineFacts, UidRange } from './oci/oci-config.ts';
 import type { OciRuntime } from './oci/oci-runtime.ts';
-import { findProgram } from './programs.ts';
+import { findProgram, runToEnd } from './programs.ts';
 
 export interface HostOptions {
   clock: Clock;
   /** Of all containers, absolute. */
   directory: string;
-  /** User and group ids of the machine for those of containers. Default: 65,536 from 200,000. */
-  uidRange?: UidRange;
-  /** Parent of the control groups of runs. Default `/cnapi`. */
-  cgroupParent?: string;
+  /** User and group ids of the machine for those of containers. */
+  uidRange: UidRange;
+  /** Parent of the control groups of runs, for example `/cnapi`; no other agent may have the same. */
+  cgroupParent: string;
 }
 
-export interface Host {
+export interface LinuxHost {
   oci: OciRuntime;
   /** The program conmon. */
   conmon: string;
+  /** Both programs with their versions, for people. */
+  programs: string;
   cgroups: Cgroups;
   facts: MachineFacts;
 }
 
-const DEFAULT_UID_RANGE: UidRange = { first: 200_000, count: 65_536 };
-const DEFAULT_PARENT = '/cnapi';
+export const DEFAULT_UID_RANGE: UidRange = { first: 200_000, count: 65_536 };
+const VERSION_MS = 5_000;
 const OTHERS_CAN_ENTER = 0o001;
 
 /** Makes the directories. @throws ContainerError with a sentence if no container can run here */
-export async function findHost(options: HostOptions): Promise<Host> {
-  const { clock, directory, uidRange = DEFAULT_UID_RANGE, cgroupParent = DEFAULT_PARENT } = options;
+export async function findHost(options: HostOptions): Promise<LinuxHost> {
+  const { clock, directory, uidRange, cgroupParent } = options;
   const { arch, platform } = process;
   if (platform !== 'linux') throw cannot(`this is ${platform}, not Linux`);
   if (arch !== 'x64' && arch !== 'arm64') throw cannot(`there is no list of allowed system calls for ${arch}`);
@@ -47,7 +49,9 @@ export async function findHost(options: HostOptions): Promise<Host> {
   const cgroups = await findCgroups({ clock, parent: cgroupParent });
   const { limitsSwap } = cgroups;
   const facts: MachineFacts = { uidRange, architecture: arch, limitsSwap, maxOpenFiles: await maxOpenFiles() };
-  return { oci: await chooseRuntime({ directory, cgroups, facts }), conmon, cgroups, facts };
+  const oci = await chooseRuntime({ directory, cgroups, facts });
+  const programs = (await Promise.all([oci.file, conmon].map(withVersion))).join(' and ');
+  return { oci, conmon, programs, cgroups, facts };
 }
 
 const cannot = (reason: string) => new ContainerError(`No container can run on this server: ${reason}`);
@@ -59,6 +63,12 @@ async function makeDirectories(directory: string, gid: number): Promise<void> {
   for (let path = dirname(directory); path !== dirname(path); path = dirname(path))
     if (((await stat(path)).mode & OTHERS_CAN_ENTER) === 0)
       throw cannot(`its users cannot pass the directory ${path}; run chmod o+x ${path}`);
+}
+
+/** For example `runc 1.1.5`. */
+async function withVersion(file: string): Promise<string> {
+  const { stdout } = await runToEnd(file, ['--version'], { timeoutMs: VERSION_MS });
+  return `${basename(file)} ${/version:? (\S+)/.exec(stdout)?.[1] ?? 'of an unknown version'}`;
 }
 
 /** A process without the privilege to raise its limits cannot give more to others. */

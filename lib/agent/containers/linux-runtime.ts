@@ -27,7 +27,7 @@ import {
 } from './container-paths.ts';
 import { ExitWatch } from './exit-watch.ts';
 import type { ContainerExit } from './lifecycle.ts';
-import { findHost, type Host, type HostOptions } from './linux-host.ts';
+import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
 import { endMonitor, startMonitor } from './monitor.ts';
 import { execInOci } from './oci/exec.ts';
 import { deleteOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
@@ -43,7 +43,7 @@ export interface RootFileSystems {
 }
 
 /** Connects the network namespaces of containers. */
-export interface Networks {
+export interface ContainerConnections {
   /** `pid` is the first process of the container, which has not started its program yet. */
   attach(spec: ContainerSpec, run: number, pid: number): Promise<void>;
   /** Can be repeated. */
@@ -55,7 +55,7 @@ interface LinuxRuntimeDeps extends HostOptions {
   log: Logger;
   bootId: string;
   roots: RootFileSystems;
-  networks: Networks;
+  networks: ContainerConnections;
   /** Whether containers may run where their limits cannot be set. Default: no. */
   allowsNoLimits?: boolean;
   /** How often runs are looked at that the watch may have missed. Default 10 s. */
@@ -73,7 +73,7 @@ export class LinuxRuntime implements ContainerRuntime {
   readonly #deps: LinuxRuntimeDeps;
   readonly #exits: ExitWatch;
   readonly #starts = new Semaphore(STARTS_AT_ONCE);
-  #host: Host | undefined;
+  #host: LinuxHost | undefined;
   #lack: string | undefined = 'The agent has not looked yet whether it can run containers';
   #execs = 0;
 
@@ -111,6 +111,11 @@ export class LinuxRuntime implements ContainerRuntime {
   /** Why limits cannot be set here, as a sentence; undefined if they can. */
   get limitsLack(): string | undefined {
     return this.#host?.cgroups.lack;
+  }
+
+  /** What runs containers here, with versions; undefined if they cannot run. */
+  get programs(): string | undefined {
+    return this.#host?.programs;
   }
 
   async prepare(spec: ContainerSpec): Promise<void> {
@@ -202,7 +207,7 @@ export class LinuxRuntime implements ContainerRuntime {
     return [...new Set([...names.filter(isContainerId), ...ids])];
   }
 
-  #needHost(): Host {
+  #needHost(): LinuxHost {
     if (this.#host === undefined) throw new ContainerError(this.#lack ?? 'The agent is stopping');
     return this.#host;
   }

@@ -15,7 +15,7 @@ import { executablePath } from '../machine/run-as.ts';
 import type { Cgroups } from './cgroups.ts';
 import { ContainerError } from './container-errors.ts';
 import { type ContainerPaths, exitsOf } from './container-paths.ts';
-import { type OciRuntime, reasonOf } from './oci/oci-runtime.ts';
+import { type OciRuntime, reasonOfEnd } from './oci/oci-runtime.ts';
 
 interface MonitorDeps {
   clock: Clock;
@@ -115,7 +115,7 @@ function pidOf(line: string, errors: string): number {
   const pid = answer?.data ?? -1;
   if (pid > 0) return pid;
   const stderr = answer?.message ?? (errors.trim() || 'the monitor said nothing');
-  throw new ContainerError(`It could not be created: ${reasonOf({ stderr, exitCode: null })}`);
+  throw new ContainerError(`It could not be created: ${reasonOfEnd({ stderr, exitCode: null })}`);
 }
 
 function parsed(line: string): { data?: number; message?: string } | undefined {

@@ -40,7 +40,7 @@ export async function findProgram(name: string): Promise<string | undefined> {
 }
 
 /** Never rejects. The program is killed after its time. */
-export function runProgram(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
+export function runToEnd(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
   const { timeoutMs, directory = '/', env = {}, input = [] } = options;
   return new Promise((resolve) => {
     const child = execFile(

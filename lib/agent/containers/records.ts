@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { messageOf } from '../../platform/errors.ts';
 import type { Container } from './container.ts';
 
-export interface LoadedRecords {
+interface LoadedRecords {
   containers: Container[];
   /** Records that cannot be read: they and their containers are left as they are. */
   damaged: { id: string; reason: string }[];

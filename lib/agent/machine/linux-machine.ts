@@ -28,6 +28,8 @@ interface LinuxMachineDeps {
   taskAddress?: TaskAddress | undefined;
   /** Override those of the kernel's command line. */
   bootParameters?: Record<string, string> | undefined;
+  /** Whether containers can run here, as a sentence; undefined if the agent has none. */
+  containers?: string | undefined;
 }
 
 const BYTES_PER_KIB = 1024;
@@ -50,8 +52,8 @@ class LinuxMachine implements Machine {
   }
 
   sysinfo(): Promise<Sysinfo> {
-    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters } = this.#deps;
-    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters });
+    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers } = this.#deps;
+    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters, containers });
   }
 
   async status(): Promise<Record<string, unknown>> {

@@ -17,6 +17,8 @@ interface SysinfoOf {
   taskAddress?: TaskAddress | undefined;
   /** Override those of the kernel's command line. */
   bootParameters?: Record<string, string> | undefined;
+  /** Whether containers can run here, as a sentence. */
+  containers?: string | undefined;
 }
 
 export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
@@ -47,6 +49,7 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     Setup: 'true',
     'CN Agent Version': server.agentVersion,
     ...taskAddressSysinfo(server.taskAddress),
+    ...(server.containers === undefined ? {} : { Containers: server.containers }),
   };
 }
 

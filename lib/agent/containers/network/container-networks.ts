@@ -9,7 +9,7 @@
 import type { Clock } from '../../../platform/clock.ts';
 import type { ContainerNic, ContainerSpec } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
-import { deleteLinks, findLink, type Link, runIp } from './ip.ts';
+import { deleteLinks, findLink, type NetworkLink, runIp } from './ip.ts';
 import { hostCommands, hostLinkNames, macOf, namespaceCommands } from './links.ts';
 
 interface ContainerNetworksDeps {
@@ -74,7 +74,7 @@ export class ContainerNetworks {
     await runIp(clock, { lines: namespaceCommands(nic), pid });
   }
 
-  async #bridge(name: string): Promise<Link> {
+  async #bridge(name: string): Promise<NetworkLink> {
     const { clock, bridges } = this.#deps;
     if (!bridges.includes(name))
       throw new ContainerError(`The bridge ${name} is not allowed by this agent; choose an allowed one`);
@@ -85,7 +85,7 @@ export class ContainerNetworks {
   }
 }
 
-function requireBridge(name: string, link: Link): Link {
+function requireBridge(name: string, link: NetworkLink): NetworkLink {
   if (link.linkinfo?.info_kind === 'bridge') return link;
   throw new ContainerError(`The interface ${name} of this server is no bridge; choose another one`);
 }

@@ -20,7 +20,7 @@ interface IpEnd {
   stdout: string;
 }
 
-export interface Link {
+export interface NetworkLink {
   ifname: string;
   mtu: number;
   linkinfo?: { info_kind?: string };
@@ -47,9 +47,9 @@ export async function deleteLinks(clock: Clock, names: readonly string[]): Promi
 }
 
 /** Undefined if there is no such link. */
-export async function findLink(clock: Clock, name: string): Promise<Link | undefined> {
+export async function findLink(clock: Clock, name: string): Promise<NetworkLink | undefined> {
   const { isDone, stdout, stderr } = await run(clock, ['ip', '-json', '-details', 'link', 'show', 'dev', name], '');
-  if (isDone) return (JSON.parse(stdout) as Link[]).find(({ ifname }) => ifname === name);
+  if (isDone) return (JSON.parse(stdout) as NetworkLink[]).find(({ ifname }) => ifname === name);
   if (stderr.includes('does not exist')) return undefined;
   throw failed(stderr);
 }

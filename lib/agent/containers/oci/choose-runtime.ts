@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import type { Cgroups } from '../cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { runtimeRoot } from '../container-paths.ts';
-import { findProgram, runProgram } from '../programs.ts';
+import { findProgram, runToEnd } from '../programs.ts';
 import { type MachineFacts, ociConfigOf } from './oci-config.ts';
-import { deleteOci, lastMessageOf, type OciRuntime, reasonOf } from './oci-runtime.ts';
+import { deleteOci, lastMessageOf, type OciRuntime, reasonOfEnd } from './oci-runtime.ts';
 
 interface ProbeDeps {
   /** Of all containers; the probe makes a directory there and removes it. */
@@ -52,8 +52,8 @@ async function probe(runtime: OciRuntime, { directory, cgroups, facts }: ProbeDe
     await writeProbe(bundle, { cgroups, facts });
     const logged = ['--log', log, '--log-format', 'json'];
     const args = [...logged, ...runtime.args, 'create', '--bundle', bundle, PROBE];
-    const end = await runProgram(runtime.file, args, { timeoutMs: PROBE_MS });
-    const reason = (await lastMessageOf(log)) ?? reasonOf(end);
+    const end = await runToEnd(runtime.file, args, { timeoutMs: PROBE_MS });
+    const reason = (await lastMessageOf(log)) ?? reasonOfEnd(end);
     return MISSES_PROGRAM.test(reason) ? undefined : reason;
   } finally {
     await deleteOci(runtime, PROBE).catch(() => undefined);

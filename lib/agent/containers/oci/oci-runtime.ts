@@ -6,7 +6,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { messageOf } from '../../../platform/errors.ts';
 import { ContainerError } from '../container-errors.ts';
-import { type ProgramEnd, runProgram } from '../programs.ts';
+import { type ProgramEnd, runToEnd } from '../programs.ts';
 
 /** The process of the container has not started, runs, or has ended. */
 type OciStatus = 'creating' | 'created' | 'running' | 'paused' | 'stopped';
@@ -23,34 +23,34 @@ const COMMAND_MS = 10_000;
 
 /** @throws ContainerError */
 export async function startOci(runtime: OciRuntime, name: string, timeoutMs: number): Promise<void> {
-  const end = await runProgram(runtime.file, [...runtime.args, 'start', name], { timeoutMs });
-  if (end.exitCode !== 0) throw new ContainerError(`Its program could not be started: ${reasonOf(end)}`);
+  const end = await runToEnd(runtime.file, [...runtime.args, 'start', name], { timeoutMs });
+  if (end.exitCode !== 0) throw new ContainerError(`Its program could not be started: ${reasonOfEnd(end)}`);
 }
 
 /** Ignores a container that has ended. @throws ContainerError */
 export async function signalOci(runtime: OciRuntime, name: string, signal: string): Promise<void> {
-  const end = await runProgram(runtime.file, [...runtime.args, 'kill', name, signal], { timeoutMs: COMMAND_MS });
+  const end = await runToEnd(runtime.file, [...runtime.args, 'kill', name, signal], { timeoutMs: COMMAND_MS });
   if (end.exitCode === 0) return;
   const status = await statusOfOci(runtime, name);
   if (status === undefined || status === 'stopped') return;
-  throw new ContainerError(`It could not be sent ${signal}: ${reasonOf(end)}`);
+  throw new ContainerError(`It could not be sent ${signal}: ${reasonOfEnd(end)}`);
 }
 
 /** Undefined if it knows no such container. */
 export async function statusOfOci(runtime: OciRuntime, name: string): Promise<OciStatus | undefined> {
-  const end = await runProgram(runtime.file, [...runtime.args, 'state', name], { timeoutMs: COMMAND_MS });
+  const end = await runToEnd(runtime.file, [...runtime.args, 'state', name], { timeoutMs: COMMAND_MS });
   if (end.exitCode === 0) return (JSON.parse(end.stdout) as { status: OciStatus }).status;
   if (!(await namesOfOci(runtime.root)).includes(name)) return undefined;
-  throw new ContainerError(`${runtime.file} does not tell the state of ${name}: ${reasonOf(end)}`);
+  throw new ContainerError(`${runtime.file} does not tell the state of ${name}: ${reasonOfEnd(end)}`);
 }
 
 /** Kills it first. Can be repeated. @throws ContainerError */
 export async function deleteOci(runtime: OciRuntime, name: string): Promise<void> {
   if (!(await namesOfOci(runtime.root)).includes(name)) return;
   const args = [...runtime.args, 'delete', '--force', name];
-  const end = await runProgram(runtime.file, args, { timeoutMs: COMMAND_MS });
+  const end = await runToEnd(runtime.file, args, { timeoutMs: COMMAND_MS });
   if (end.exitCode === 0 || !(await namesOfOci(runtime.root)).includes(name)) return;
-  throw new ContainerError(`${runtime.file} could not delete ${name}: ${reasonOf(end)}`);
+  throw new ContainerError(`${runtime.file} could not delete ${name}: ${reasonOfEnd(end)}`);
 }
 
 export async function namesOfOci(root: string): Promise<string[]> {
@@ -72,7 +72,7 @@ export async function lastMessageOf(log: string): Promise<string | undefined> {
 }
 
 /** The programs write lines such as `time="…" level=error msg="…"`. */
-export function reasonOf({ stderr, exitCode }: Pick<ProgramEnd, 'stderr' | 'exitCode'>): string {
+export function reasonOfEnd({ stderr, exitCode }: Pick<ProgramEnd, 'stderr' | 'exitCode'>): string {
   const line = stderr.trim().split('\n').at(-1) ?? '';
   const message = /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1]?.replace(/\\(.)/g, '$1');
   return message ?? (line === '' ? `exit code ${exitCode}` : line);

@@ -1,6 +1,6 @@
 /** Programs that make root file systems: mount, umount, tar, cp, rm, sync. */
 import { ContainerError } from '../container-errors.ts';
-import { findProgram, type ProgramOptions, runProgram } from '../programs.ts';
+import { findProgram, type ProgramOptions, runToEnd } from '../programs.ts';
 
 const TIMEOUT_MS = 30_000;
 /** For what works on many files. */
@@ -17,7 +17,7 @@ export async function runOrThrow(
 ): Promise<void> {
   const file = await findProgram(name);
   if (file === undefined) throw new ContainerError(`This server has no program ${name}; install it`);
-  const { exitCode, stderr } = await runProgram(file, args, { timeoutMs: TIMEOUT_MS, env: ENVIRONMENT, ...options });
+  const { exitCode, stderr } = await runToEnd(file, args, { timeoutMs: TIMEOUT_MS, env: ENVIRONMENT, ...options });
   if (exitCode === 0) return;
   throw new ContainerError(`${name} failed: ${stderr.trim().slice(0, MAX_SHOWN_CHARS) || `exit code ${exitCode}`}`);
 }

@@ -18,12 +18,12 @@ export const quoted = (text: string): string =>
   JSON.stringify(text.length > MAX_QUOTED_CHARS ? `${text.slice(0, MAX_QUOTED_CHARS)}…` : text);
 
 /** A text that the kernel and a JSON file keep as it is. */
-export const text = z
+export const unicodeText = z
   .string()
   .refine((one) => !one.includes('\0'), 'holds a NUL character; remove it')
   .refine((one) => one.isWellFormed(), 'holds half of a surrogate pair; write valid Unicode');
 
-export const word = text.refine(
+export const word = unicodeText.refine(
   (one) => byteLength(one) <= MAX_WORD_BYTES,
   `is longer than ${MAX_WORD_BYTES} bytes; pass it in a file`,
 );
@@ -50,7 +50,7 @@ const isLabel = (label: string) =>
 export const hostnameOf = (id: string): string => id.slice(0, MAX_LABEL_CHARS).replace(/-+$/, '');
 
 /** An absolute path in its normal form. */
-export const path = text.superRefine((one, context) => {
+export const path = unicodeText.superRefine((one, context) => {
   const reason = reasonNotAPath(one);
   if (reason !== undefined) context.addIssue(reason);
 });
