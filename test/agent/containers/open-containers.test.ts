@@ -64,7 +64,11 @@ t.test('containers outlive their agent, and the next one on the directory has th
     await first.containers.create(await first.parse({ id: 'a', root: { layers: [layer] }, process }));
     t.match((await first.containers.run('a')).state, { name: 'running', run: 1 });
   }
-  await using other = await agentOn(await mountedFolder(t));
+  const elsewhere = await mountedFolder(t);
+  t.teardown(() => removeAll(elsewhere));
+  await letUsersPass(elsewhere);
+  await using other = await agentOn(elsewhere);
+  t.match(other.state, WORKS);
   t.same(other.containers.list(), [], 'an agent with another directory does not have it');
   await using next = await agentOn(data);
   t.match(next.containers.get('a').state, { name: 'running', run: 1 }, 'nor did it end it');
