@@ -120,7 +120,7 @@ export class ContainerMachine {
 
   /** What it has written to its standard output and error. */
   async lines(id: string): Promise<string[]> {
-    const text = await readFile(join(allContainers(this.directory), id, 'log'), 'utf8').catch(() => '');
+    const text = await readFile(join(allContainers(this.directory), id, 'logs/current'), 'utf8').catch(() => '');
     return text
       .split('\n')
       .filter((line) => line !== '')

@@ -28,6 +28,7 @@ export async function makePassable(path: string, gid: number): Promise<void> {
 /** Replaces what an earlier start has written. */
 export async function writeBundle(spec: ContainerSpec, { paths, facts, root, group }: BundlePlace): Promise<void> {
   const files = { '/etc/hosts': paths.hosts, '/etc/hostname': paths.hostname, '/etc/resolv.conf': paths.resolvers };
+  await mkdir(paths.logs, { recursive: true, mode: 0o700 });
   await writeNew(paths.hosts, hostsOf(spec), 0o644);
   await writeNew(paths.hostname, `${spec.hostname}\n`, 0o644);
   await writeNew(paths.resolvers, spec.resolvers.map((address) => `nameserver ${address}\n`).join(''), 0o644);

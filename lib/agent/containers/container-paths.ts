@@ -18,8 +18,10 @@ export interface ContainerPaths {
   config: string;
   /** The directory for the root file system; `RootFileSystems` owns what is in it. */
   root: string;
-  /** What the container writes, in the form of CRI logs. */
-  log: string;
+  /** What the container writes (logs/log-files.ts). */
+  logs: string;
+  /** The monitor reads requests from this pipe. */
+  control: string;
   /** The run that was started last (run-record.ts). */
   run: string;
   pid: string;
@@ -42,7 +44,8 @@ export function containerPaths(directory: string, id: string): ContainerPaths {
     bundle,
     config: inside('config.json'),
     root: inside('root'),
-    log: inside('log'),
+    logs: inside('logs'),
+    control: inside('ctl'),
     run: inside('run.json'),
     pid: inside('pid'),
     monitorPid: inside('monitor-pid'),

@@ -28,6 +28,7 @@ import {
 import { ExitWatch } from './exit-watch.ts';
 import type { ContainerExit } from './lifecycle.ts';
 import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
+import { monitorLimit } from './logs/log-files.ts';
 import { endMonitor, startMonitor } from './monitor.ts';
 import { execInOci } from './oci/exec.ts';
 import { deleteOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
@@ -229,7 +230,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const group = cgroups.lack === undefined ? cgroups.pathOf(name) : undefined;
     await writeBundle(spec, { paths, facts, root: await this.#makeRoot(spec), group });
     const deps = { clock, directory, cgroups, file: conmon, oci };
-    const request = { name, paths, logMaxBytes: spec.log.maxBytes, timeoutMs: START_WITHIN_MS };
+    const request = { name, paths, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
     const created = await startMonitor(deps, request);
     await networks.attach(spec, run.run, created.pid);
     await writeRunRecord(paths, { run: run.run, bootId, ...created });

@@ -15,6 +15,7 @@ import { executablePath } from '../machine/run-as.ts';
 import type { Cgroups } from './cgroups.ts';
 import { ContainerError } from './container-errors.ts';
 import { type ContainerPaths, exitsOf } from './container-paths.ts';
+import { currentLog } from './logs/log-files.ts';
 import { type OciRuntime, reasonOfEnd } from './oci/oci-runtime.ts';
 
 interface MonitorDeps {
@@ -104,7 +105,7 @@ function monitorArgs({ directory, oci }: MonitorDeps, { name, paths, logMaxBytes
     ...['--api-version', '1', '--cid', name, '--cuuid', name, '--name', name],
     ...['--runtime', oci.file, ...oci.args.map((arg) => `--runtime-arg=${arg}`)],
     ...['--bundle', paths.bundle, '--container-pidfile', paths.pid, '--conmon-pidfile', paths.monitorPid],
-    ...['--exit-dir', exitsOf(directory), '--log-path', `k8s-file:${paths.log}`],
+    ...['--exit-dir', exitsOf(directory), '--log-path', `k8s-file:${currentLog(paths.logs)}`],
     ...['--log-size-max', `${logMaxBytes}`, '--full-attach'],
   ];
 }

@@ -18,6 +18,7 @@ import { parseContainerSpec } from './container-spec.ts';
 import { Containers } from './containers.ts';
 import { DEFAULT_UID_RANGE } from './linux-host.ts';
 import { LinuxRuntime } from './linux-runtime.ts';
+import { ContainerLogs } from './logs/container-logs.ts';
 import { ContainerNetworks } from './network/container-networks.ts';
 import type { UidRange } from './oci/oci-config.ts';
 import { fileRecords } from './records.ts';
@@ -43,6 +44,7 @@ interface OpenContainersDeps extends ContainerOptions {
 
 interface OpenedContainers extends AsyncDisposable {
   containers: Containers;
+  logs: ContainerLogs;
   /** @throws InvalidContainerSpecError */
   parse(input: unknown): Promise<ContainerSpec>;
   /** With what containers run here, or what is lacking, as a sentence. */
@@ -79,12 +81,18 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
     await containers.stop();
     throw error;
   }
+  const logs = new ContainerLogs({ ...deps, directory, containers });
+  logs.start();
   const allowed = { directories, bridges, layerDirectories: [layers] };
   return {
     containers,
+    logs,
     parse: (input) => parseContainerSpec(input, allowed),
     state: stateOf(runtime, roots.copyReason),
-    [Symbol.asyncDispose]: () => containers.stop(),
+    [Symbol.asyncDispose]: async () => {
+      logs.stop();
+      await containers.stop();
+    },
   };
 }
 

@@ -1,0 +1,78 @@
+/** Finds where the last lines of a log begin, from its end backwards, with one block in memory. */
+import { type FileHandle, open } from 'node:fs/promises';
+import type { LogFiles } from './log-files.ts';
+import { headOf } from './log-parser.ts';
+
+export interface LogPlace {
+  /** Of the file. */
+  number: number;
+  offset: number;
+}
+
+const BLOCK_BYTES = 64 * 1024;
+/** Holds the head of a line that begins at the end of a block. */
+const OVERLAP_BYTES = 128;
+const NEWLINE = 0x0a;
+
+/** A line that has not ended yet comes in addition. Undefined if there is no log. */
+export async function lastLines(
+  files: LogFiles,
+  numbers: readonly number[],
+  lines: number,
+): Promise<LogPlace | undefined> {
+  let left = lines;
+  let first: LogPlace | undefined;
+  for (const number of numbers.toReversed()) {
+    const found = await scan(files.pathOf(number), left).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+    });
+    // Rotation has removed it, and all before it.
+    if (found === undefined) break;
+    first = { number, offset: found.offset };
+    if (found.isEnough) break;
+    left -= found.lines;
+  }
+  return first;
+}
+
+interface Scan {
+  offset: number;
+  /** Whole lines after the offset. */
+  lines: number;
+  /** The offset is the wanted place; otherwise it is the beginning of the file. */
+  isEnough: boolean;
+}
+
+/** Looks for the end of the whole line before the last `wanted` ones. */
+async function scan(path: string, wanted: number): Promise<Scan> {
+  const file = await open(path, 'r');
+  try {
+    let lines = 0;
+    /** Where the last line that was found ends. */
+    let end: number | undefined;
+    for await (const { start, block, length } of blocksBackwards(file)) {
+      // Before the first line is no newline.
+      for (let at = length - 1; at >= (start === 0 ? -1 : 0); at -= 1) {
+        if (at >= 0 && block[at] !== NEWLINE) continue;
+        const isWhole = end !== undefined && end > start + at + 1 && headOf(block.subarray(at + 1))?.isPartial !== true;
+        if (isWhole && lines === wanted) return { offset: end ?? 0, lines, isEnough: true };
+        if (isWhole) lines += 1;
+        end = start + at + 1;
+      }
+    }
+    return { offset: 0, lines, isEnough: false };
+  } finally {
+    await file.close();
+  }
+}
+
+/** Each with some bytes of the one after it, beyond `length`. */
+async function* blocksBackwards(file: FileHandle) {
+  const { size } = await file.stat();
+  for (let end = size; end > 0; end -= BLOCK_BYTES) {
+    const start = Math.max(0, end - BLOCK_BYTES);
+    const all = Buffer.alloc(Math.min(end + OVERLAP_BYTES, size) - start);
+    const { bytesRead } = await file.read(all, 0, all.length, start);
+    yield { start, block: all.subarray(0, bytesRead), length: Math.min(end - start, bytesRead) };
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * The files of one container's log, in a directory of their own. The monitor writes to `current` and
+ * replaces it with a new file: when the agent asks for that, and by itself at `monitorLimit`. Each
+ * file also has a number as a second name, which the agent links as soon as it sees the file, so the
+ * monitor's replacing loses nothing. Removal of the container removes the directory.
+ *
+ * Lost is only a file that the monitor replaces before the agent has seen it: while no agent runs
+ * all but the newest two, and otherwise if the agent stalls while a container writes `monitorLimit`.
+ */
+import { constants } from 'node:fs';
+import { link, open, readdir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ContainerSpec } from '../container.ts';
+
+export interface CurrentLog {
+  inode: number;
+  size: number;
+}
+
+const CURRENT = 'current';
+/** What conmon takes as the request to open its log again; the two numbers mean nothing. */
+const REOPEN = '2 0 0\n';
+/** conmon writes some 50 MB/s, so an agent that stalls for a second still sees each file. */
+const MIN_MONITOR_LIMIT = 64 * 1024 * 1024;
+
+export const currentLog = (directory: string): string => join(directory, CURRENT);
+
+/**
+ * Bytes after which the monitor itself begins a new file. It counts what it has written, over files
+ * that the agent asked for too.
+ */
+export const monitorLimit = ({ maxBytes }: ContainerSpec['log']): number => Math.max(2 * maxBytes, MIN_MONITOR_LIMIT);
+
+export class LogFiles {
+  readonly directory: string;
+  readonly #control: string;
+
+  /** `control`: the monitor's pipe for requests. */
+  constructor(directory: string, control: string) {
+    this.directory = directory;
+    this.#control = control;
+  }
+
+  pathOf(number: number): string {
+    return join(this.directory, `${number}`);
+  }
+
+  /** In the order in which they were written. Empty if there is no log. */
+  async numbers(): Promise<number[]> {
+    const names = await readdir(this.directory).catch(orIfGone<string[]>([]));
+    return names
+      .filter((name) => /^[1-9]\d{0,14}$/.test(name))
+      .map(Number)
+      .sort((a, b) => a - b);
+  }
+
+  async current(): Promise<CurrentLog | undefined> {
+    const found = await stat(currentLog(this.directory)).catch(orIfGone(undefined));
+    return found && { inode: found.ino, size: found.size };
+  }
+
+  /**
+   * Gives the current file its number, if it has none. Returns all numbers, and the current file as
+   * it was when it had the last of them.
+   */
+  async adopt(): Promise<{ numbers: number[]; current: CurrentLog | undefined }> {
+    for (;;) {
+      const current = await this.current();
+      const numbers = await this.numbers();
+      const newest = numbers.at(-1) ?? 0;
+      if (current === undefined) return { numbers, current };
+      const known = newest === 0 ? undefined : await stat(this.pathOf(newest)).catch(orIfGone(undefined));
+      if (known?.ino === current.inode) return { numbers, current };
+      // Another reader may have done it meanwhile, or the monitor replaces the file.
+      await link(currentLog(this.directory), this.pathOf(newest + 1)).catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== 'EEXIST' && error.code !== 'ENOENT') throw error;
+      });
+    }
+  }
+
+  /** Zero if there is no such file. */
+  async sizeOf(number: number | undefined): Promise<number> {
+    if (number === undefined) return 0;
+    return (await stat(this.pathOf(number)).catch(orIfGone(undefined)))?.size ?? 0;
+  }
+
+  /** Asks the monitor for a new file. False if no monitor runs. */
+  async reopen(): Promise<boolean> {
+    const pipe = await open(this.#control, constants.O_WRONLY | constants.O_NONBLOCK).catch(
+      (error: NodeJS.ErrnoException) => {
+        if (error.code === 'ENXIO' || error.code === 'ENOENT') return undefined;
+        throw error;
+      },
+    );
+    if (pipe === undefined) return false;
+    try {
+      await pipe.write(REOPEN);
+      return true;
+    } finally {
+      await pipe.close();
+    }
+  }
+
+  /** Removes the oldest files. */
+  async prune(maxFiles: number): Promise<void> {
+    const numbers = await this.numbers();
+    for (const number of numbers.slice(0, -maxFiles)) await rm(this.pathOf(number), { force: true });
+  }
+}
+
+const orIfGone =
+  <Value>(value: Value) =>
+  (error: NodeJS.ErrnoException): Value => {
+    if (error.code === 'ENOENT') return value;
+    throw error;
+  };

@@ -1,0 +1,161 @@
+/**
+ * Reads the log of one container, file after file, as fast as the caller takes the entries. They come
+ * in lists of at most one read of the file: a promise for each line would cost more than the line.
+ * What is removed by rotation before it is read is skipped, and reported.
+ */
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { type LogPlace, lastLines } from './last-lines.ts';
+import type { LogFiles } from './log-files.ts';
+import { type LogEntry, LogParser } from './log-parser.ts';
+import type { LogWatch } from './log-watch.ts';
+
+export interface ReadOptions {
+  /** The number of whole lines at the end, or a wall-clock time in milliseconds. Default: the beginning. */
+  from?: { lines: number } | { since: number } | undefined;
+  /** Ends the reading at once. */
+  signal?: AbortSignal | undefined;
+  /** Receives how many files rotation has removed before they were read. */
+  skipped?: ((files: number) => void) | undefined;
+}
+
+interface LogSource {
+  files: LogFiles;
+  /** To continue with what is written until `ended` aborts, and then to the end. */
+  follow?: { watch: LogWatch; ended: AbortSignal } | undefined;
+}
+
+const CHUNK_BYTES = 64 * 1024;
+/** File systems take the time from a clock that is behind by some milliseconds. */
+const MTIME_LAG_MS = 1_000;
+
+export async function* readContainerLog(
+  { files, follow }: LogSource,
+  options: ReadOptions,
+): AsyncGenerator<LogEntry[]> {
+  const { from, signal } = options;
+  const isAborted = () => signal?.aborted === true;
+  const changes = new Changes(follow?.watch, [follow?.ended, signal]);
+  const reader = new Reader(from !== undefined && 'since' in from ? from.since : Number.NEGATIVE_INFINITY);
+  let file: OpenLog | undefined;
+  try {
+    while (!isAborted()) {
+      changes.forget();
+      // Before the read: what is written before the end is then read as well.
+      const isLast = follow === undefined || follow.ended.aborted;
+      file ??= await openFirst(files, from);
+      if (file !== undefined) yield* reader.read(file, isAborted);
+      const next = await nextOf(files, file);
+      if (next !== undefined && file !== undefined) {
+        // The monitor has left this file before the next one got its number.
+        yield* reader.read(file, isAborted);
+        yield* reader.end();
+        if (next > file.number + 1) options.skipped?.(next - file.number - 1);
+        await file.handle.close();
+        file = await openLog(files, { number: next, offset: 0 });
+      } else if (isLast) break;
+      else await changes.wait();
+    }
+    if (!isAborted()) yield* reader.end();
+  } finally {
+    changes.stop();
+    await file?.handle.close();
+  }
+}
+
+interface OpenLog extends LogPlace {
+  handle: FileHandle;
+}
+
+class Reader {
+  readonly #parser = new LogParser();
+  readonly #since: number;
+
+  constructor(since: number) {
+    this.#since = since;
+  }
+
+  /** To the end of the file as it is now. */
+  async *read(file: OpenLog, isAborted: () => boolean): AsyncGenerator<LogEntry[]> {
+    while (!isAborted()) {
+      const { bytesRead, buffer } = await file.handle.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, file.offset);
+      if (bytesRead === 0) return;
+      file.offset += bytesRead;
+      yield* this.#wanted(this.#parser.push(buffer.subarray(0, bytesRead)));
+    }
+  }
+
+  end(): Generator<LogEntry[]> {
+    return this.#wanted(this.#parser.end());
+  }
+
+  *#wanted(entries: LogEntry[]): Generator<LogEntry[]> {
+    const wanted = entries.filter(({ at }) => at >= this.#since);
+    if (wanted.length > 0) yield wanted;
+  }
+}
+
+async function openFirst(files: LogFiles, from: ReadOptions['from']): Promise<OpenLog | undefined> {
+  const { numbers } = await files.adopt();
+  if (from !== undefined && 'lines' in from) return openLog(files, await lastLines(files, numbers, from.lines));
+  for (const number of numbers) {
+    if (from !== undefined && number !== numbers.at(-1) && (await isOlder(files.pathOf(number), from.since))) continue;
+    const file = await openLog(files, { number, offset: 0 });
+    if (file !== undefined) return file;
+  }
+  return undefined;
+}
+
+/** Whether all of the file was written before. */
+async function isOlder(path: string, time: number): Promise<boolean> {
+  const found = await stat(path).catch(() => undefined);
+  return found === undefined || found.mtimeMs + MTIME_LAG_MS < time;
+}
+
+/** Undefined if rotation has removed it. */
+async function openLog(files: LogFiles, place: LogPlace | undefined): Promise<OpenLog | undefined> {
+  if (place === undefined) return undefined;
+  const handle = await open(files.pathOf(place.number), 'r').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  return handle && { ...place, handle };
+}
+
+async function nextOf(files: LogFiles, file: OpenLog | undefined): Promise<number | undefined> {
+  const { numbers } = await files.adopt();
+  return numbers.find((number) => file !== undefined && number > file.number);
+}
+
+/** Remembers changes that happen while nobody waits. */
+class Changes {
+  readonly #unlisten: (() => void)[];
+  #isThere = false;
+  #wake: () => void = () => undefined;
+
+  constructor(watch: LogWatch | undefined, signals: readonly (AbortSignal | undefined)[]) {
+    const happen = () => {
+      this.#isThere = true;
+      this.#wake();
+    };
+    this.#unlisten = watch === undefined ? [] : [watch.listen(happen)];
+    for (const signal of signals) {
+      signal?.addEventListener('abort', happen);
+      this.#unlisten.push(() => signal?.removeEventListener('abort', happen));
+    }
+  }
+
+  forget(): void {
+    this.#isThere = false;
+  }
+
+  wait(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+      if (this.#isThere) resolve();
+    });
+  }
+
+  stop(): void {
+    for (const unlisten of this.#unlisten) unlisten();
+  }
+}
