@@ -15,9 +15,14 @@ const FIRST_BYTES = 4096;
 
 /**
  * `onPiece` refuses the body by throwing; the rest of it then stays unread. Rejects with that
- * error, or when the body ends early.
+ * error, or when the body ends early or `signal` aborts: Node closes no request that was answered
+ * before its body had ended.
  */
-export function collectBody(message: Readable, onPiece: (progress: BodyProgress) => void): Promise<Buffer> {
+export function collectBody(
+  message: Readable,
+  onPiece: (progress: BodyProgress) => void,
+  signal?: AbortSignal,
+): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   let content: Buffer = Buffer.alloc(0);
   let bytes = 0;
@@ -36,10 +41,16 @@ export function collectBody(message: Readable, onPiece: (progress: BodyProgress)
     bytes += piece.length;
   };
   const onEnd = () => resolve(content.subarray(0, bytes));
-  const onClose = () => reject(new Error('the connection was closed'));
+  const onClose = () => {
+    message.off('data', onData);
+    reject(new Error('the connection was closed'));
+  };
   if (message.readableEnded) onEnd();
-  else if (message.destroyed) onClose();
-  else message.on('end', onEnd).on('error', reject).on('close', onClose).on('data', onData);
+  else if (message.destroyed || signal?.aborted === true) onClose();
+  else {
+    signal?.addEventListener('abort', onClose, { once: true });
+    message.on('end', onEnd).on('error', reject).on('close', onClose).on('data', onData);
+  }
   return promise;
 }
 

@@ -47,3 +47,14 @@ t.test('a body that ends early is an error', async (t) => {
   await t.rejects(collected, { message: 'the connection was closed' });
   await t.rejects(collectBody(message, nothing), { message: 'the connection was closed' });
 });
+
+t.test('a body that nobody needs any more is not waited for', async (t) => {
+  const message = new PassThrough();
+  const over = new AbortController();
+  const collected = collectBody(message, nothing, over.signal);
+  message.write('the beginning');
+  over.abort();
+  await t.rejects(collected, { message: 'the connection was closed' });
+  t.equal(message.listenerCount('data'), 0);
+  await t.rejects(collectBody(new PassThrough(), nothing, over.signal), { message: 'the connection was closed' });
+});

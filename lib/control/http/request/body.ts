@@ -33,6 +33,8 @@ const FORM = 'application/x-www-form-urlencoded';
 
 /** What reads a body on behalf of its caller. */
 interface BodyReader {
+  /** Aborts when nobody needs the body any more. */
+  readonly signal: AbortSignal;
   /** Called before the first byte is read: for `100 Continue`. */
   acceptBody(): void;
   /** Called before a body is read. @throws BodyCostError */
@@ -168,7 +170,7 @@ async function collect(
   };
   try {
     // The rest of a body that is refused stays for the exchange to drain.
-    const content = await collectBody(request, (progress) => {
+    const onPiece = (progress: BodyProgress) => {
       received = progress;
       if (progress.bytes > maxBytes) throw tooLarge(maxBytes);
       if (progress.pieces > MAX_BODY_PIECES) throw tooManyPieces();
@@ -176,7 +178,8 @@ async function collect(
       if (progress.pieces % CHARGED_PIECES > 0) return;
       charge();
       reader.checkEarlierBodies();
-    });
+    };
+    const content = await collectBody(request, onPiece, reader.signal);
     // Others may have been received at the same time.
     if (!isFree()) reader.checkEarlierBodies();
     return content;
