@@ -28,7 +28,7 @@ function jobWithTicket() {
     status: 'queued' as TicketStatus,
     isFull: false,
     isLocked: false,
-    losesNote: false,
+    losesRecord: false,
     keys: new Map<string, string>(),
   };
   const calls: string[] = [];
@@ -58,8 +58,8 @@ function jobWithTicket() {
   const database = {
     async query(text: string, values: readonly unknown[] = []) {
       calls.push(/cnapi_\w+/.exec(text)?.[0] ?? text);
-      if (text.includes('note') && world.losesNote) throw new Error('the instance died');
-      if (text.includes('note')) row.ticket = String(values.at(-1));
+      if (text.includes('record_push_ticket') && world.losesRecord) throw new Error('the instance died');
+      if (text.includes('record_push_ticket')) row.ticket = String(values.at(-1));
       return { rows: [{ held: true }], rowCount: 1 };
     },
   } as unknown as JobTicketDeps['database'];
@@ -110,9 +110,9 @@ t.test('an instance that takes over renews it at once, because nobody knows when
 
 t.test('an instance that dies before it notes the ticket leaves none behind', async (t) => {
   const { world, calls, holder, look } = jobWithTicket();
-  world.losesNote = true;
+  world.losesRecord = true;
   await t.rejects(look(holder()), /died/);
-  world.losesNote = false;
+  world.losesRecord = false;
   await holder().release();
   t.equal(world.keys.size, 1, 'its key finds the ticket that was taken');
   t.same(calls.slice(-2), ['release 0', 'cnapi_forget_push_ticket']);
