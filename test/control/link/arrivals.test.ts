@@ -116,8 +116,12 @@ t.test('in a trusted network, nobody uses up what the agent of a server at anoth
 async function deadRow({ database }: TestZone) {
   const { serverUuid } = newMachine();
   await database.query(
-    `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, epoch, status, reason, since)
-     values ($1::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'running', 'connected', cnapi_now())`,
+    `with dead as (
+       insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version, state, ended_at, end_reason)
+       values (gen_random_uuid(), gen_random_uuid(), 'http://127.0.0.1:1', '127.0.0.1', 1, 1, 'test', 'dead', cnapi_now(), 'lapsed')
+       returning run, cnapi_uuid)
+     insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, epoch, status, reason, since)
+     select $1::uuid, cnapi_uuid, run, 1, 'running', 'connected', cnapi_now() from dead`,
     [serverUuid],
   );
   const text = 'select status, reason from cnapi_roster_authority where server_uuid = $1::uuid';
