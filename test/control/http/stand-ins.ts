@@ -12,6 +12,7 @@ import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';
+import { queuedRow } from '../tasks/support/queued-row.ts';
 import { SERVER } from './support.ts';
 
 /** Records what was posted, in order. */
@@ -124,29 +125,18 @@ export class FakeTasks {
     const { record: _, ...created } = request;
     this.created.push(created);
     const id = systemRandom.uuid();
-    this.all.set(id, {
+    this.all.set(
       id,
-      server_uuid: request.serverUuid,
-      name: request.name,
-      params: request.params,
-      timeout_ms: request.timeoutMs ?? 3_600_000,
-      idempotent: request.idempotent ?? false,
-      req_id: null,
-      ticket_uuid: null,
-      state: 'queued',
-      outcome: null,
-      attempt: 0,
-      created_at: new Date('2030-01-01T00:00:00.000Z'),
-      accepted_at: null,
-      started_at: null,
-      cancel_requested_at: null,
-      ended_at: null,
-      progress: null,
-      progress_at: null,
-      result: null,
-      error: null,
-      ...this.outcome,
-    });
+      queuedRow({
+        id,
+        server_uuid: request.serverUuid,
+        name: request.name,
+        params: request.params,
+        timeout_ms: request.timeoutMs ?? 3_600_000,
+        idempotent: request.idempotent ?? false,
+        ...this.outcome,
+      }),
+    );
     this.ids.push(id);
     return { id, created: true };
   }

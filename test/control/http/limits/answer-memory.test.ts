@@ -12,6 +12,7 @@ import { ROW_STREAM_BYTES } from '../../../../lib/control/http/reply/row-stream.
 import { listTasks } from '../../../../lib/control/tasks/record/task-store.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { until } from '../../../support/until.ts';
+import { queuedRow } from '../../tasks/support/queued-row.ts';
 import { type Api, type Parts, SERVER, startApi } from '../support.ts';
 import { startWithTokens } from '../with-tokens.ts';
 
@@ -187,28 +188,7 @@ t.test('a list whose reading fails midway is cut off, not ended early', async (t
   );
 });
 
-const ROW = {
-  id: SERVER,
-  server_uuid: SERVER,
-  name: 'nop',
-  params: {},
-  timeout_ms: 1,
-  idempotent: false,
-  req_id: null,
-  ticket_uuid: null,
-  state: 'queued' as const,
-  outcome: null,
-  attempt: 0,
-  created_at: new Date(0),
-  accepted_at: null,
-  started_at: null,
-  cancel_requested_at: null,
-  ended_at: null,
-  progress: null,
-  progress_at: null,
-  result: null,
-  error: null,
-};
+const ROW = queuedRow({ id: SERVER, server_uuid: SERVER });
 
 /**
  * The API over this many real tasks, each with this many bytes of parameters that hardly compress.

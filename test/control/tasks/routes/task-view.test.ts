@@ -2,37 +2,15 @@ import t from 'tap';
 import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
 import { toTask, toTaskHistoryEntry } from '../../../../lib/control/tasks/routes/task-view.ts';
 import { matchLists } from '../../../support/match-lists.ts';
+import { queuedRow } from '../support/queued-row.ts';
 
 const operator = { name: 'alice', roles: ['operator'] } as const;
 const reader = { name: 'bob', roles: ['reader'] } as const;
 
 const at = (second: number): Date => new Date(Date.UTC(2030, 0, 1, 0, 0, second));
 
-function row(fields: Partial<TaskRow> = {}): TaskRow {
-  return {
-    id: 'task-1',
-    server_uuid: 'server-1',
-    name: 'nop',
-    params: { sleep: 1 },
-    timeout_ms: 1000,
-    idempotent: true,
-    req_id: null,
-    ticket_uuid: null,
-    state: 'queued',
-    outcome: null,
-    attempt: 0,
-    created_at: at(0),
-    accepted_at: null,
-    started_at: null,
-    cancel_requested_at: null,
-    ended_at: null,
-    progress: null,
-    progress_at: null,
-    result: null,
-    error: null,
-    ...fields,
-  };
-}
+const row = (fields: Partial<TaskRow> = {}): TaskRow =>
+  queuedRow({ params: { sleep: 1 }, idempotent: true, created_at: at(0), ...fields });
 
 t.test('an unfinished task is served as active, with its progress', async (t) => {
   matchLists(t, toTask(row(), operator), {
