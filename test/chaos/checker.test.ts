@@ -17,6 +17,7 @@ import {
   storedTask,
   TWO,
   taskOf,
+  uptime,
   violationsOf,
   wall,
 } from './good-evidence.ts';
@@ -365,6 +366,18 @@ const bad: readonly Bad[] = [
     ({ history }) => history.push({ kind: 'exited', at: 40_500, name: 'instance-1', exitCode: 1 }),
   ],
 ];
+
+t.test('an agent that was frozen when a push job ended may begin its command late', async (t) => {
+  const evidence = goodEvidence();
+  const [job] = evidence.stored.pushJobs;
+  Object.assign(job ?? {}, { createdAt: wall(19_000), endedAt: wall(25_000) });
+  const [effect] = evidence.pushEffects;
+  Object.assign(effect ?? {}, { uptime: uptime(30_100) });
+  const isAboutCommands = (text?: string) => /ms after its end/.test(text ?? '');
+  t.notOk(violationsOf(evidence).some(({ text }) => isAboutCommands(text)));
+  Object.assign(job ?? {}, { endedAt: wall(19_500) });
+  t.ok(violationsOf(evidence).some(({ text }) => isAboutCommands(text)));
+});
 
 t.test('each bad run violates its rule', async (t) => {
   for (const [what, rule, text, spoil] of bad) {

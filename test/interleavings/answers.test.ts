@@ -13,7 +13,7 @@ import { until } from '../support/until.ts';
 import { worldOf } from './interleaving.ts';
 import { Lane } from './lane.ts';
 import { isSession, type Seat } from './statement.ts';
-import { writingCalls } from './statements.ts';
+import { statements, writingCalls } from './statements.ts';
 import { WORLD_NAMES } from './worlds.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -31,7 +31,9 @@ t.test('a statement that locks rows returns small columns only, however wide the
   const locking = new Set<string>();
   let widestOfOthers = 0;
   for (const name of WORLD_NAMES) {
-    for (const call of writingCalls) {
+    // The reads show that rows are as wide as they should be; one world is enough for that.
+    const calls = name === 'linked' ? statements.flatMap(({ calls }) => calls) : writingCalls;
+    for (const call of calls) {
       const prepared = call.prepare(worldOf(lane, name));
       if (prepared === undefined) continue;
       await lane.reset(name, prepared.intents);

@@ -153,8 +153,8 @@ export const defects: Defect[] = [
     name: 'an instance keeps the connections that have ended',
     breaks: 'I7',
     firstSeed: 1,
-    find: 'if (this.#connections.delete(connection)) this.#accounts.leave(connection.account, this.#deps.clock.now());',
-    put: 'this.#accounts.leave(connection.account, this.#deps.clock.now());',
+    find: 'if (this.#connections.delete(connection)) this.#quotas.leave(connection.quota, this.#deps.clock.now());',
+    put: 'this.#quotas.leave(connection.quota, this.#deps.clock.now());',
   },
   {
     name: 'an instance does not start while its database is unreachable',
