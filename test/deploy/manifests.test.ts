@@ -194,7 +194,7 @@ t.test('the systemd units start existing programs and allow time to stop', async
     const unit = read(`deploy/systemd/${name}`);
     const program = /\/opt\/cnapi\/(\S+\.ts)/.exec(unit)?.[1] ?? '';
     t.ok(existsSync(path.join(root, program)), program);
-    const isDrained = program !== 'tools/name-server.ts';
+    const isDrained = program !== 'lib/name-server/main.ts';
     t.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1]) >= (isDrained ? longestDrainSeconds : 10), name);
     t.match(unit, /^Restart=always$/m, 'it is restarted however it ends, also after a drain over REST');
     t.match(unit, /^StartLimitIntervalSec=0$/m, 'without a limit of attempts');
@@ -253,7 +253,7 @@ t.test('the image contains every file and package of the programs that run in it
   const copies = [...read('deploy/container/Containerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)];
   const copied = copies.flatMap(([, names = '']) => names.split(' '));
   const has = (file: string) => copied.some((name) => file === name || file.startsWith(`${name}/`));
-  for (const program of ['server.ts', 'tools/name-server.ts', 'deploy/container/health.ts', 'lib/cli/main.ts']) {
+  for (const program of ['server.ts', 'lib/name-server/main.ts', 'deploy/container/health.ts', 'lib/cli/main.ts']) {
     const parts = [...partsOf(program)];
     t.ok(parts.length > 2, `the imports of ${program} are followed`);
     t.same(packagesNotInstalled(parts), [], `${program}: its packages`);
@@ -272,7 +272,7 @@ t.test('the name server starts from the example configuration in its unit', asyn
   const example = /^# {3}(\{.*\})$/m.exec(read('deploy/systemd/cnapi-name-server.service'))?.[1] ?? '';
   const file = path.join(folder, 'name-server.json');
   await writeFile(file, JSON.stringify({ ...JSON.parse(example), databaseUrl: url, host: '127.0.0.1', port: 0 }));
-  const child = spawn(process.execPath, [path.join(root, 'tools/name-server.ts'), '--config', file], {
+  const child = spawn(process.execPath, [path.join(root, 'lib/name-server/main.ts'), '--config', file], {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: {},
   });

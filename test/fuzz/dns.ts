@@ -145,7 +145,7 @@ async function startNameServer(target: Target): Promise<{ program: ProbedProgram
   const port = await freePort();
   const file = path.join(target.directory, 'name-server.json');
   writeFileSync(file, JSON.stringify({ databaseUrl: target.databaseUrl, port, logLevel: 'warn' }));
-  const program = target.program('name-server', 'tools/name-server.ts', ['--config', file]);
+  const program = target.program('name-server', 'lib/name-server/main.ts', ['--config', file]);
   program.program.start();
   const asker = await UdpAsker.open(port, () => true);
   await until(() => asker.isServed(500), 'the name server to answer', START_WITHIN_MS);

@@ -259,6 +259,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Programs that run elsewhere share with the control plane only the platform and the protocol.
   agent: [...base, 'platform/dns', 'platform/http-client', 'protocol'],
   'agent/simulated': [...base, 'agent'],
+  // It reads the table of instances by the control plane's own statements.
+  'name-server': [...database, 'platform/dns', 'control/roster'],
   client: [...base, 'platform/dns', 'platform/http-client', 'protocol/api'],
   cli: [
     ...base,

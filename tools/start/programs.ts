@@ -38,7 +38,7 @@ export function instanceCommand(data: string, { redisUrl, ...plan }: InstancePla
 export function nameServerCommand(data: string, port: number, databaseUrl: string): Command {
   const file = path.join(data, 'config', 'name-server.json');
   writePrivate(file, `${JSON.stringify({ databaseUrl, host: '127.0.0.1', port, datacenter, domain }, null, 2)}\n`);
-  return nodeCommand('tools/name-server.ts', ['--config', file]);
+  return nodeCommand('lib/name-server/main.ts', ['--config', file]);
 }
 
 export function agentCommand(data: string, dns: string, tokenFile: string | undefined): Command {

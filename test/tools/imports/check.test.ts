@@ -50,7 +50,7 @@ t.test('an import in the wrong direction is reported', async (t) => {
     ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'control/tasks may not know control/http'],
     ['lib/platform/clock.ts', '../protocol/frames.ts', 'platform may not know protocol'],
     ['lib/agent/link/link.ts', '../../platform/postgres/pool.ts', 'agent may not know platform/postgres'],
-    ['lib/control/http/route.ts', '../../../tools/name-server.ts', 'control/http may not know tools/name-server.ts'],
+    ['lib/control/http/route.ts', '../../name-server/main.ts', 'control/http may not know name-server'],
     ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know control/http'],
   ];
   for (const [from, to, expected] of rows) {

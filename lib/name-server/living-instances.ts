@@ -4,15 +4,15 @@
  * the last answer is kept. It never writes.
  */
 
-import { readLive } from '../lib/control/roster/membership/instance-store.ts';
-import { type ObservedLeases, observeLeases } from '../lib/control/roster/membership/lease.ts';
-import type { Clock } from '../lib/platform/clock.ts';
-import type { ZoneInstance } from '../lib/platform/dns/zone.ts';
-import type { Logger } from '../lib/platform/log.ts';
-import { Loop } from '../lib/platform/loop.ts';
-import type { Queryable } from '../lib/platform/postgres/database.ts';
+import { readLive } from '../control/roster/membership/instance-store.ts';
+import { type ObservedLeases, observeLeases } from '../control/roster/membership/lease.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { ZoneInstance } from '../platform/dns/zone.ts';
+import type { Logger } from '../platform/log.ts';
+import { Loop } from '../platform/loop.ts';
+import type { Queryable } from '../platform/postgres/database.ts';
 
-export interface LivingInstancesDeps {
+interface LivingInstancesDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;

@@ -3,10 +3,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 
-const root = path.resolve(import.meta.dirname, '..');
+const root = path.resolve(import.meta.dirname, '../..');
 const read = (name: string) => readFileSync(path.join(root, name), 'utf8');
 
-const SOURCES = ['server.ts', 'tools/name-server.ts', 'tools/living-instances.ts', ...filesIn('lib')];
+const SOURCES = ['server.ts', ...filesIn('lib')];
 const GENERATED = ['cli.md', 'rest-api.md'];
 const PAGES = { 'docs/runbooks.md': 60, 'docs/operating.md': 10 };
 

@@ -1,17 +1,17 @@
 /**
  * The name server as a separate process: reads the live instances from their table and answers for
- * the zone. `npm start` runs it next to the instances; `node tools/name-server.ts --config FILE`
+ * the zone. `npm start` runs it next to the instances; `node lib/name-server/main.ts --config FILE`
  * runs it anywhere (JSON: databaseUrl, host, port, datacenter, domain, logLevel). While the
  * database is unreachable it keeps its last answer.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
-import { systemClock } from '../lib/platform/clock.ts';
-import { NameServer } from '../lib/platform/dns/name-server.ts';
-import { createLogger } from '../lib/platform/log.ts';
-import { PostgresDatabase } from '../lib/platform/postgres/pool.ts';
-import { systemRandom } from '../lib/platform/random.ts';
+import { systemClock } from '../platform/clock.ts';
+import { NameServer } from '../platform/dns/name-server.ts';
+import { createLogger } from '../platform/log.ts';
+import { PostgresDatabase } from '../platform/postgres/pool.ts';
+import { systemRandom } from '../platform/random.ts';
 import { LivingInstances } from './living-instances.ts';
 
 const configuration = z.strictObject({
