@@ -75,7 +75,7 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
         counter('legacy_agents_calls_total', 'Posts to legacy agents', () => api.stats().calls),
         counter('legacy_agents_calls_failed_total', 'Posts to legacy agents that failed', () => api.stats().failed),
         counter(
-          'legacy_agents_replies_unread_total',
+          'legacy_agents_answers_unread_total',
           'Answers of legacy agents that were too long or too slow to be read',
           () => api.stats().unread,
         ),

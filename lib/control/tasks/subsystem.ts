@@ -42,7 +42,7 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       stop: () => tasks.stop(),
       metrics: [
         gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),
-        gauge('tasks_follows', 'Callers following the events of a task on this instance', stat('follows')),
+        gauge('tasks_followers', 'Callers following the events of a task on this instance', stat('follows')),
         gauge(
           'tasks_posts_in_flight',
           'Tasks that this instance posted to legacy agents and whose ends it waits for',
@@ -62,28 +62,28 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
           stat('postsLost'),
         ),
         counter(
-          'tasks_refused_ends_total',
+          'tasks_ends_refused_total',
           'Ends of tasks not taken because 64 MiB of ends waited for the database; agents repeat them',
           stat('refusedEnds'),
         ),
         counter(
-          'tasks_refused_creates_total',
+          'tasks_creates_refused_total',
           'Tasks refused because the queue of their server was full',
           stat('refusedCreates'),
         ),
         counter(
-          'tasks_dropped_events_total',
+          'tasks_events_dropped_total',
           'Pieces of progress and output dropped because they arrived faster than they could be written',
           stat('droppedEvents'),
         ),
         {
           kind: 'histograms',
           histograms: {
-            task_wait_seconds: {
+            tasks_wait_seconds: {
               help: 'Time from the creation of a task to its start, for tasks whose ends this instance recorded',
               buckets: SECONDS,
             },
-            task_run_seconds: {
+            tasks_run_seconds: {
               help: 'Time from the start of a task to its end, for tasks whose ends this instance recorded',
               buckets: SECONDS,
             },
@@ -91,8 +91,8 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
           async take() {
             const times = await tasks.recentTimes();
             return {
-              task_wait_seconds: times.flatMap(({ wait }) => wait ?? []),
-              task_run_seconds: times.flatMap(({ run }) => run ?? []),
+              tasks_wait_seconds: times.flatMap(({ wait }) => wait ?? []),
+              tasks_run_seconds: times.flatMap(({ run }) => run ?? []),
             };
           },
         },

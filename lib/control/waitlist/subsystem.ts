@@ -27,19 +27,19 @@ export const waitlistSubsystem: SubsystemDefinition<WaitlistParts> = {
           () => waitlist.stats().defects,
         ),
         counter(
-          'waitlist_refused_creates_total',
+          'waitlist_creates_refused_total',
           'Tickets that this instance did not accept because their queue or their server held too many',
           () => waitlist.stats().refusedCreates,
         ),
         {
           kind: 'histograms',
           histograms: {
-            lock_wait_seconds: {
+            waitlist_wait_seconds: {
               help: 'Time that a ticket waited in its queue before it became active, for tickets that this instance activated',
               buckets: LOCK_SECONDS,
             },
           },
-          take: async () => ({ lock_wait_seconds: await waitlist.recentWaits() }),
+          take: async () => ({ waitlist_wait_seconds: await waitlist.recentWaits() }),
         },
       ],
       chores: [{ name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_DAYS) }],

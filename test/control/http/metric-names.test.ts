@@ -14,6 +14,8 @@ t.test('metric names start with cnapi_, counters end in _total, and no series na
   for (const { name, type } of types.filter(({ name }) => !/^(process|nodejs)_/.test(name))) {
     t.match(name, /^cnapi_/);
     t.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
+    t.notMatch(name, /_(refused|dropped)_\w+_total$/, 'what is counted comes before what happened to it');
+    t.notMatch(name, /^cnapi_(task|lock)_/, 'the part of the program has one name');
   }
   t.notMatch(text, /[{,](instance|server|service)="/);
   t.match(text, /nodejs_eventloop_lag_seconds/);
