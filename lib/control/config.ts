@@ -184,9 +184,9 @@ const schema = z.strictObject({
     .describe(
       'New servers per hour that one agent token without `--server` (or one address without a token) may create on this instance, with `tokens`; 0 is no limit',
     ),
-  failedSignInsPerMinute: whole(0, 1_000_000)
+  failedAuthenticationsPerMinute: whole(0, 1_000_000)
     .default(30)
-    .describe('Failed sign-ins per minute of one address, with `tokens`; 0 is no limit'),
+    .describe('Failed authentications per minute of one address, with `tokens`; 0 is no limit'),
 
   heartbeatMs: ms.default(1000).describe('Time between two heartbeats of an agent'),
   silenceMs: ms

@@ -58,7 +58,7 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
   CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],
   CNAPI_HANDSHAKES_PER_SECOND: ['100', 'handshakesPerSecond', 100],
-  CNAPI_FAILED_SIGN_INS_PER_MINUTE: ['5', 'failedSignInsPerMinute', 5],
+  CNAPI_FAILED_AUTHENTICATIONS_PER_MINUTE: ['5', 'failedAuthenticationsPerMinute', 5],
   CNAPI_MAX_AGENTS: ['1000', 'maxAgents', 1000],
   CNAPI_DATABASE_POOLER: ['transaction', 'databasePooler', 'transaction'],
   CNAPI_DATABASE_DIRECT_URL: ['postgres://10.0.0.7/cnapi', 'databaseDirectUrl', 'postgres://10.0.0.7/cnapi'],

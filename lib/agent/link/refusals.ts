@@ -12,7 +12,7 @@ const BY_STATUS: Readonly<Record<number, string>> = {
     'the instance refuses this agent: its token is missing, wrong, expired or revoked. Create one (cnapi token create NAME --role agent) and ' +
     'write it to the file of --token-file (without that option: DATA/token), mode 600; no restart is needed',
   403: "the instance does not accept this agent's token: it needs the role agent and, if it is for one server, it must be for this one",
-  429: 'the instance asks this agent to wait: too many requests or failed sign-ins come from its address',
+  429: 'the instance asks this agent to wait: too many requests or failed authentications come from its address',
 };
 
 /** Matches Node's error codes for a certificate that is not accepted. */

@@ -33,7 +33,7 @@ function createCommand(runner: CommandRunner): Command {
     .option('--server <server>', 'for the agent of this server only: uuid or hostname')
     .option(
       '--config <file>',
-      "an instance's configuration: write the token straight into its database, without signing in; for the first token",
+      "an instance's configuration: write the token straight into its database, without authentication; for the first token",
     )
     .option('--local', 'the same with the configuration of your npm start, which must be running on this machine')
     .option('--file <file>', 'write the token to this new file, mode 0600, instead of printing it')

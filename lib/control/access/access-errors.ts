@@ -48,7 +48,7 @@ export class TokenOfAnotherServerError extends CnapiError {
 
 /** 429: too many requests or connections from one source. */
 export class TooManyRequestsError extends CnapiError {
-  constructor(what: 'requests' | 'connections' | 'failed sign-ins', key: string, retryAfterSeconds: number) {
+  constructor(what: 'requests' | 'connections' | 'failed authentications', key: string, retryAfterSeconds: number) {
     super(
       'TooManyRequests',
       429,

@@ -30,7 +30,7 @@ export interface AuthenticatorConfig {
   /** For each limit, 0 means none. */
   requestsPerSecond: number;
   connectionsPerSource: number;
-  failedSignInsPerMinute: number;
+  failedAuthenticationsPerMinute: number;
 }
 
 interface AuthenticationRequest {
@@ -68,7 +68,7 @@ interface AuthenticatorDeps {
 
 interface AuthenticatorStats {
   linksRefused: number;
-  signInsFailed: number;
+  authenticationsFailed: number;
   requestsLimited: number;
   connectionsLimited: number;
 }
@@ -92,7 +92,7 @@ export class Authenticator {
   readonly #connections = new KeyedCounts();
   readonly #stats: AuthenticatorStats = {
     linksRefused: 0,
-    signInsFailed: 0,
+    authenticationsFailed: 0,
     requestsLimited: 0,
     connectionsLimited: 0,
   };
@@ -102,9 +102,12 @@ export class Authenticator {
     this.#clock = clock;
     this.#tokenAuthenticator = tokenAuthenticator;
     this.#networks = new TrustedNetworks(config.trustedNetworks);
-    const { requestsPerSecond, failedSignInsPerMinute } = config;
+    const { requestsPerSecond, failedAuthenticationsPerMinute } = config;
     this.#requests = RateLimiters.ifLimited({ perSecond: requestsPerSecond, burst: requestsPerSecond * BURST_S });
-    this.#failures = RateLimiters.ifLimited({ perSecond: failedSignInsPerMinute / 60, burst: failedSignInsPerMinute });
+    this.#failures = RateLimiters.ifLimited({
+      perSecond: failedAuthenticationsPerMinute / 60,
+      burst: failedAuthenticationsPerMinute,
+    });
   }
 
   get isOpen(): boolean {
@@ -182,7 +185,7 @@ export class Authenticator {
       return caller;
     } catch (error) {
       if (isTemporary(error)) failures?.giveBack();
-      else this.#stats.signInsFailed += 1;
+      else this.#stats.authenticationsFailed += 1;
       throw error;
     }
   }
@@ -197,7 +200,7 @@ export class Authenticator {
     } catch (error) {
       if (!this.isOpen && !isTemporary(error) && !isLimit(error)) {
         this.#failures?.of(sourceOf(normalizeAddress(address))).take(this.#clock.now());
-        this.#stats.signInsFailed += 1;
+        this.#stats.authenticationsFailed += 1;
       }
       throw error;
     }
@@ -246,7 +249,7 @@ export class Authenticator {
     this.#takeFailure(failures);
     const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeStale, failures });
     if (actor !== undefined) return actor;
-    this.#stats.signInsFailed += 1;
+    this.#stats.authenticationsFailed += 1;
     throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
   }
 
@@ -255,7 +258,11 @@ export class Authenticator {
     const waitMs = failures?.take(this.#clock.now()) ?? 0;
     if (waitMs === 0) return true;
     if (mayExceed()) return false;
-    throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
+    throw new TooManyRequestsError(
+      'failed authentications',
+      'failedAuthenticationsPerMinute',
+      Math.ceil(waitMs / 1000),
+    );
   }
 
   /**

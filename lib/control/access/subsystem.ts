@@ -48,9 +48,9 @@ export const accessSubsystem: SubsystemDefinition<AccessParts> = {
       },
       metrics: [
         counter(
-          'access_sign_ins_failed_total',
+          'access_authentications_failed_total',
           'Requests with an invalid token or signature',
-          () => stats.signInsFailed,
+          () => stats.authenticationsFailed,
         ),
         counter('access_requests_limited_total', 'Requests answered with 429', () => stats.requestsLimited),
         counter(

@@ -31,7 +31,7 @@ async function start(t: Test, config: Partial<AuthenticatorConfig> = {}) {
       trustedNetworks: [],
       requestsPerSecond: 0,
       connectionsPerSource: 0,
-      failedSignInsPerMinute: 3,
+      failedAuthenticationsPerMinute: 3,
       ...config,
     },
     clock,
@@ -67,7 +67,7 @@ t.test('without a token, only public routes are allowed', async (t) => {
   );
 });
 
-t.test('Basic credentials are ignored: they admit nobody and are no failed sign-in', async (t) => {
+t.test('Basic credentials are ignored: they admit nobody and are no failed authentication', async (t) => {
   const trustedNetworks = [{ text: '192.0.2.0/24', roles: ['operator'] }] as const;
   const { authenticator } = await start(t, { trustedNetworks });
   const basic = [`Basic ${Buffer.from('admin:secret').toString('base64')}`];
@@ -76,10 +76,10 @@ t.test('Basic credentials are ignored: they admit nobody and are no failed sign-
   for (let time = 0; time < 10; time++) t.same((await authenticate(ADDRESS)).roles, ['operator']);
   for (let time = 0; time < 10; time++)
     await t.rejects(authenticate('198.51.100.1'), { code: 'Unauthorized', message: /token is required/ });
-  t.equal(authenticator.stats.signInsFailed, 0);
+  t.equal(authenticator.stats.authenticationsFailed, 0);
   await t.rejects(authenticate(ADDRESS, ['Bearer nonsense']), { code: 'Unauthorized' }, 'a Bearer token is checked');
   await t.rejects(authenticate(ADDRESS, [...basic, ...basic]), { code: 'Unauthorized' });
-  t.equal(authenticator.stats.signInsFailed, 2);
+  t.equal(authenticator.stats.authenticationsFailed, 2);
 });
 
 t.test('an insufficient role is 403 and names the role needed', async (t) => {
@@ -162,25 +162,32 @@ t.test('two Authorization headers are refused', async (t) => {
   );
 });
 
-t.test('failed sign-ins are limited per source, and other sources and known tokens are not affected', async (t) => {
-  const { clock, authenticator, made } = await start(t);
-  const authorization = await made('reader');
-  const authenticate = (headers: readonly string[], address = ADDRESS) =>
-    authenticator.authenticateAndAuthorize({ address, authorization: headers, requiredRole: 'reader' });
-  await authenticate(authorization);
-  for (let each = 0; each < 3; each++) await t.rejects(authenticate(['Bearer wrong']), { code: 'Unauthorized' });
-  await t.rejects(authenticate(['Bearer wrong']), { statusCode: 429, code: 'TooManyRequests', retryAfterSeconds: 20 });
-  await t.rejects(authenticate(await made('reader')), { code: 'TooManyRequests' }, 'an unknown token may be a guess');
-  await authenticate(authorization);
-  await t.rejects(
-    authenticate(['Bearer wrong'], '192.0.2.2'),
-    { code: 'Unauthorized' },
-    'other sources are not affected',
-  );
-  await clock.advance(20_000);
-  await t.rejects(authenticate(['Bearer wrong']), { code: 'Unauthorized' });
-  t.equal(authenticator.stats.signInsFailed, 5);
-});
+t.test(
+  'failed authentications are limited per source, and other sources and known tokens are not affected',
+  async (t) => {
+    const { clock, authenticator, made } = await start(t);
+    const authorization = await made('reader');
+    const authenticate = (headers: readonly string[], address = ADDRESS) =>
+      authenticator.authenticateAndAuthorize({ address, authorization: headers, requiredRole: 'reader' });
+    await authenticate(authorization);
+    for (let each = 0; each < 3; each++) await t.rejects(authenticate(['Bearer wrong']), { code: 'Unauthorized' });
+    await t.rejects(authenticate(['Bearer wrong']), {
+      statusCode: 429,
+      code: 'TooManyRequests',
+      retryAfterSeconds: 20,
+    });
+    await t.rejects(authenticate(await made('reader')), { code: 'TooManyRequests' }, 'an unknown token may be a guess');
+    await authenticate(authorization);
+    await t.rejects(
+      authenticate(['Bearer wrong'], '192.0.2.2'),
+      { code: 'Unauthorized' },
+      'other sources are not affected',
+    );
+    await clock.advance(20_000);
+    await t.rejects(authenticate(['Bearer wrong']), { code: 'Unauthorized' });
+    t.equal(authenticator.stats.authenticationsFailed, 5);
+  },
+);
 
 t.test('concurrent guesses are limited like consecutive ones', async (t) => {
   const { authenticator, made } = await start(t);
@@ -199,7 +206,7 @@ t.test('concurrent guesses are limited like consecutive ones', async (t) => {
       authorization: await fresh.made('reader'),
       requiredRole: 'reader',
     });
-  t.equal(fresh.authenticator.stats.signInsFailed, 0, 'valid tokens that are new here do not count');
+  t.equal(fresh.authenticator.stats.authenticationsFailed, 0, 'valid tokens that are new here do not count');
   await t.rejects(authenticate(await made('reader')), { code: 'TooManyRequests' });
 });
 

@@ -122,7 +122,7 @@ const OPEN_GATE: AuthenticatorConfig = {
   trustedNetworks: [],
   requestsPerSecond: 0,
   connectionsPerSource: 0,
-  failedSignInsPerMinute: 0,
+  failedAuthenticationsPerMinute: 0,
 };
 
 const LIMITS = {

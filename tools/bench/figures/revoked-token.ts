@@ -41,7 +41,7 @@ interface Round {
 }
 
 async function measure({ isQuick, startZone }: BenchContext): Promise<readonly Result[]> {
-  const config = { access: 'tokens', requestsPerSecond: 0, connectionsPerSource: 0, failedSignInsPerMinute: 0 };
+  const config = { access: 'tokens', requestsPerSecond: 0, connectionsPerSource: 0, failedAuthenticationsPerMinute: 0 };
   await using zone = await startZone({ config });
   using admin = new BenchCaller({ authorization: `Bearer ${await firstToken(zone)}` });
   const rounds: Round[] = [];

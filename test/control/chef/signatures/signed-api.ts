@@ -51,7 +51,7 @@ interface Request {
 }
 
 interface ApiConfig {
-  failedSignInsPerMinute?: number;
+  failedAuthenticationsPerMinute?: number;
   requestsPerSecond?: number;
   maxChanges?: number;
   /** Whether its beats succeed. */
@@ -136,7 +136,7 @@ async function startApi(
     trustedNetworks: [],
     requestsPerSecond: 0,
     connectionsPerSource: 0,
-    failedSignInsPerMinute: 0,
+    failedAuthenticationsPerMinute: 0,
     ...config,
   } as const;
   const tokenAuthenticator = new TokenAuthenticator({ database, backgroundDatabase: database, clock, log });

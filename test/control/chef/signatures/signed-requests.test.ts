@@ -229,14 +229,14 @@ t.test(
   'the changes of one user are limited, whether they are permitted or not, and those of others are not',
   async (t) => {
     const { zone, user } = await start(t);
-    const limited = { maxChanges: 3, failedSignInsPerMinute: 1 };
+    const limited = { maxChanges: 3, failedAuthenticationsPerMinute: 1 };
     const [api, second] = [await zone.startApi(limited), await zone.startApi(limited)];
     const web = { userId: 'web', key: pairs.second.privateKey };
     const statuses = [];
     for (const one of [api, second, api, second, api])
       statuses.push((await one.call('POST', web, { body: randomUUID() })).status);
     t.same(statuses, [403, 403, 403, 429, 429]);
-    t.equal((await api.call('GET', web)).status, 200, 'it may read, and has not failed to sign in');
+    t.equal((await api.call('GET', web)).status, 200, 'it may read, and has no failed authentication');
     t.equal((await api.call('POST', alice, { body: 'x' })).status, 200);
     const count = async () => {
       const { rows } = await zone.database.query<{ principal: string; count: number }>(
@@ -332,7 +332,7 @@ t.test('the audit names who signed a change', async (t) => {
 
 t.test('failures are limited by address, also under a name that is known, but not with a known key', async (t) => {
   const { zone, key } = await start(t);
-  const api = await zone.startApi({ failedSignInsPerMinute: 3 });
+  const api = await zone.startApi({ failedAuthenticationsPerMinute: 3 });
   t.equal((await api.call('GET', alice)).status, 200);
   const guesses = [
     { ...alice, userId: 'bob' },
@@ -348,12 +348,12 @@ t.test('failures are limited by address, also under a name that is known, but no
   t.equal((await api.call('GET', alice)).status, 429, 'is limited from then on');
 });
 
-t.test('another body than the signed one counts as a failed sign-in of its address', async (t) => {
+t.test('another body than the signed one counts as a failed authentication of its address', async (t) => {
   const { zone } = await start(t);
-  const api = await zone.startApi({ failedSignInsPerMinute: 3, clock: frozen });
+  const api = await zone.startApi({ failedAuthenticationsPerMinute: 3, clock: frozen });
   const post = signed({ method: 'POST', target: '/organizations/acme/pushy/place', body: 'a' }, alice);
   for (let count = 0; count < 5; count++) t.equal((await api.send('POST', post, { body: 'b' })).status, 401);
-  t.equal(api.authenticator.stats.signInsFailed, 5);
+  t.equal(api.authenticator.stats.authenticationsFailed, 5);
   t.equal((await api.call('GET', { ...alice, userId: 'bob' })).status, 429);
   t.equal((await api.send('POST', post, { body: 'a' })).status, 200, 'its key is known');
 });
