@@ -66,8 +66,8 @@ export interface JobSnapshot {
   toRelease: number;
   /** Started nodes whose commands have another limit than the job's run timeout gives them now. */
   outdatedTimeouts: number;
-  /** Ms until all starts no longer use up the start rate; negative: for how long they have not. */
-  startsPaidMs: number;
+  /** Ms until the token bucket of the start rate is full again; negative: since it is. */
+  startBucketFullInMs: number;
   /** `ageMs`: since the job asked its agents. `stateMs`: since it entered its present state. */
   ageMs: number;
   stateMs: number;
@@ -194,13 +194,13 @@ const nodesOf = (count: number): string => `${count} ${count === 1 ? 'node' : 'n
 const MAX_STARTS = 1_000;
 
 /** How many of the nodes that wait may start now, and in how many ms the next ones may. */
-function mayStart({ job, started, startsPaidMs }: JobSnapshot, waiting: number): { most: number; inMs: number } {
+function mayStart({ job, started, startBucketFullInMs }: JobSnapshot, waiting: number): { most: number; inMs: number } {
   const { concurrency = Number.POSITIVE_INFINITY, startRate } = job;
   const room = Math.max(0, Math.min(MAX_STARTS, waiting, concurrency - started));
   if (startRate === undefined || room === 0) return { most: room, inMs: Number.POSITIVE_INFINITY };
   const limit = startLimitOf(startRate);
   const most = Math.min(room, Math.floor(limit.burst));
-  const inMs = limit.waitMs(most, startsPaidMs, 0);
+  const inMs = limit.waitMs(most, startBucketFullInMs, 0);
   return inMs === 0 ? { most, inMs } : { most: 0, inMs };
 }
 
@@ -213,29 +213,28 @@ const startLimitOf = (perSecond: number): RateLimit => new RateLimit({ perSecond
 const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / perSecond;
 
 /**
- * Limits the rate of a job's starts. Each start also stores this time with the job, on the
+ * Limits the rate of a job's starts by a token bucket, kept as the time at which it is full again
+ * (platform/rate-limiter.ts). Each start also stores this time with the job, on the
  * database's clock: a holder of the duty that begins, or begins again, continues from it. Then it
  * counts on its own clock.
  */
 export class StartRateLimiter {
-  #at: number | undefined;
+  #fullAt: number | undefined;
 
-  /**
-   * Ms until all starts no longer use up the start rate; negative: for how long they have not.
-   */
-  inMs({ job: { startRate }, startsPaidMs }: StartsStored, now: number): number {
-    this.#at ??= now + startsPaidMs;
+  /** Ms until the bucket is full again; negative: since it is. */
+  fullInMs({ job: { startRate }, startBucketFullInMs }: StoredBucket, now: number): number {
+    this.#fullAt ??= now + startBucketFullInMs;
     // More was charged at another rate, or the database's clock has stepped back.
-    if (startRate !== undefined) this.#at = Math.min(this.#at, now + burstMs(startLimitOf(startRate)));
-    return this.#at - now;
+    if (startRate !== undefined) this.#fullAt = Math.min(this.#fullAt, now + burstMs(startLimitOf(startRate)));
+    return this.#fullAt - now;
   }
 
   charge({ startRate }: CoordinatedJob, count: number, now: number): void {
-    if (startRate !== undefined) this.#at = startLimitOf(startRate).charge(count, this.#at ?? now, now);
+    if (startRate !== undefined) this.#fullAt = startLimitOf(startRate).charge(count, this.#fullAt ?? now, now);
   }
 }
 
-type StartsStored = Pick<JobSnapshot, 'job' | 'startsPaidMs'>;
+type StoredBucket = Pick<JobSnapshot, 'job' | 'startBucketFullInMs'>;
 
 const LOST = 'its ticket ended before it did';
 

@@ -227,13 +227,13 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
 });
 
 t.test('a start that was decided before a change of the job starts what the job allows now', async (t) => {
-  const start = { runMs: 20_000, unpaidMs: 0 };
+  const start = { runMs: 20_000, refillMs: 0 };
   const rows: readonly [JobChanges, typeof start, number][] = [
     [{ concurrency: 2 }, start, 1],
     [{ start_rate: 20 }, start, 2],
-    [{ start_rate: 20 }, { ...start, unpaidMs: 50 }, 1],
-    [{ start_rate: 20 }, { ...start, unpaidMs: 100 }, 0],
-    [{ start_rate: 1 }, { ...start, unpaidMs: 1 }, 0],
+    [{ start_rate: 20 }, { ...start, refillMs: 50 }, 1],
+    [{ start_rate: 20 }, { ...start, refillMs: 100 }, 0],
+    [{ start_rate: 1 }, { ...start, refillMs: 1 }, 0],
     [{ run_timeout_ms: 20_000 }, start, 0],
     [{ run_timeout_ms: 20_001 }, start, 3],
     [{ max_failures: 0 }, start, 0],

@@ -41,7 +41,7 @@ function view(
     toAbort: 0,
     toRelease: 0,
     outdatedTimeouts: 0,
-    startsPaidMs: 0,
+    startBucketFullInMs: 0,
     ageMs: 1_000,
     stateMs: 1_000,
     ...more,
@@ -200,11 +200,11 @@ const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
     { do: 'start', most: 1 },
   ],
   'EXECUTING, the start rate is used up: it waits until the next group may start': [
-    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startsPaidMs: 100 }),
+    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startBucketFullInMs: 100 }),
     { do: 'wait', forMs: 100 },
   ],
   'EXECUTING, the start rate has room again: the next group starts': [
-    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startsPaidMs: 0 }),
+    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startBucketFullInMs: 0 }),
     { do: 'start', most: 2 },
   ],
   'EXECUTING, the start rate has room, the concurrency has less: that is what starts': [
@@ -212,7 +212,7 @@ const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
     { do: 'start', most: 1 },
   ],
   'EXECUTING, all have started: the start rate is nothing to wait for': [
-    view({ state: 'running', startRate: 0.1 }, { running: 8 }, { started: 8, startsPaidMs: 10_000 }),
+    view({ state: 'running', startRate: 0.1 }, { running: 8 }, { started: 8, startBucketFullInMs: 10_000 }),
     { do: 'wait', forMs: 299_000 },
   ],
   'EXECUTING, nodes without a vote when the voting is over: they are left out': [
@@ -356,24 +356,25 @@ t.test('a job that waits looks again when its next deadline is due', async (t) =
 });
 
 t.test('the starts of a job keep its rate, also when another instance takes it over', async (t) => {
-  const stored = (startsPaidMs: number) => view({ state: 'running', startRate: 20 }, {}, { startsPaidMs });
+  const stored = (startBucketFullInMs: number) =>
+    view({ state: 'running', startRate: 20 }, {}, { startBucketFullInMs });
   const { job } = stored(0);
   const first = new StartRateLimiter();
-  t.equal(first.inMs(stored(0), 1_000), 0, 'nothing has started');
+  t.equal(first.fullInMs(stored(0), 1_000), 0, 'nothing has started');
   first.charge(job, 2, 1_000);
-  t.equal(first.inMs(stored(0), 1_000), 100);
-  t.equal(first.inMs(stored(0), 1_060), 40, 'counted on its own clock');
-  t.equal(first.inMs(stored(0), 5_000), -3_900, 'long over');
+  t.equal(first.fullInMs(stored(0), 1_000), 100);
+  t.equal(first.fullInMs(stored(0), 1_060), 40, 'counted on its own clock');
+  t.equal(first.fullInMs(stored(0), 5_000), -3_900, 'long over');
   first.charge(job, 2, 5_000);
-  t.equal(first.inMs(stored(0), 5_000), 100, 'time without starts allows no larger group');
-  t.equal(new StartRateLimiter().inMs(stored(40), 9_000), 40, 'another instance goes on from what is stored');
-  t.equal(new StartRateLimiter().inMs(stored(-3_000), 9_000), -3_000);
-  t.equal(new StartRateLimiter().inMs(stored(3_600_000), 9_000), 100, "the database's clock was set back");
+  t.equal(first.fullInMs(stored(0), 5_000), 100, 'time without starts allows no larger group');
+  t.equal(new StartRateLimiter().fullInMs(stored(40), 9_000), 40, 'another instance goes on from what is stored');
+  t.equal(new StartRateLimiter().fullInMs(stored(-3_000), 9_000), -3_000);
+  t.equal(new StartRateLimiter().fullInMs(stored(3_600_000), 9_000), 100, "the database's clock was set back");
 });
 
 t.test('after the start rate was raised, the starts at the old one count as one group', async (t) => {
   const starts = new StartRateLimiter();
-  const at = (startRate: number, now: number) => starts.inMs(view({ startRate }, {}), now);
+  const at = (startRate: number, now: number) => starts.fullInMs(view({ startRate }, {}), now);
   at(0.001, 1_000);
   starts.charge(view({ startRate: 0.001 }, {}).job, 1, 1_000);
   t.equal(at(0.001, 1_000), 1_000_000);

@@ -72,7 +72,7 @@ export class BodyCosts {
     throw new BodyCostError(Math.ceil(waitMs / 1000));
   }
 
-  /** Earlier bodies of the caller are not paid for. */
+  /** Whether the bucket of the caller is empty after its earlier bodies. */
   isOver(caller: Caller, now: number): boolean {
     return (this.#limiterOf(caller)?.waitMs(now) ?? 0) > 0;
   }

@@ -176,7 +176,7 @@ export class Exchange {
     if (this.signer !== undefined) limits.bodies.check(this.#callerAs(this.signer), clock.now());
   }
 
-  /** Earlier bodies of the sender are not paid for. */
+  /** Whether the bucket of the sender is empty after its earlier bodies. */
   get isOverBodyLimit(): boolean {
     const { limits, clock } = this.#deps;
     return !limits.isOpen && limits.bodies.isOver(this.#sender, clock.now());

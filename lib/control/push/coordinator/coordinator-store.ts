@@ -21,7 +21,7 @@ interface AdvanceRow {
   voting_timeout_ms: number;
   run_timeout_ms: number;
   abort_timeout_ms: number;
-  starts_paid_ms: number;
+  start_bucket_full_in_ms: number;
   age_ticks: string;
   state_ticks: string;
   started: number;
@@ -98,7 +98,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
     toAbort: row.to_abort,
     toRelease: row.to_release,
     outdatedTimeouts: row.outdated_timeouts,
-    startsPaidMs: row.starts_paid_ms,
+    startBucketFullInMs: row.start_bucket_full_in_ms,
     ageMs: Number(row.age_ticks) * TICK_MS,
     stateMs: Number(row.state_ticks) * TICK_MS,
     newEvents: row.new_events,
@@ -109,17 +109,17 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
 
 /**
  * Gives ready nodes their tasks, at most one for each of `ids`, and as many as the job allows now.
- * The first call starts the job. `runMs`: for how long it has run. `unpaidMs`: for how long earlier
- * starts use up the start rate.
+ * The first call starts the job. `runMs`: for how long it has run. `refillMs`: until the token bucket
+ * of the start rate is full again.
  */
 export async function startNodes(
   database: Queryable,
   duty: HeldDuty,
-  { ids, runMs, unpaidMs = 0 }: { ids: readonly string[]; runMs: number; unpaidMs?: number },
+  { ids, runMs, refillMs = 0 }: { ids: readonly string[]; runMs: number; refillMs?: number },
 ): Promise<StartedNode[]> {
   const { rows } = await database.query<{ server_uuid: string; task: string; run: string | null }>(
     'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::text, $6::int, $7::float8)',
-    [...fenceValues(duty), ids, PUSH_TASK, runMs, unpaidMs],
+    [...fenceValues(duty), ids, PUSH_TASK, runMs, refillMs],
     { name: 'start push nodes' },
   );
   return rows.map((row) => ({ ...toServerToNotify(row), task: row.task }));

@@ -190,7 +190,7 @@ export class Coordinator implements DutyHandler {
       }
       const view: JobSnapshot = {
         ...counted,
-        startsPaidMs: active.startRateLimiter.inMs(counted, clock.now()),
+        startBucketFullInMs: active.startRateLimiter.fullInMs(counted, clock.now()),
         ticket: await lookAtTicket(),
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
@@ -245,8 +245,8 @@ export class Coordinator implements DutyHandler {
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
-        const unpaidMs = Math.max(0, view.startsPaidMs);
-        const started = await startNodes(database, duty, { ids, runMs: runMsOf(view), unpaidMs });
+        const refillMs = Math.max(0, view.startBucketFullInMs);
+        const started = await startNodes(database, duty, { ids, runMs: runMsOf(view), refillMs });
         active.startRateLimiter.charge(view.job, started.length, clock.now());
         this.#follow(
           duty.id,

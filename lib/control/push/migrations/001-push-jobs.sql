@@ -5,8 +5,8 @@
 --                  it replaces them
 -- file             only until the end of the job; has_file: whether the job brought one
 -- quorum_percent   if the quorum is a share of the nodes: it follows nodes that are added
--- start_rate       nodes that may start per second; starts_paid_at: when its starts so far no
---                  longer use it up (StartRateLimiter), by the database's clock
+-- start_rate       nodes that may start per second; start_bucket_full_at: when the token
+--                  bucket of this rate is full again (StartRateLimiter), by the database's clock
 -- organization     its uuid, for a job of /pushy; requestor: the name of its user or client
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
@@ -44,7 +44,7 @@ create table cnapi_push_jobs (
   quorum_percent float8,
   concurrency int check (concurrency >= 1),
   start_rate float8 check (start_rate > 0),
-  starts_paid_at timestamptz,
+  start_bucket_full_at timestamptz,
   max_failures int check (max_failures >= 0),
   voting_timeout_ms int not null,
   run_timeout_ms int not null,

@@ -35,13 +35,13 @@ $$;
 
 -- Starts ready nodes: each gets its task, at most as many as there are p_ids, and as the job's
 -- concurrency, its start rate, its run timeout and its failures allow now. p_run_ms: for how long the
--- job has run. p_unpaid_ms: for how long earlier starts use up the start rate. A voting job becomes
--- `running`, if still enough nodes are ready.
+-- job has run. p_refill_ms: in how many ms the token bucket of the start rate is full again. A voting
+-- job becomes `running`, if still enough nodes are ready.
 -- Returns the servers to notify of their tasks, and the runs that act for them; null: none at
 -- present.
 create function cnapi_start_push_nodes(
   p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_run_ms int,
-  p_unpaid_ms float8
+  p_refill_ms float8
 ) returns table (server_uuid uuid, task uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -72,7 +72,7 @@ begin
   if job.start_rate is not null then
     -- mayStart in lib/control/push/push-job.ts has the same limit, and rounds by as much.
     room := least(room, greatest(0, floor(greatest(1, job.start_rate / 10)
-      - greatest(0, p_unpaid_ms - 0.001) / 1000 * job.start_rate + 1e-6)))::int;
+      - greatest(0, p_refill_ms - 0.001) / 1000 * job.start_rate + 1e-6)))::int;
   end if;
   picked := array(
     select n.server_uuid from cnapi_push_nodes n
@@ -89,8 +89,8 @@ begin
     where n.job = p_job and n.server_uuid = t.server_uuid;
   if job.start_rate is not null then
     update cnapi_push_jobs j
-      set starts_paid_at = cnapi_now() + make_interval(
-        secs => p_unpaid_ms / 1000 + cardinality(picked) / job.start_rate)
+      set start_bucket_full_at = cnapi_now() + make_interval(
+        secs => p_refill_ms / 1000 + cardinality(picked) / job.start_rate)
       where j.id = p_job;
   end if;
   return query

@@ -167,14 +167,14 @@ end $$;
 -- One round. `more`: not everything was done yet. `to_release`: nodes that take no part any more,
 -- because the job ends. `outdated_timeouts`: started nodes whose commands have another limit than
 -- the job gives them now. `new_events`: the number of new events of the job's feed.
--- `starts_paid_ms`: for how long its starts use up the start rate; negative: since they no longer do.
+-- `start_bucket_full_in_ms`: until the token bucket of its start rate is full; negative: since it is.
 create function cnapi_advance_push_job(
   p_job uuid, p_run uuid, p_generation int, p_most int, p_cancelled json,
   p_cancelled_uncertain json, p_ends_of_cnapi text[]
 ) returns table (
   state text, ending text, is_soft boolean, quorum int, abort_requested text,
   concurrency int, start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
-  abort_timeout_ms int, starts_paid_ms float8, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
+  abort_timeout_ms int, start_bucket_full_in_ms float8, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
   to_abort int, to_release int, outdated_timeouts int, more boolean, in_rehab int, new_events int,
   states text[], counts int[]
 ) language plpgsql volatile as $$
@@ -206,7 +206,7 @@ begin
     select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested,
         job.concurrency, job.start_rate, job.max_failures, job.voting_timeout_ms,
         job.run_timeout_ms, job.abort_timeout_ms,
-        coalesce(extract(epoch from job.starts_paid_at - cnapi_now()) * 1000, 0)::float8,
+        coalesce(extract(epoch from job.start_bucket_full_at - cnapi_now()) * 1000, 0)::float8,
         cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
         coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
         coalesce(sum(c.to_abort), 0)::int, coalesce(sum(c.to_release), 0)::int,

@@ -55,7 +55,7 @@ t.test('a refused body of a source over its limit is not parsed', async (t) => {
     charge(caller, size, now);
   };
   t.match(await raw(port, `${post}${chunks}0\r\n\r\n`), /^HTTP\/1.1 403 /);
-  t.ok(charges.length > 4_000, 'it is dropped in pieces and paid for');
+  t.ok(charges.length > 4_000, 'it is dropped in pieces and charged');
   limits.bodies.charge(source, { bytes: 2 * BURST_BYTES, values: 0 }, 0);
   charges.length = 0;
   const refused = connect(port, '127.0.0.1', () => refused.write(post + chunks));

@@ -44,7 +44,7 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
 
 /** What the coordinator does after this round. */
 const actionOf = (round: JobRound): CoordinatorAction => {
-  const [action] = decideActions({ ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
+  const [action] = decideActions({ ...round, startBucketFullInMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
   if (action === undefined) throw new Error('no action applies');
   return action;
 };

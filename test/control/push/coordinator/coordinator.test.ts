@@ -24,7 +24,7 @@ const VOTING = {
   voting_timeout_ms: 4_000,
   run_timeout_ms: 10_000,
   abort_timeout_ms: 1_000,
-  starts_paid_ms: 0,
+  start_bucket_full_in_ms: 0,
   age_ticks: '0',
   state_ticks: '0',
   started: 0,
@@ -195,7 +195,7 @@ t.test('between rounds there is as much time for votes as a round takes', async 
 
 t.test('a holder that begins starts the next node when the start rate allows it', async (t) => {
   const running = { state: 'running', states: ['ready'], run_timeout_ms: 600_000, start_rate: 0.1 };
-  const { clock, asked } = atWork(t, { ...running, starts_paid_ms: 4_000 });
+  const { clock, asked } = atWork(t, { ...running, start_bucket_full_in_ms: 4_000 });
   await clock.advance(0);
   await clock.advance(3_900);
   t.equal(asked('cnapi_start_push_nodes').length, 0);

@@ -46,7 +46,7 @@ t.test('each refused start gives its node an end, and its server leaves the job 
     nodes.map(({ reason, state, message }) => [reason, state, message]),
     rows.map(([{ code, message }, status]) => [code, status, message]),
   );
-  const view = { ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 } as const;
+  const view = { ...round, startBucketFullInMs: 0, ticket: 'none', ticketTimeoutMs: 0 } as const;
   t.match([...decideActions(view)][0], { do: 'end', outcome: 'complete' }, 'each node has ended');
 
   const busy = async () => (await database.query('select 1 from cnapi_push_busy where rehab_since is not null')).rows;

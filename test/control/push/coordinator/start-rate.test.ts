@@ -30,9 +30,10 @@ async function ratedJob(t: Test, startRate: number) {
     return rows[0]?.count;
   };
   const pass = (seconds: number) =>
-    database.query('update cnapi_push_jobs set starts_paid_at = starts_paid_at - make_interval(secs => $1::float8)', [
-      seconds,
-    ]);
+    database.query(
+      'update cnapi_push_jobs set start_bucket_full_at = start_bucket_full_at - make_interval(secs => $1::float8)',
+      [seconds],
+    );
   return { database, open, duty, started, pass };
 }
 
@@ -120,15 +121,15 @@ t.test('holders that replace each other keep the start rate', async (t) => {
 
 t.test('a start is stored with the time for which it and the starts before it use up the rate', async (t) => {
   const { database, duty, pass } = await ratedJob(t, 1 / PERIOD_S);
-  const paidS = async () => Math.ceil((await advanceJob(database, duty)).startsPaidMs / 1_000);
-  const start = (unpaidMs: number) => startNodes(database, duty, { ids: [random.uuid()], runMs: 0, unpaidMs });
-  t.equal(await paidS(), 0);
+  const fullInS = async () => Math.ceil((await advanceJob(database, duty)).startBucketFullInMs / 1_000);
+  const start = (refillMs: number) => startNodes(database, duty, { ids: [random.uuid()], runMs: 0, refillMs });
+  t.equal(await fullInS(), 0);
   const beganAt = clock.now();
   await start(0);
-  const first = await paidS();
+  const first = await fullInS();
   t.same(await start(500_000), [], 'the rate is used up');
   await pass(3 * PERIOD_S);
-  const third = await paidS();
+  const third = await fullInS();
   const tookS = Math.ceil((clock.now() - beganAt) / 1_000);
   for (const [value, wanted] of [
     [first, PERIOD_S],
