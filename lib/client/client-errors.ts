@@ -32,7 +32,7 @@ export class ApiError extends CnapiError {
 /** One address that was tried without success. */
 export interface FailedAttempt {
   address: string;
-  why: string;
+  reason: string;
   /** Whether the request may have reached an instance. */
   mayHaveArrived: boolean;
 }
@@ -43,7 +43,7 @@ export class NoAnswerError extends CnapiError {
   readonly mayHaveArrived: boolean;
 
   constructor(what: string, attempts: readonly FailedAttempt[], cause?: unknown) {
-    const each = attempts.map(({ address, why }) => `${address}: ${why}`).join('; ');
+    const each = attempts.map(({ address, reason }) => `${address}: ${reason}`).join('; ');
     super('NoAnswer', 503, `No instance answered ${what}: ${each || 'there is none to ask'}`, { cause });
     this.attempts = attempts;
     // A GET changes nothing, even if it arrived.

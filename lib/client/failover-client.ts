@@ -156,7 +156,7 @@ export class FailoverClient {
         call.signal?.throwIfAborted();
         const last = attempts.at(-1);
         if (last !== undefined && !this.#hasAnswered && clock.now() - askedAt >= SLOW_MS)
-          this.#deps.onSlow?.(`${last.address}: ${last.why}; asking ${addressText(address)}`);
+          this.#deps.onSlow?.(`${last.address}: ${last.reason}; asking ${addressText(address)}`);
         askedAt = clock.now();
         let result = await this.#attempt(address, call, take);
         // Only repeatable requests use kept connections.
@@ -186,7 +186,7 @@ export class FailoverClient {
     address: Address,
     call: Call,
     take: (response: HttpAnswer, address: string) => Promise<Taken>,
-  ): Promise<{ taken: Taken } | { why: string; mayHaveArrived: boolean; wasStale: boolean; refusal?: ApiError }> {
+  ): Promise<{ taken: Taken } | { reason: string; mayHaveArrived: boolean; wasStale: boolean; refusal?: ApiError }> {
     const at = addressText(address);
     const withinMs = call.withinMs ?? WITHIN_MS;
     const headers = { 'user-agent': this.#deps.agent ?? 'cnapi-client', accept: 'application/json', ...call.headers };
@@ -207,7 +207,7 @@ export class FailoverClient {
         if (pause === undefined || pause > MAX_RETRY_AFTER_SECONDS) {
           if (status !== 503) this.#prefer(address);
           const mayHaveArrived = !NOTHING_CHANGED.has(refusal.code);
-          return { why: refusal.message, mayHaveArrived, wasStale: false, refusal };
+          return { reason: refusal.message, mayHaveArrived, wasStale: false, refusal };
         }
         await this.clock.sleep(Math.max(pause, 0.1) * 1000, call.signal);
         call.signal?.throwIfAborted();
@@ -215,7 +215,7 @@ export class FailoverClient {
     } catch (error) {
       call.signal?.throwIfAborted();
       if (!(error instanceof HttpError)) throw error;
-      return { why: describeHttpError(error), mayHaveArrived: error.mayHaveArrived, wasStale: error.wasStale };
+      return { reason: describeHttpError(error), mayHaveArrived: error.mayHaveArrived, wasStale: error.wasStale };
     }
   }
 

@@ -162,8 +162,8 @@ export class App {
   /**
    * Drains, then stops; an instance that is not live yet stops at once. Repeating it is harmless.
    */
-  drain(why: string): void {
-    this.#core.drain(why);
+  drain(reason: string): void {
+    this.#core.drain(reason);
   }
 
   stop(): Promise<void> {

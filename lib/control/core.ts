@@ -200,8 +200,8 @@ export class Core {
   /**
    * Drains, then stops; an instance that is not live yet stops at once. Repeating it is harmless.
    */
-  drain(why: string): void {
-    if (this.lifecycle.isLive) this.roster.drainer.begin(why);
+  drain(reason: string): void {
+    if (this.lifecycle.isLive) this.roster.drainer.begin(reason);
     else void this.lifecycle.stop();
   }
 }

@@ -1,15 +1,15 @@
 interface Work<Item, Result> {
-  /** Items that are under way at the same time. */
+  /** Items that are in progress at the same time. */
   most: number;
   work(item: Item): Promise<Result>;
-  /** Whether an item failed because others were under way, and may succeed alone. */
+  /** Whether an item failed because others were in progress, and may succeed alone. */
   isOverload(error: unknown): boolean;
 }
 
 /**
  * The results of `work` for each item, in order. While one is used, up to `most` of the next ones
- * are under way. After an overload, the items that failed are repeated, and one at a time is under
- * way from then on. Any other failure, or one of an item that was alone, ends it.
+ * are in progress. After an overload, the items that failed are repeated, and from then on one at
+ * a time is in progress. Any other failure, or one of an item that was alone, ends it.
  */
 export async function* readAhead<Item, Result>(
   items: Iterable<Item>,

@@ -141,8 +141,8 @@ function unlessOlder(error: unknown): never {
 export async function findServersWhere(client: CnapiClient, where: readonly string[]): Promise<NamedServer[]> {
   const conditions = where.map(parseWhereOption);
   const servers = await Array.fromAsync(client.allServers());
-  const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
-  if (strange !== undefined && servers.length > 0) throw noSuchProperty(strange);
+  const unknown = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
+  if (unknown !== undefined && servers.length > 0) throw noSuchProperty(unknown);
   return servers.filter((server) => conditions.every((condition) => matches(server, condition)));
 }
 

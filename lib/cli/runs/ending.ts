@@ -16,7 +16,7 @@ export type Ending =
   | {
       kind: 'failed';
       id: string | undefined;
-      why: string;
+      reason: string;
       result?: unknown;
       requestId?: string | undefined;
       timedOut?: boolean;
@@ -27,7 +27,7 @@ export type Ending =
       /** Another try may end differently. */
       mayRetry?: boolean;
     }
-  | { kind: 'unknown'; id: string | undefined; why: string /** The command that tells later. */; see?: string };
+  | { kind: 'unknown'; id: string | undefined; reason: string /** The command that tells later. */; see?: string };
 
 export interface Listener {
   onStart(server: NamedServer, id: string): void;
@@ -37,9 +37,9 @@ export interface Listener {
   /** The same happened to all these servers at once, such as the refusal of the whole command. */
   onCommonEnd(servers: readonly NamedServer[], ending: Ending): void;
   /** Following broke off; it continues at another instance. Without a server: of all of them. */
-  onBroken(server: NamedServer | undefined, why: string): void;
+  onBroken(server: NamedServer | undefined, reason: string): void;
   /** No instance accepted the cancel: what it names continues. */
-  onNotCancelled(server: NamedServer | undefined, what: string, why: string): void;
+  onNotCancelled(server: NamedServer | undefined, what: string, reason: string): void;
 }
 
 /** A command that runs on one server or on many. */
@@ -59,7 +59,7 @@ export interface Run {
 export function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
   if (hasSucceeded(end)) return { kind: 'ok', id, result: end.result };
   const timedOut = errorCodeOf(end) === 'TaskTimeout';
-  return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result, timedOut };
+  return { kind: 'failed', id, reason: errorOf(end) ?? 'it failed', result: end.result, timedOut };
 }
 
 /**
@@ -71,10 +71,10 @@ export function endingOf(
   { id, mayRun = id !== undefined }: { id?: string | undefined; mayRun?: boolean },
 ): Ending {
   const isUnsure = error instanceof NoAnswerError || (error instanceof ApiError && error.statusCode >= 500);
-  if (mayRun || isUnsure) return { kind: 'unknown', id, why: messageOf(error) };
-  if (!(error instanceof ApiError)) return { kind: 'failed', id, why: messageOf(error), notStarted: true };
+  if (mayRun || isUnsure) return { kind: 'unknown', id, reason: messageOf(error) };
+  if (!(error instanceof ApiError)) return { kind: 'failed', id, reason: messageOf(error), notStarted: true };
   return {
-    ...{ kind: 'failed', id, why: errorReasonOf(error), requestId: error.requestId },
+    ...{ kind: 'failed', id, reason: errorReasonOf(error), requestId: error.requestId },
     ...{ notStarted: true, isWrongUsage: isWrongUsage(error) },
   };
 }

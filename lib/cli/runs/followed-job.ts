@@ -34,7 +34,7 @@ export class FollowedJob {
   /** Until the job ends. @throws ApiError, NoAnswerError */
   async follow(id: string): Promise<void> {
     const { client, listener } = this.#deps;
-    const onBroken = (why: string) => listener.onBroken(undefined, why);
+    const onBroken = (reason: string) => listener.onBroken(undefined, reason);
     for await (const event of followPushJob(client.http, id, { onBroken })) {
       if (event.event === 'job') continue;
       const server = this.#byUuid.get(event.data.server_uuid);

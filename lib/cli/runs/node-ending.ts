@@ -24,9 +24,9 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
   const { status, task_id: id } = node;
   if (status === 'succeeded') return { kind: 'ok', id: id ?? '', result: end?.result };
   const own = end === undefined || id === undefined || status === 'crashed' ? undefined : endedAs(id, end);
-  const why = own?.kind === 'failed' ? own.why : whyOfNode(node);
+  const reason = own?.kind === 'failed' ? own.reason : reasonOfNode(node);
   return {
-    ...{ kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' },
+    ...{ kind: 'failed', id, reason, result: end?.result, timedOut: status === 'timed_out' },
     notStarted: wasNotStarted(node),
     mayRetry: mayRetry(node),
   };
@@ -44,7 +44,7 @@ export function lateReportOf({ status }: Pick<PushNode, 'status'>, { history }: 
   return `its agent came back and reported exit code ${exitCode} at ${shortTime(finish.timestamp)}`;
 }
 
-function whyOfNode(node: PushNode): string {
+function reasonOfNode(node: PushNode): string {
   const { status, reason = '', message, busy_with, exit_code } = node;
   if (status === 'was_ready') return 'cancelled before it was started';
   if (status === 'failed' && exit_code !== undefined) return `exit code ${exit_code}`;

@@ -53,11 +53,11 @@ export function listenerOf(
     onOutput: async (server, event) => void (isLeft || (await report.onOutput(server, event))),
     onEnd: (server, ending) => void (isLeft || report.onEnd(server, ending)),
     onCommonEnd: (ended, ending) => void (isLeft || report.onCommonEnd(ended, ending)),
-    onBroken(server, why) {
-      if (!isLeft) output.note(`${of(server)}${escapeControls(why)}; continuing at another instance`);
+    onBroken(server, reason) {
+      if (!isLeft) output.note(`${of(server)}${escapeControls(reason)}; continuing at another instance`);
     },
-    onNotCancelled: (server, what, why) =>
-      output.complain(`${of(server)}${what} could not be cancelled: ${escapeControls(why)}`),
+    onNotCancelled: (server, what, reason) =>
+      output.complain(`${of(server)}${what} could not be cancelled: ${escapeControls(reason)}`),
     onLeave: () => end(report.showHeld),
     onUnread: () => end(report.forget),
     isIncomplete: report.isIncomplete,
@@ -167,7 +167,7 @@ function made<Key, Value>(all: Map<Key, Value>, key: Key, make: () => Value): Va
 function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string {
   const request = ending.kind === 'failed' && ending.requestId !== undefined ? ` (request ${ending.requestId})` : '';
   const see = ending.kind === 'unknown' ? (ending.see ?? (ending.id && `cnapi task ${ending.id}`)) : undefined;
-  return `${ending.why}${request}${see === undefined ? '' : `; see later: ${see}`}`;
+  return `${ending.reason}${request}${see === undefined ? '' : `; see later: ${see}`}`;
 }
 
 /** Undefined if no instance reported it. */
@@ -175,8 +175,8 @@ const resultOf = (ending: Ending): unknown => ('result' in ending ? ending.resul
 
 function recordOf(ending: Ending): object {
   const { kind, id } = ending;
-  const why = 'why' in ending ? { error: ending.why } : {};
-  return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(resultOf(ending)) ?? null, ...why };
+  const error = 'reason' in ending ? { error: ending.reason } : {};
+  return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(resultOf(ending)) ?? null, ...error };
 }
 
 export function summarize({ output }: Context, servers: readonly NamedServer[], endings: readonly Ending[]): void {

@@ -79,7 +79,7 @@ export class TaskRun implements Run {
   async #follow(id: string): Promise<Ending> {
     const { client, listener } = this.#deps;
     const { server } = this.#command;
-    const onBroken = (why: string) => listener.onBroken(server, why);
+    const onBroken = (reason: string) => listener.onBroken(server, reason);
     for await (const event of client.followTask(id, { onBroken })) {
       if (event.name === 'output') await listener.onOutput(server, event);
       if (event.name === 'end') return endedAs(id, event.data);

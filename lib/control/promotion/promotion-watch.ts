@@ -34,7 +34,7 @@ interface PromotionWatchDeps {
   /** Whether an agent that arrives now is accepted here. */
   takesAgents: () => boolean;
   /** Ends a session without a status change. */
-  closeWithoutStatusChange: (session: Session, why: string) => void;
+  closeWithoutStatusChange: (session: Session, reason: string) => void;
   periodMs: number;
   /** Longest pause before an agent that found no other instance is asked again. */
   askAgainMs: number;

@@ -24,7 +24,7 @@ export const promotionSubsystem: SubsystemDefinition<PromotionParts> = {
       cnapiUuid,
       addresses: () => roster.addresses(),
       takesAgents: () => link.takesAgents,
-      closeWithoutStatusChange: (session, why) => roster.sessionLosses.supersede(session, why),
+      closeWithoutStatusChange: (session, reason) => roster.sessionLosses.supersede(session, reason),
       periodMs: config.slowPollMs,
       askAgainMs: config.reconnectMaxMs,
       clock,

@@ -6,7 +6,7 @@ import { listenerOf } from '../../../lib/cli/runs/reports.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const SERVER = { uuid: '00000000-0000-4000-8000-000000000001', hostname: 'web-1' };
-const FAILED: Ending = { kind: 'failed', id: 'a', why: 'cancelled' };
+const FAILED: Ending = { kind: 'failed', id: 'a', reason: 'cancelled' };
 const HOLD_MS = 2000;
 
 const piece = (offset: number, text: string) => ({ data: { stream: 'stdout', offset, text }, attempt: 1 });

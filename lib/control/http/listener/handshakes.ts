@@ -44,7 +44,7 @@ export class Handshakes {
   readonly #warnings: LogLimiter;
   readonly #limitWarnings: LogLimiter;
   readonly #limiters: RateLimiters | undefined;
-  readonly #underWay = new Map<string, { socket: Socket; timer: Timer }>();
+  readonly #inProgress = new Map<string, { socket: Socket; timer: Timer }>();
   #failed = 0;
   #limited = 0;
 
@@ -66,8 +66,8 @@ export class Handshakes {
     });
   }
 
-  get underWay(): number {
-    return this.#underWay.size;
+  get inProgress(): number {
+    return this.#inProgress.size;
   }
 
   /** Handshakes that failed since the start, without those that the caller merely abandoned. */
@@ -82,7 +82,7 @@ export class Handshakes {
 
   /** Cuts off the handshakes in progress. */
   stop(): void {
-    for (const { socket } of this.#underWay.values()) socket.destroy();
+    for (const { socket } of this.#inProgress.values()) socket.destroy();
   }
 
   #begin(socket: Socket): void {
@@ -93,7 +93,7 @@ export class Handshakes {
       this.#complain(socket.remoteAddress, `no handshake within ${HANDSHAKE_WITHIN_MS} ms`);
       socket.destroy();
     });
-    this.#underWay.set(key, { socket, timer });
+    this.#inProgress.set(key, { socket, timer });
     socket.once('close', () => this.#end(key, socket));
   }
 
@@ -115,15 +115,15 @@ export class Handshakes {
    * connection.
    */
   #end(key: string, socket?: Socket): void {
-    const one = this.#underWay.get(key);
+    const one = this.#inProgress.get(key);
     if (!one || (socket && one.socket !== socket)) return;
     one.timer.cancel();
-    this.#underWay.delete(key);
+    this.#inProgress.delete(key);
   }
 
   #complain(source: string | undefined, reason: string): void {
     this.#failed += 1;
-    const why = reason === 'ERR_SSL_HTTP_REQUEST' ? 'plain HTTP was spoken; the caller wants https://' : reason;
-    this.#warnings.warn({ source, reason: why }, 'tls: handshake failed');
+    const text = reason === 'ERR_SSL_HTTP_REQUEST' ? 'plain HTTP was spoken; the caller wants https://' : reason;
+    this.#warnings.warn({ source, reason: text }, 'tls: handshake failed');
   }
 }

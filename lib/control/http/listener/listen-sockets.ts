@@ -77,7 +77,7 @@ export class ListenSockets {
 
   /** TLS handshakes in progress, and the number that failed so far. */
   get handshakes(): number {
-    return this.#handshakes?.underWay ?? 0;
+    return this.#handshakes?.inProgress ?? 0;
   }
 
   get failedHandshakes(): number {

@@ -65,10 +65,10 @@ export class Drainer {
   }
 
   /** Begins the drain; calling it again changes nothing. */
-  begin(why: string): void {
+  begin(reason: string): void {
     if (this.#state !== undefined) return;
     const { clock, log, instance, sessions } = this.#deps;
-    log.info({ reason: why, agents: sessions.size }, 'instance: serving -> draining');
+    log.info({ reason, agents: sessions.size }, 'instance: serving -> draining');
     instance.beginDrain();
     this.#timer = clock.every(TICK_MS, () => this.#tick());
     const { state, effects } = beginDrain(clock.now());

@@ -55,7 +55,7 @@ export class Evacuation {
     this.#deps = deps;
   }
 
-  begin(why: string): void {
+  begin(reason: string): void {
     this.end();
     const { askAgainMs, addresses, clock, sessions } = this.#deps;
     const relocation = new Relocation({ clock, pauseMs: doublingPause(askAgainMs, MOST_PAUSE_MS) });
@@ -64,7 +64,7 @@ export class Evacuation {
     const ask = () => {
       const places = addresses();
       if (places.length === 0) return;
-      relocation.ask({ among: sessions.all(), atMost: pace.perPeriod, reason: why, addresses: places });
+      relocation.ask({ among: sessions.all(), atMost: pace.perPeriod, reason, addresses: places });
     };
     ask();
     this.#timer = this.#deps.clock.every(PERIOD_MS, () => {

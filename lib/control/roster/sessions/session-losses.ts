@@ -74,9 +74,9 @@ export class SessionLosses {
   }
 
   /** Ends the session because another has replaced it: no status change. */
-  supersede(session: Session, why: string): void {
-    if (!this.#end(session, why)) return;
-    this.#log(session, { reason: why }, 'session: live -> superseded');
+  supersede(session: Session, reason: string): void {
+    if (!this.#end(session, reason)) return;
+    this.#log(session, { reason }, 'session: live -> superseded');
   }
 
   /**
@@ -106,9 +106,9 @@ export class SessionLosses {
     if (socket.mayLog()) this.#deps.log.info({ server_uuid, epoch, ...fields }, message);
   }
 
-  #end(session: Session, why: string): boolean {
+  #end(session: Session, reason: string): boolean {
     if (!this.#deps.sessions.end(session)) return false;
-    session.socket.terminate(why);
+    session.socket.terminate(reason);
     return true;
   }
 

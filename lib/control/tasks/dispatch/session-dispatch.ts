@@ -126,12 +126,12 @@ export class SessionDispatch {
 
   /** The same for several. Hints of one moment share their claims. */
   hintAll(serverUuids: readonly string[]): void {
-    const { held = [], strange = [] } = Object.groupBy(serverUuids, (serverUuid) =>
-      this.#deps.sessions.get(serverUuid) === undefined ? 'strange' : 'held',
+    const { held = [], remote = [] } = Object.groupBy(serverUuids, (serverUuid) =>
+      this.#deps.sessions.get(serverUuid) === undefined ? 'remote' : 'held',
     );
     for (const serverUuid of serverUuids) this.#saturatedServers.delete(serverUuid);
     // The next session begins without the pause of this one.
-    this.#progress.answered(strange);
+    this.#progress.answered(remote);
     this.#progress.wanted(held);
     this.#claims.addAll(held, serverUuids.length > 1 ? GATHER_MS : 0);
   }

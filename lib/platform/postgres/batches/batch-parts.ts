@@ -39,7 +39,7 @@ export interface BatchPart<Item> {
 }
 
 export interface BatchFailure {
-  why: DatabaseBusyError['condition'] | 'refused';
+  reason: DatabaseBusyError['condition'] | 'refused';
   tookMs: number;
 }
 
@@ -53,8 +53,8 @@ export class BatchParts<Item> {
   /** Keeps nothing of a part with one item, but counts it. */
   failed(part: BatchPart<Item>, failure: BatchFailure): void {
     const { items, pace } = part;
-    if (pace !== undefined) pace.slowInARow = failure.why === 'slow' ? pace.slowInARow + 1 : 0;
-    if (items.length > 1 && failure.why === 'unanswered') this.#parts.unshift(part);
+    if (pace !== undefined) pace.slowInARow = failure.reason === 'slow' ? pace.slowInARow + 1 : 0;
+    if (items.length > 1 && failure.reason === 'unanswered') this.#parts.unshift(part);
     else if (items.length > 1) this.#parts.push(...divide({ items, pace: pace ?? paceAfter(failure) }));
     if (pace?.statementTimeoutMs !== undefined && pace.slowInARow === MAX_SLOW_IN_A_ROW) this.#giveFullTime(pace);
   }
@@ -84,8 +84,8 @@ export class BatchParts<Item> {
   }
 }
 
-function paceAfter({ why, tookMs }: BatchFailure): PartPace | undefined {
-  if (why !== 'slow') return undefined;
+function paceAfter({ reason, tookMs }: BatchFailure): PartPace | undefined {
+  if (reason !== 'slow') return undefined;
   return { statementTimeoutMs: Math.max(MIN_TIMEOUT_MS, tookMs * PART_OF_TIME), slowInARow: 0 };
 }
 

@@ -315,7 +315,7 @@ export class BatchQueue<Item> {
       this.#wasDown(batch, error);
     } else {
       if (batch.length === 1 || !isUnanswered(error)) this.#noteAnswer();
-      this.#parts.failed(part, { why: error instanceof DatabaseBusyError ? error.condition : 'refused', tookMs });
+      this.#parts.failed(part, { reason: error instanceof DatabaseBusyError ? error.condition : 'refused', tookMs });
       if (batch.length === 1) this.#failedAlone(batch[0] as Item, error, tookMs);
     }
   }

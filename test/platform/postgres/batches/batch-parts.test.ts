@@ -17,7 +17,7 @@ function* taken(parts: BatchParts<number>, count = all): Generator<BatchPart<num
 interface Row {
   name: string;
   length: number;
-  failure: BatchFailure['why'];
+  failure: BatchFailure['reason'];
   tookMs?: number;
   /** Of the part that failed. */
   within?: number;
@@ -43,7 +43,7 @@ for (const { name, length, failure, tookMs = LIMIT_MS, within, lengths, eachWith
   t.test(`${name} is tried again in ${lengths.length} parts`, async (t) => {
     const parts = new BatchParts<number>();
     const pace = within === undefined ? undefined : { statementTimeoutMs: within, slowInARow: 0 };
-    parts.failed({ items: numbers(length), pace }, { why: failure, tookMs });
+    parts.failed({ items: numbers(length), pace }, { reason: failure, tookMs });
     t.same(parts.items(), numbers(length));
     const found = [...taken(parts)];
     t.same(
@@ -62,25 +62,25 @@ for (const { name, length, failure, tookMs = LIMIT_MS, within, lengths, eachWith
 
 t.test('parts of parts come behind all others, and an unanswered one before them', async (t) => {
   const parts = new BatchParts<number>();
-  parts.failed({ items: numbers(16) }, { why: 'locked', tookMs: 50 });
+  parts.failed({ items: numbers(16) }, { reason: 'locked', tookMs: 50 });
   const first = parts.take(all) as BatchPart<number>;
-  parts.failed(first, { why: 'locked', tookMs: 50 });
+  parts.failed(first, { reason: 'locked', tookMs: 50 });
   const second = parts.take(all) as BatchPart<number>;
-  parts.failed(second, { why: 'unanswered', tookMs: 50 });
+  parts.failed(second, { reason: 'unanswered', tookMs: 50 });
   const order = [...taken(parts)].map(({ items }) => items.join(' '));
   t.same(order, ['2 3', '4 5', '6 7', '8 9', '10 11', '12 13', '14 15', '0', '1']);
 });
 
 t.test('a part that is larger than a batch may be is taken in several, each within the same time', async (t) => {
   const parts = new BatchParts<number>();
-  parts.failed({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
+  parts.failed({ items: numbers(40) }, { reason: 'slow', tookMs: LIMIT_MS });
   const found = [...taken(parts, (items) => Math.min(items.length, 3))];
   t.same(
     found.map(({ items }) => items.length),
     Array(8).fill([3, 2]).flat(),
   );
   for (const { pace } of found) t.equal(pace?.statementTimeoutMs, quarterMs);
-  parts.failed({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
+  parts.failed({ items: numbers(40) }, { reason: 'slow', tookMs: LIMIT_MS });
   parts.clear();
   t.equal(parts.take(all), undefined);
 });
@@ -90,7 +90,7 @@ t.test('wherever one slow item is, dividing a batch of any size takes at most as
     for (const slow of [0, Math.floor(size / 2), size - 1]) {
       const parts = new BatchParts<number>();
       let lostMs = 0;
-      parts.failed({ items: numbers(size) }, { why: 'slow', tookMs: LIMIT_MS });
+      parts.failed({ items: numbers(size) }, { reason: 'slow', tookMs: LIMIT_MS });
       for (const part of taken(parts)) {
         if (!part.items.includes(slow)) {
           parts.succeeded(part);
@@ -98,7 +98,7 @@ t.test('wherever one slow item is, dividing a batch of any size takes at most as
         }
         const tookMs = part.pace?.statementTimeoutMs ?? LIMIT_MS;
         lostMs += tookMs;
-        parts.failed(part, { why: 'slow', tookMs });
+        parts.failed(part, { reason: 'slow', tookMs });
       }
       t.ok(lostMs <= LIMIT_MS, `${size} items, number ${slow}: ${lostMs} ms`);
     }
@@ -106,10 +106,10 @@ t.test('wherever one slow item is, dividing a batch of any size takes at most as
 
 t.test('after three slow parts in a row, all that is left of the batch is divided with the full time', async (t) => {
   const parts = new BatchParts<number>();
-  parts.failed({ items: numbers(64) }, { why: 'slow', tookMs: LIMIT_MS });
+  parts.failed({ items: numbers(64) }, { reason: 'slow', tookMs: LIMIT_MS });
   const other = { items: [100, 101] };
-  parts.failed(other, { why: 'locked', tookMs: 50 });
-  const fails = () => parts.failed(parts.take(all) as BatchPart<number>, { why: 'slow', tookMs: quarterMs });
+  parts.failed(other, { reason: 'locked', tookMs: 50 });
+  const fails = () => parts.failed(parts.take(all) as BatchPart<number>, { reason: 'slow', tookMs: quarterMs });
   fails();
   fails();
   parts.succeeded(parts.take(all) as BatchPart<number>);
