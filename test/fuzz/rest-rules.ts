@@ -22,7 +22,7 @@ const OF_THE_REFERENCE = contractList.flatMap(({ name, origin, referenceAborts }
 );
 
 /** Their errors have the form of Chef: a text, or a list of texts. */
-const PUSHY: ReadonlySet<string | undefined> = new Set(
+const CHEF: ReadonlySet<string | undefined> = new Set(
   contractList.flatMap(({ name, tag }) => (tag === 'pushy' ? [name] : [])),
 );
 
@@ -99,8 +99,8 @@ export const MAY_WAIT: ReadonlySet<string> = new Set([
   'WaitTicket',
   'FollowTask',
   'FollowPushJob',
-  'FollowPushyJob',
-  'FollowPushyJobs',
+  'FollowChefJob',
+  'FollowChefJobs',
   'TaskHistory',
 ]);
 
@@ -120,7 +120,7 @@ export function complaintOf(
   if (isNotReady(operationId, status, error)) return undefined;
   if (type !== 'application/json') return `an error (${status}) as ${type}: ${shown(body)}`;
   // A method that its path does not have belongs to no operation.
-  if ((operationId === undefined || PUSHY.has(operationId)) && isPushyError(error))
+  if ((operationId === undefined || CHEF.has(operationId)) && isChefError(error))
     return status < 500 ? undefined : `${status}: ${shown(body)}`;
   if (!isError(error)) return `an error (${status}) without code and message: ${shown(body)}`;
   if (status < 500 || isDeliberate(status, error, operationId)) return undefined;
@@ -171,7 +171,7 @@ function isError(value: unknown): value is { code: string; message: string } {
   return typeof code === 'string' && code !== '' && typeof message === 'string' && message !== '';
 }
 
-function isPushyError(value: unknown): boolean {
+function isChefError(value: unknown): boolean {
   const { error } = (value ?? {}) as { error?: unknown };
   const texts: readonly unknown[] = Array.isArray(error) ? error : [error];
   return texts.length > 0 && texts.every((text) => typeof text === 'string' && text !== '');

@@ -1,6 +1,6 @@
 /** The form that Chef gives to all errors of /pushy. */
 import type { FieldError } from '../../platform/errors.ts';
-import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/chef.ts';
+import { type ChefError, MAX_CHEF_BODY_BYTES } from '../../protocol/api/chef.ts';
 import { InvalidArgumentError } from '../http/http-errors.ts';
 import { errorReply } from '../http/reply/error-mapping.ts';
 import type { Reply } from '../http/route.ts';
@@ -11,14 +11,14 @@ import { InvalidJobError } from './pushy-errors.ts';
  * text. Beside Chef's texts, `field` names what is wrong with a job. A parameter that is repeated or
  * cannot be stored is 409 in Triton's CNAPI, and a bad request here.
  */
-export function pushyErrorReply(error: unknown): Reply {
+export function chefErrorReply(error: unknown): Reply {
   const reply = errorReply(error);
   const status = error instanceof InvalidArgumentError ? 400 : reply.status;
   return { ...reply, status, body: bodyOf(error, reply) };
 }
 
-function bodyOf(error: unknown, { status, body }: Reply): PushyError {
-  if (status === 413) return { error: `JSON must be no more than ${MAX_PUSHY_BODY_BYTES} bytes.` };
+function bodyOf(error: unknown, { status, body }: Reply): ChefError {
+  if (status === 413) return { error: `JSON must be no more than ${MAX_CHEF_BODY_BYTES} bytes.` };
   const { message, errors = [] } = body as { message: string; errors?: readonly FieldError[] };
   const fields = errors.map((one) => `${one.field} ${one.message}`);
   if (!(error instanceof InvalidJobError)) return { error: [[message, ...fields].join(': ')] };

@@ -9,12 +9,12 @@ import type { Organizations } from '../organizations/organizations.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { AccessRechecker } from './feeds/access-rechecker.ts';
-import { PushyFeeds } from './feeds/pushy-feeds.ts';
+import { ChefFeeds } from './feeds/chef-feeds.ts';
 import { OrphanedJobs } from './push-jobs/orphaned-jobs.ts';
-import { type PushyRouteDeps, pushyRoutes } from './routes/pushy-routes.ts';
+import { type ChefRouteDeps, chefRoutes } from './routes/chef-routes.ts';
 import { deleteOldSignatures } from './signatures/signature-store.ts';
 
-interface ChefParts extends Omit<PushyRouteDeps, 'feeds' | 'sessions' | 'pushJobs' | 'organizations'> {
+interface ChefParts extends Omit<ChefRouteDeps, 'feeds' | 'sessions' | 'pushJobs' | 'organizations'> {
   organizations: Organizations;
   pushJobs: PushJobs;
   events: Events;
@@ -37,10 +37,10 @@ export const chefSubsystem: SubsystemDefinition<ChefParts> = {
     };
     const access = new AccessRechecker(parts);
     const orphans = new OrphanedJobs(parts);
-    const feeds = new PushyFeeds({ ...parts, access });
+    const feeds = new ChefFeeds({ ...parts, access });
     return {
       name: 'chef',
-      routes: pushyRoutes({ ...parts, sessions, feeds }),
+      routes: chefRoutes({ ...parts, sessions, feeds }),
       start() {
         access.start();
         orphans.start();
@@ -51,12 +51,12 @@ export const chefSubsystem: SubsystemDefinition<ChefParts> = {
       ],
       metrics: [
         counter(
-          'pushy_followers_refused_total',
+          'chef_followers_refused_total',
           'Followers of feeds that were refused because they or their organization had too many',
           () => feeds.refused,
         ),
         counter(
-          'pushy_followers_unchecked_total',
+          'chef_followers_unchecked_total',
           'Callers whose feeds were closed because their rights could not be checked for five minutes',
           () => access.unchecked,
         ),

@@ -15,10 +15,10 @@ import { integer } from './contract/rules.ts';
 import { NODE_STATUSES } from './push/job-schemas.ts';
 import { DEFAULT_RUN_TIMEOUT_MS } from './push/jobs.ts';
 
-export const MAX_PUSHY_BODY_BYTES = 1_000_000;
+export const MAX_CHEF_BODY_BYTES = 1_000_000;
 
 /** The keys that a new job may have. */
-export const PUSHY_JOB_KEYS = [
+export const CHEF_JOB_KEYS = [
   'command',
   'nodes',
   'quorum',
@@ -31,18 +31,18 @@ export const PUSHY_JOB_KEYS = [
 ] as const;
 
 /** Chef has no word for a job that ends: it shows what the job was doing. */
-export const PUSHY_JOB_STATUSES = ['voting', 'running', 'complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
-export type PushyJobStatus = (typeof PUSHY_JOB_STATUSES)[number];
+export const CHEF_JOB_STATUSES = ['voting', 'running', 'complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
+export type ChefJobStatus = (typeof CHEF_JOB_STATUSES)[number];
 
-const pushyError = answer({
+const chefError = answer({
   error: z
     .union([z.string(), z.array(z.string())])
     .describe('A text if something is wrong with a job, else a list with one text'),
   field: z.string().optional().describe('The key of the job that is wrong'),
   detail: z.string().optional(),
-}).meta({ id: 'PushyError' });
+}).meta({ id: 'ChefError' });
 
-export type PushyError = Known<z.output<typeof pushyError>>;
+export type ChefError = Known<z.output<typeof chefError>>;
 
 const counts = z.partialRecord(z.enum(NODE_STATUSES), z.int());
 
@@ -50,7 +50,7 @@ const jobFields = {
   id: z.string().describe('32 hexadecimal digits; with dashes it is the id in /push-jobs'),
   command: z.string().optional(),
   withheld: z.boolean().optional().describe('Command and options are left out: the token may not run tasks'),
-  status: z.enum(PUSHY_JOB_STATUSES),
+  status: z.enum(CHEF_JOB_STATUSES),
   run_timeout: z.number().describe('Seconds'),
   user: z.string().optional(),
   dir: z.string().optional(),
@@ -62,7 +62,7 @@ const jobFields = {
 };
 
 const listedJob = answer({ ...jobFields, counts: counts.optional().describe('With `counts=true`') }).meta({
-  id: 'PushyListedJob',
+  id: 'ChefListedJob',
 });
 const job = answer({
   ...jobFields,
@@ -73,10 +73,10 @@ const job = answer({
   nodes: z
     .partialRecord(z.enum(NODE_STATUSES), z.array(z.string()))
     .describe('Names of the nodes by their status; a status without nodes is absent'),
-}).meta({ id: 'PushyJob' });
+}).meta({ id: 'ChefJob' });
 
-export type PushyListedJob = Known<z.output<typeof listedJob>>;
-export type PushyJob = Known<z.output<typeof job>>;
+export type ChefListedJob = Known<z.output<typeof listedJob>>;
+export type ChefJob = Known<z.output<typeof job>>;
 
 const nodeState = answer({
   node_name: z.string(),
@@ -85,9 +85,9 @@ const nodeState = answer({
     .enum(['available', 'unavailable'])
     .describe('A node that runs a job is available: it votes no if it is asked'),
   updated_at: z.string().optional().describe('When it was last lost or came back; absent if it was never there'),
-}).meta({ id: 'PushyNodeState' });
+}).meta({ id: 'ChefNodeState' });
 
-export type PushyNodeState = Known<z.output<typeof nodeState>>;
+export type ChefNodeState = Known<z.output<typeof nodeState>>;
 
 const configuration = answer({
   type: z.literal('config'),
@@ -105,9 +105,9 @@ const configuration = answer({
   }),
   lifetime: z.int(),
   incarnation_id: z.string(),
-}).meta({ id: 'PushyConfiguration' });
+}).meta({ id: 'ChefConfiguration' });
 
-export type PushyConfiguration = Known<z.output<typeof configuration>>;
+export type ChefConfiguration = Known<z.output<typeof configuration>>;
 
 const feedEvent = answer({
   id: z.string(),
@@ -123,7 +123,7 @@ const feedEvent = answer({
     'start_of_history',
   ]),
   data: z.record(z.string(), z.unknown()).describe('`timestamp`, and what the event is about'),
-}).meta({ id: 'PushyFeedEvent' });
+}).meta({ id: 'ChefFeedEvent' });
 
 const jobExample = {
   id: 'c0ffee001a2b4c3d8e4f5a6b7c8d9e0f',
@@ -134,7 +134,7 @@ const jobExample = {
   updated_at: 'Tue, 01 Jan 2030 00:00:01 GMT',
 } as const;
 
-const refused = (description: string): ResponseSpec<typeof pushyError> => ({ description, schema: pushyError });
+const refused = (description: string): ResponseSpec<typeof chefError> => ({ description, schema: chefError });
 const refusals = {
   400: refused('The headers of the signature are missing or of an unknown version'),
   401: refused('Not signed by whom it names, too old, or received before; or no valid token'),
@@ -163,8 +163,8 @@ const after = { 'Last-Event-ID': 'Resume after the event with this id, on any in
 /** Described here, and checked by the handler, which answers in the words of Chef. */
 const checkedLater = <Value>(described: Record<string, unknown>) => z.custom<Value>().meta(described);
 
-export const pushyContracts = contracts({
-  GetPushyStatus: {
+export const chefContracts = contracts({
+  GetChefStatus: {
     method: 'GET',
     path: '/pushy/_status',
     summary: 'That this instance answers, as Chef says it',
@@ -186,7 +186,7 @@ export const pushyContracts = contracts({
       },
     },
   },
-  CreatePushyJob: {
+  CreateChefJob: {
     ...common,
     method: 'POST',
     path: jobs,
@@ -226,21 +226,21 @@ export const pushyContracts = contracts({
       400: refused('What is wrong with the job, or with the signature; nothing was created'),
     },
   },
-  ListPushyJobs: {
+  ListChefJobs: {
     ...common,
     method: 'GET',
     path: jobs,
     summary: 'The push jobs of the organization, newest first, without their nodes',
     params: z.object({
       ...inOrganization,
-      status: z.enum(PUSHY_JOB_STATUSES).optional().describe('Only jobs with this status'),
+      status: z.enum(CHEF_JOB_STATUSES).optional().describe('Only jobs with this status'),
       limit: integer('limit', 1, 1000).optional().describe('All when absent'),
       cursor: z.string().optional().describe('The `id` of the last job of the page before'),
       counts: z.string().optional().describe('`true`: with the number of nodes in each status'),
     }),
     responses: { ...refusals, 200: { description: 'OK', schema: z.array(listedJob), example: [jobExample] } },
   },
-  GetPushyJob: {
+  GetChefJob: {
     ...common,
     method: 'GET',
     path: `${jobs}/:id`,
@@ -254,7 +254,7 @@ export const pushyContracts = contracts({
       200: { description: 'OK', schema: job, example: { ...jobExample, nodes: { running: ['web-1', 'web-2'] } } },
     },
   },
-  AbortPushyJob: {
+  AbortChefJob: {
     ...common,
     method: 'PUT',
     path: `${jobs}/:id/abort`,
@@ -264,7 +264,7 @@ export const pushyContracts = contracts({
     takesAnyBody: true,
     responses: { ...ofJob, 200: { description: 'The job; it ends when its nodes have', schema: job } },
   },
-  DeletePushyJob: {
+  DeleteChefJob: {
     ...common,
     method: 'DELETE',
     path: `${jobs}/:id`,
@@ -276,7 +276,7 @@ export const pushyContracts = contracts({
       409: refused('It has not ended: abort it first'),
     },
   },
-  GetPushyStdout: {
+  GetChefStdout: {
     ...common,
     method: 'GET',
     path: `${jobs}/:id/output/:node/stdout`,
@@ -284,7 +284,7 @@ export const pushyContracts = contracts({
     params: z.object({ ...oneJob, ...oneNode }),
     responses: { ...ofJob, 200: output },
   },
-  GetPushyStderr: {
+  GetChefStderr: {
     ...common,
     method: 'GET',
     path: `${jobs}/:id/output/:node/stderr`,
@@ -292,7 +292,7 @@ export const pushyContracts = contracts({
     params: z.object({ ...oneJob, ...oneNode }),
     responses: { ...ofJob, 200: output },
   },
-  ListPushyNodeStates: {
+  ListChefNodeStates: {
     ...common,
     method: 'GET',
     path: '/organizations/:organization/pushy/node_states',
@@ -300,7 +300,7 @@ export const pushyContracts = contracts({
     params: z.object(inOrganization),
     responses: { ...refusals, 200: { description: 'OK', schema: z.array(nodeState) } },
   },
-  GetPushyNodeState: {
+  GetChefNodeState: {
     ...common,
     method: 'GET',
     path: '/organizations/:organization/pushy/node_states/:node',
@@ -308,7 +308,7 @@ export const pushyContracts = contracts({
     params: z.object(oneNode),
     responses: { ...refusals, 200: { description: 'OK', schema: nodeState } },
   },
-  GetPushyConfig: {
+  GetChefConfig: {
     ...common,
     method: 'GET',
     path: '/organizations/:organization/pushy/config/:node',
@@ -316,7 +316,7 @@ export const pushyContracts = contracts({
     params: z.object({ ...oneNode, ccpk: z.string().optional().describe('Required, and otherwise not used') }),
     responses: { ...refusals, 200: { description: 'OK', schema: configuration } },
   },
-  GetPushyConnect: {
+  GetChefConnect: {
     ...common,
     method: 'GET',
     path: '/organizations/:organization/pushy/connect/:node',
@@ -324,7 +324,7 @@ export const pushyContracts = contracts({
     params: z.object(oneNode),
     responses: { ...refusals, 200: { description: 'OK', schema: configuration } },
   },
-  FollowPushyJobs: {
+  FollowChefJobs: {
     ...common,
     method: 'GET',
     path: '/organizations/:organization/pushy/job_status_feed',
@@ -334,7 +334,7 @@ export const pushyContracts = contracts({
     requestHeaders: after,
     responses: { ...refusals, 200: feed },
   },
-  FollowPushyJob: {
+  FollowChefJob: {
     ...common,
     method: 'GET',
     path: '/organizations/:organization/pushy/job_status_feed/:id',

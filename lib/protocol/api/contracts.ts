@@ -1,6 +1,6 @@
 /** The table of all contracts, in the order of the OpenAPI document. */
 import { auditContracts } from './audit.ts';
-import { pushyContracts } from './chef.ts';
+import { chefContracts } from './chef.ts';
 import type { Contract } from './contract/contract.ts';
 import { eventContracts } from './events.ts';
 import { instanceContracts } from './instances.ts';
@@ -26,7 +26,7 @@ export const contractList: readonly Contract[] = [
   pushEventContracts,
   pushNodeContracts,
   pushScheduleContracts,
-  pushyContracts,
+  chefContracts,
   ticketContracts,
   instanceContracts,
   tokenContracts,

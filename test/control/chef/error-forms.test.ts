@@ -32,7 +32,7 @@ t.test('errors of the routes of /pushy', async (t) => {
 
   await t.test('the audit records the status that was answered', async (t) => {
     t.equal((await asked(a, 'DELETE', `${JOBS}/a%00b`)).status, 400);
-    const records = () => a.get<AuditRecord[]>('/audit?action=DeletePushyJob');
+    const records = () => a.get<AuditRecord[]>('/audit?action=DeleteChefJob');
     const record = await until(async () => (await records()).body[0], 'the record');
     t.match(record, { status: 400, code: 'InvalidArgument' });
   });

@@ -110,7 +110,7 @@ t.test('an organization with three nodes', async (t) => {
   await t.test('a job that has ended can be deleted', async (t) => {
     const { id } = (await asked(a, 'GET', `${JOBS}?limit=1`)).body[0];
     t.match(await asked(b, 'DELETE', `${JOBS}/${id}`), { status: 200, body: { id } });
-    const { body: records } = await a.get<AuditRecord[]>('/audit?action=DeletePushyJob&limit=1');
+    const { body: records } = await a.get<AuditRecord[]>('/audit?action=DeleteChefJob&limit=1');
     t.match(records[0]?.details, { command: String, status: String, counts: Object });
     t.equal((await asked(a, 'GET', `${JOBS}/${id}`)).status, 404);
     t.equal((await asked(b, 'DELETE', `${JOBS}/${id}`)).status, 404);

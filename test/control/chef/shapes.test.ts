@@ -1,11 +1,11 @@
 /** Jobs, nodes and events in Chef's form, from the rows of push jobs. */
 import t from 'tap';
-import { feedTime, parseJobEventId, toPushyEvent, toStartEvent } from '../../../lib/control/chef/feeds/feed-shape.ts';
+import { feedTime, parseJobEventId, toChefEvent, toStartEvent } from '../../../lib/control/chef/feeds/feed-shape.ts';
 import {
-  parsePushyId,
-  toListedPushyJob,
-  toPushyJob,
-  toPushyNodeState,
+  parseChefId,
+  toChefJob,
+  toChefNodeState,
+  toListedChefJob,
 } from '../../../lib/control/chef/push-jobs/job-shape.ts';
 import { isAllowed } from '../../../lib/control/chef/push-jobs/new-job.ts';
 import type { OrganizationJob } from '../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
@@ -35,7 +35,7 @@ const FULL: OrganizationJob = {
 };
 
 t.test('a job of a list has no nodes, and only the options that it was given', async (t) => {
-  t.same(toListedPushyJob(JOB, true), {
+  t.same(toListedChefJob(JOB, true), {
     id: 'c0ffee001a2b4c3d8e4f5a6b7c8d9e0f',
     command: 'chef-client',
     status: 'running',
@@ -43,7 +43,7 @@ t.test('a job of a list has no nodes, and only the options that it was given', a
     created_at: 'Tue, 04 Sep 2012 23:01:02 GMT',
     updated_at: 'Tue, 04 Sep 2012 23:17:56 GMT',
   });
-  t.match(toListedPushyJob(FULL, true), {
+  t.match(toListedChefJob(FULL, true), {
     user: 'deploy',
     dir: '/srv',
     env: { A: '1' },
@@ -53,9 +53,9 @@ t.test('a job of a list has no nodes, and only the options that it was given', a
 });
 
 t.test('who may not run tasks sees neither command nor options', async (t) => {
-  const shown = JSON.stringify([toListedPushyJob(FULL, false), toStartEvent(FULL, false)]);
+  const shown = JSON.stringify([toListedChefJob(FULL, false), toStartEvent(FULL, false)]);
   t.notMatch(shown, /chef-client|deploy|srv|"A"/);
-  t.match(toListedPushyJob(FULL, false), { withheld: true, status: 'running' });
+  t.match(toListedChefJob(FULL, false), { withheld: true, status: 'running' });
 });
 
 t.test('a single job has the names of its nodes by status, and its file if that was asked for', async (t) => {
@@ -64,16 +64,16 @@ t.test('a single job has the names of its nodes by status, and its file if that 
     { state: 'crashed', names: ['NODE6'] },
   ] as const;
   const details = { nodes: nodes.map((one) => ({ ...one, names: [...one.names] })), withContents: true };
-  t.same(toPushyJob(JOB, details).nodes, { running: ['NODE1', 'NODE5'], crashed: ['NODE6'] });
-  t.match(toPushyJob(FULL, details), { file_specified: true, file: undefined });
-  t.match(toPushyJob(FULL, { ...details, file: Buffer.from('é:\n') }), { file_specified: undefined, file: 'raw:é:\n' });
-  t.match(toPushyJob(FULL, { ...details, file: Buffer.from([255, 0]) }), { file: 'base64:/wA=' });
+  t.same(toChefJob(JOB, details).nodes, { running: ['NODE1', 'NODE5'], crashed: ['NODE6'] });
+  t.match(toChefJob(FULL, details), { file_specified: true, file: undefined });
+  t.match(toChefJob(FULL, { ...details, file: Buffer.from('é:\n') }), { file_specified: undefined, file: 'raw:é:\n' });
+  t.match(toChefJob(FULL, { ...details, file: Buffer.from([255, 0]) }), { file: 'base64:/wA=' });
 });
 
 t.test('an id is accepted with and without dashes', async (t) => {
-  t.equal(parsePushyId('c0ffee001a2b4c3d8e4f5a6b7c8d9e0f'), JOB.id);
-  t.equal(parsePushyId('C0FFEE00-1A2B-4C3D-8E4F-5A6B7C8D9E0F'), JOB.id);
-  for (const text of ['', 'x', `${JOB.id}0`, JOB.id.slice(1), '../..']) t.equal(parsePushyId(text), undefined, text);
+  t.equal(parseChefId('c0ffee001a2b4c3d8e4f5a6b7c8d9e0f'), JOB.id);
+  t.equal(parseChefId('C0FFEE00-1A2B-4C3D-8E4F-5A6B7C8D9E0F'), JOB.id);
+  for (const text of ['', 'x', `${JOB.id}0`, JOB.id.slice(1), '../..']) t.equal(parseChefId(text), undefined, text);
 });
 
 t.test('a node is online if its agent is, and available unless it is in rehab', async (t) => {
@@ -85,8 +85,8 @@ t.test('a node is online if its agent is, and available unless it is in rehab', 
     ['rehab', 'online', 'unavailable'],
     ['down', 'offline', 'unavailable'],
   ] as const)
-    t.same(toPushyNodeState('FIONA', { state, since }), { node_name: 'FIONA', status, availability, updated_at });
-  t.same(toPushyNodeState('SHREK', undefined), { node_name: 'SHREK', status: 'offline', availability: 'unavailable' });
+    t.same(toChefNodeState('FIONA', { state, since }), { node_name: 'FIONA', status, availability, updated_at });
+  t.same(toChefNodeState('SHREK', undefined), { node_name: 'SHREK', status: 'offline', availability: 'unavailable' });
 });
 
 t.test('events of a job', async (t) => {
@@ -112,12 +112,12 @@ t.test('events of a job', async (t) => {
   });
   const timestamp = '2012-09-04 23:01:02.345679Z';
   const atUs = String(Date.parse('2012-09-04T23:01:02.345Z') * 1000 + 679);
-  t.same(toPushyEvent({ number: 2, name: 'quorum_vote', node: 'web-1', status: 'success', atUs }), {
+  t.same(toChefEvent({ number: 2, name: 'quorum_vote', node: 'web-1', status: 'success', atUs }), {
     id: 'job-2',
     name: 'quorum_vote',
     data: { timestamp, node: 'web-1', status: 'success' },
   });
-  t.same(toPushyEvent({ number: 3, name: 'quorum_succeeded', node: null, status: null, atUs }).data, { timestamp });
+  t.same(toChefEvent({ number: 3, name: 'quorum_succeeded', node: null, status: null, atUs }).data, { timestamp });
   t.equal(parseJobEventId('job-12'), 12);
   for (const id of [undefined, '', 'job-', 'job-x', 'org-1', 'job-1 ', 'job-9999999999'])
     t.equal(parseJobEventId(id), undefined);

@@ -17,7 +17,7 @@ const pathOf = (path: string) => path.replace(/:\w+/g, SERVER);
 t.test('each route requires the intended role', async (t) => {
   const taking = (requiredRole: string) =>
     routes.filter((route) => requiredRoleOf(route) === requiredRole).map(({ name }) => name);
-  t.same(taking('anyone').sort(), ['GetOpenApi', 'GetPushyStatus', 'Ping', 'Ready']);
+  t.same(taking('anyone').sort(), ['GetChefStatus', 'GetOpenApi', 'Ping', 'Ready']);
   t.same(taking('agent').sort(), ['PostHeartbeat', 'PostStatus', 'RegisterSysinfo']);
   t.same(taking('admin').sort(), ['CreateToken', 'ListAudit', 'ListTokens', 'RevokeToken']);
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'reader'))

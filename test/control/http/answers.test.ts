@@ -130,7 +130,7 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `${pushy}/config/${hostname}?ccpk=${'x'.repeat(40)}`);
   await expect(200, 'GET', `${pushy}/connect/${hostname}`);
   const { id: place, kind, data } = await feed.next((event) => event.kind === 'job_complete', 'the end of the job');
-  t.equal(mismatchOfEvent(place, kind, { name: 'FollowPushyJobs', data }), undefined);
+  t.equal(mismatchOfEvent(place, kind, { name: 'FollowChefJobs', data }), undefined);
 
   const { uuid: token } = await expect(201, 'POST', '/tokens', { name: 'ci', role: 'reader' });
   await expect(200, 'GET', '/tokens');

@@ -6,7 +6,7 @@ import type { JobPage } from '../../../lib/control/push/job-page-store.ts';
 import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { PUSHY_JOB_STATUSES, type PushyJobStatus } from '../../../lib/protocol/api/chef.ts';
+import { CHEF_JOB_STATUSES, type ChefJobStatus } from '../../../lib/protocol/api/chef.ts';
 import type { Cursor } from '../../../lib/protocol/api/contract/cursor.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -110,7 +110,7 @@ t.test('lists of push jobs', async (t) => {
 
 t.test("each state of a job has one of Chef's statuses, and the list of that status contains it", async (t) => {
   const { database } = await freshDatabase(t, { migrations });
-  const rows: [state: string, outcome: string | null, hasRun: boolean, status: PushyJobStatus][] = [
+  const rows: [state: string, outcome: string | null, hasRun: boolean, status: ChefJobStatus][] = [
     ['waiting', null, false, 'voting'],
     ['voting', null, false, 'voting'],
     ['running', null, true, 'running'],
@@ -130,7 +130,7 @@ t.test("each state of a job has one of Chef's statuses, and the list of that sta
            case when $1::text = 'aborting' then 'aborted' end)`,
       [state, outcome, hasRun],
     );
-    for (const wanted of PUSHY_JOB_STATUSES) {
+    for (const wanted of CHEF_JOB_STATUSES) {
       const page = { status: wanted, limit: 10, bytes: 1_000, withCounts: false };
       const { jobs } = await listOrganizationJobs(database, 'acme', page);
       t.strictSame(

@@ -3,7 +3,7 @@ import { optionalField } from '../../../platform/optional-field.ts';
 import type { FeedEvent } from '../../push/followers/feed-store.ts';
 import type { OrganizationJob } from '../push-jobs/organization-jobs-store.ts';
 
-interface PushyEvent {
+interface ChefEvent {
   id: string;
   name: string;
   data: Readonly<Record<string, unknown>>;
@@ -15,7 +15,7 @@ export function parseJobEventId(id: string | undefined): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-export function toPushyEvent({ number, name, node, status, atUs }: FeedEvent): PushyEvent {
+export function toChefEvent({ number, name, node, status, atUs }: FeedEvent): ChefEvent {
   return {
     id: `job-${number}`,
     name,
@@ -28,7 +28,7 @@ export function toPushyEvent({ number, name, node, status, atUs }: FeedEvent): P
 }
 
 /** `withContents`: whether the caller may see the command and its options. */
-export function toStartEvent(job: OrganizationJob, withContents: boolean, id = 'job-1'): PushyEvent {
+export function toStartEvent(job: OrganizationJob, withContents: boolean, id = 'job-1'): ChefEvent {
   const { user, dir, env, capture = false } = job.options;
   const contents = {
     command: job.command,

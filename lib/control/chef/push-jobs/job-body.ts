@@ -3,7 +3,7 @@
  * Chef. Limits that Chef does not have are those of POST /push-jobs. Pure.
  */
 import type { z } from 'zod';
-import { PUSHY_JOB_KEYS } from '../../../protocol/api/chef.ts';
+import { CHEF_JOB_KEYS } from '../../../protocol/api/chef.ts';
 import { parsePushFile } from '../../../protocol/api/push/job-params.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, pushJobContracts } from '../../../protocol/api/push/jobs.ts';
 import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../../protocol/bounded-json.ts';
@@ -34,7 +34,7 @@ const { shape } = pushJobContracts.CreatePushJob.params;
 export function parseJobBody(bytes: Buffer): JobBody {
   const text = textOf(bytes);
   const fields = fieldsOf(text);
-  const unknownKey = Object.keys(fields).find((key) => !(PUSHY_JOB_KEYS as readonly string[]).includes(key));
+  const unknownKey = Object.keys(fields).find((key) => !(CHEF_JOB_KEYS as readonly string[]).includes(key));
   if (unknownKey !== undefined) throw new InvalidJobError('invalid key supplied', unknownKey.slice(0, 100));
   for (const [key, value] of Object.entries(fields)) refuseUnstorable(key, value);
   const nodes = nodesOf(fields.nodes);

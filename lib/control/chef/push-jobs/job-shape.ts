@@ -1,16 +1,16 @@
 /** A push job and its nodes in the form of Chef. Pure. */
 
 import { optionalField } from '../../../platform/optional-field.ts';
-import type { PushyJob, PushyListedJob, PushyNodeState } from '../../../protocol/api/chef.ts';
+import type { ChefJob, ChefListedJob, ChefNodeState } from '../../../protocol/api/chef.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { NodeStateRow } from '../../push/push-store.ts';
 import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
 
 /** 32 hexadecimal digits, as Chef writes an id. */
-export const toPushyId = (uuid: string): string => uuid.replaceAll('-', '');
+export const toChefId = (uuid: string): string => uuid.replaceAll('-', '');
 
 /** The uuid of a job, written with dashes or without them; undefined for any other text. */
-export function parsePushyId(text: string): string | undefined {
+export function parseChefId(text: string): string | undefined {
   const digits = text.toLowerCase();
   const [, ...parts] =
     /^([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})$/.exec(digits) ?? [];
@@ -18,9 +18,9 @@ export function parsePushyId(text: string): string | undefined {
 }
 
 /** `withContents`: whether the caller may see the command and its options. */
-export function toListedPushyJob(job: OrganizationJob, withContents: boolean): PushyListedJob {
+export function toListedChefJob(job: OrganizationJob, withContents: boolean): ChefListedJob {
   return {
-    id: toPushyId(job.id),
+    id: toChefId(job.id),
     ...(withContents ? contentsOf(job) : { withheld: true }),
     status: job.status,
     run_timeout: job.runTimeoutMs / 1000,
@@ -29,8 +29,8 @@ export function toListedPushyJob(job: OrganizationJob, withContents: boolean): P
   };
 }
 
-export function toCountedPushyJob(job: CountedJob, withContents: boolean): PushyListedJob {
-  const listed = toListedPushyJob(job, withContents);
+export function toCountedChefJob(job: CountedJob, withContents: boolean): ChefListedJob {
+  const listed = toListedChefJob(job, withContents);
   return job.counts === null ? listed : { ...listed, counts: job.counts };
 }
 
@@ -41,8 +41,8 @@ interface JobDetails {
   file?: Buffer | undefined;
 }
 
-export function toPushyJob(job: OrganizationJob, { nodes, withContents, file }: JobDetails): PushyJob {
-  const { file_specified: hasFile, ...listed } = toListedPushyJob(job, withContents);
+export function toChefJob(job: OrganizationJob, { nodes, withContents, file }: JobDetails): ChefJob {
+  const { file_specified: hasFile, ...listed } = toListedChefJob(job, withContents);
   return {
     ...listed,
     ...(hasFile !== true ? {} : file === undefined ? { file_specified: true } : { file: fileTextOf(file) }),
@@ -69,7 +69,7 @@ function fileTextOf(file: Buffer): string {
 }
 
 /** A node that runs a job is available, as in Chef. */
-export function toPushyNodeState(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): PushyNodeState {
+export function toChefNodeState(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): ChefNodeState {
   const { state = 'down', since = null } = row ?? {};
   return {
     node_name: name,

@@ -2,7 +2,7 @@
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../../platform/sql-text.ts';
-import type { PushyJobStatus } from '../../../protocol/api/chef.ts';
+import type { ChefJobStatus } from '../../../protocol/api/chef.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from '../../push/job-page-store.ts';
@@ -19,7 +19,7 @@ export interface OrganizationJob {
   nodeCount: number;
   quorum: number;
   runTimeoutMs: number;
-  status: PushyJobStatus;
+  status: ChefJobStatus;
   createdAt: Date;
   stateSince: Date;
   /** Microseconds since 1970. */
@@ -74,7 +74,7 @@ export async function readUnfinishedJobs(database: Queryable): Promise<{ id: str
 }
 
 export interface OrganizationJobFilter {
-  status?: PushyJobStatus | undefined;
+  status?: ChefJobStatus | undefined;
   /** Where the page before ended. */
   after?: Cursor | undefined;
   limit: number;

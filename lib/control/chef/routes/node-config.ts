@@ -1,6 +1,6 @@
 /** Where the agent of a node connects to, in the form of Chef's configuration of a client. */
 import { CnapiError } from '../../../platform/errors.ts';
-import type { PushyConfiguration } from '../../../protocol/api/chef.ts';
+import type { ChefConfiguration } from '../../../protocol/api/chef.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { type Requestor, requireAccess } from '../../organizations/requestor.ts';
@@ -28,7 +28,7 @@ const LIFETIME_S = 3600;
 export async function nodeConfig(
   { organizations, sessions, config }: NodeConfigDeps,
   { requestor, node: name, baseUrl, accept }: Asked,
-): Promise<PushyConfiguration> {
+): Promise<ChefConfiguration> {
   const { organization, kind } = requestor;
   if (kind !== 'client') requireAccess(requestor, 'read');
   else if (requestor.name !== name) throw new CnapiError('Forbidden', 403, 'Client and node name must match');

@@ -1,8 +1,8 @@
 /** How many feeds one organization can follow at an instance. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { pushyErrorReply } from '../../../../lib/control/chef/error-form.ts';
-import { PushyFeeds } from '../../../../lib/control/chef/feeds/pushy-feeds.ts';
+import { chefErrorReply } from '../../../../lib/control/chef/error-form.ts';
+import { ChefFeeds } from '../../../../lib/control/chef/feeds/chef-feeds.ts';
 import type { OrganizationJob } from '../../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import type { Requestor } from '../../../../lib/control/organizations/requestor.ts';
 import type { Organization } from '../../../../lib/protocol/api/organizations.ts';
@@ -11,7 +11,7 @@ import { matchLists } from '../../../support/match-lists.ts';
 async function* nothing() {}
 
 t.test('an organization has its own maximum of followers, of jobs and of itself', async (t) => {
-  const feeds = new PushyFeeds({
+  const feeds = new ChefFeeds({
     ...{ database: {} as never, pushJobs: { followers: { feed: nothing } } },
     events: { follow: async () => nothing() },
     clock: { wallTime: () => 0 },
@@ -36,7 +36,7 @@ t.test('an organization has its own maximum of followers, of jobs and of itself'
   await feeds.followOrganization(two);
   const refused = await feeds.followOrganization(follower()).catch((error: unknown) => error);
   t.throws(() => feeds.followJob(job, follower()), { code: 'TooManyRequests', statusCode: 429 });
-  matchLists(t, pushyErrorReply(refused), {
+  matchLists(t, chefErrorReply(refused), {
     status: 429,
     body: { error: [/^organization 'acme' already follows 2 feeds/] },
   });
@@ -49,7 +49,7 @@ t.test('an organization has its own maximum of followers, of jobs and of itself'
 });
 
 t.test('one user, client or token cannot take all places of its organization', (t) => {
-  const feeds = new PushyFeeds({
+  const feeds = new ChefFeeds({
     ...{ database: {} as never, pushJobs: { followers: { feed: nothing } } },
     events: { follow: async () => nothing() },
     clock: { wallTime: () => 0 },
@@ -86,7 +86,7 @@ t.test('one user, client or token cannot take all places of its organization', (
 
 t.test('the feed of a job continues after the last event that its follower has, if the job has had it', async (t) => {
   const after: number[] = [];
-  const feeds = new PushyFeeds({
+  const feeds = new ChefFeeds({
     database: {} as never,
     pushJobs: {
       followers: {
@@ -127,7 +127,7 @@ t.test('the feed of a follower that may not read it any more ends; another one c
   async function* untilOver(signal: AbortSignal | undefined) {
     await new Promise((resolve) => signal?.addEventListener('abort', resolve));
   }
-  const feeds = new PushyFeeds({
+  const feeds = new ChefFeeds({
     database: {} as never,
     pushJobs: {
       followers: { feed: (_job, _after, signal) => untilOver(signal) as AsyncIterable<never> },
@@ -181,7 +181,7 @@ t.test('followers of an organization share the read of a job that has started', 
     requestor: 'alice',
     createdAtUs: '0',
   } as OrganizationJob;
-  const feeds = new PushyFeeds({
+  const feeds = new ChefFeeds({
     database: {
       async query() {
         reads += 1;

@@ -1,6 +1,6 @@
 /** What becomes of jobs when their organization, or who started them, is deleted. */
 import t from 'tap';
-import { parsePushyId } from '../../../../lib/control/chef/push-jobs/job-shape.ts';
+import { parseChefId } from '../../../../lib/control/chef/push-jobs/job-shape.ts';
 import { OrphanedJobs } from '../../../../lib/control/chef/push-jobs/orphaned-jobs.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -33,7 +33,7 @@ t.test('the jobs of a deleted organization are aborted, and those of a deleted u
   const kept = (await asked(a, 'POST', theirs, { body: { ...long, nodes: names.slice(-1) } })).body.id;
   t.equal(await a.delete(`/organizations/${acme}`), 204);
   t.equal((await asked(b, 'GET', JOBS)).status, 404);
-  const job = await endedJob(b, parsePushyId(id) ?? '');
+  const job = await endedJob(b, parseChefId(id) ?? '');
   t.equal(job.status, 'aborted');
   const msg = 'push job: aborting, its organization has been deleted';
   t.hasStrict(

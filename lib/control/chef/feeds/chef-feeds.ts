@@ -21,13 +21,13 @@ import type { ServerSentEvent } from '../../http/route.ts';
 import type { Requestor } from '../../organizations/requestor.ts';
 import { SharedRead } from '../../push/followers/shared-read.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
-import { toPushyId, toPushyJob } from '../push-jobs/job-shape.ts';
+import { toChefId, toChefJob } from '../push-jobs/job-shape.ts';
 import { type OrganizationJob, readNodeNames, readOrganizationJob } from '../push-jobs/organization-jobs-store.ts';
 import { TooManyFeedFollowersError } from '../pushy-errors.ts';
 import type { AccessRechecker } from './access-rechecker.ts';
-import { feedTime, parseJobEventId, toPushyEvent, toStartEvent } from './feed-shape.ts';
+import { feedTime, parseJobEventId, toChefEvent, toStartEvent } from './feed-shape.ts';
 
-interface PushyFeedsDeps {
+interface ChefFeedsDeps {
   database: Queryable;
   pushJobs: { followers: Pick<PushJobs['followers'], 'feed'> };
   events: Pick<Events, 'follow'>;
@@ -63,15 +63,15 @@ const CONCURRENT_READS = 2;
 const FILTER = { kinds: ['push_job'] };
 const ENDS: readonly unknown[] = JOB_ENDS;
 
-export class PushyFeeds {
-  readonly #deps: PushyFeedsDeps;
+export class ChefFeeds {
+  readonly #deps: ChefFeedsDeps;
   /** By the uuid of their organization, and by who follows in it. */
   readonly #followers = new KeyedCounts();
   /** A job that has started, which all followers of its organization are told about at once. */
   readonly #started: SharedRead<{ organization: string; job: string }, OrganizationJob | undefined>;
   #refused = 0;
 
-  constructor(deps: PushyFeedsDeps) {
+  constructor(deps: ChefFeedsDeps) {
     this.#deps = deps;
     this.#started = new SharedRead(new Semaphore(CONCURRENT_READS), ({ organization, job }) =>
       readOrganizationJob(deps.database, organization, job),
@@ -158,13 +158,13 @@ export class PushyFeeds {
     { isNew, withContents }: Follower & { isNew: boolean },
   ): AsyncGenerator<ServerSentEvent, void, undefined> {
     if (isNew) yield toStartEvent(job, withContents);
-    for await (const event of events) yield toPushyEvent(event);
+    for await (const event of events) yield toChefEvent(event);
   }
 
   async *#summary(job: OrganizationJob, { withContents }: Follower): AsyncGenerator<ServerSentEvent, void, undefined> {
     const nodes = await readNodeNames(this.#deps.database, job.id);
     const timestamp = feedTime(job.stateSince.getTime() * 1000);
-    yield { id: 'job-1', name: 'summary', data: { timestamp, ...toPushyJob(job, { nodes, withContents }) } };
+    yield { id: 'job-1', name: 'summary', data: { timestamp, ...toChefJob(job, { nodes, withContents }) } };
   }
 
   async #history(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
@@ -202,7 +202,7 @@ export class PushyFeeds {
     if (event.kind === 'gap') return { id, name: 'start_of_history', data: { timestamp: times.of(event.storedAt) } };
     const { id: jobId, status } = event.body as { id: string; status: string };
     if (event.body.organization !== organization) return undefined;
-    const job = toPushyId(jobId);
+    const job = toChefId(jobId);
     const timestamp = times.of(event.storedAt);
     if (ENDS.includes(status)) return { id, name: 'job_complete', data: { timestamp, job, status } };
     if (status !== 'voting') return undefined;

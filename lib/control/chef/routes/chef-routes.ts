@@ -5,7 +5,7 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
-import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/chef.ts';
+import { chefContracts, MAX_CHEF_BODY_BYTES } from '../../../protocol/api/chef.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
@@ -17,20 +17,20 @@ import { type JobAction, type Requestor, requireAccess } from '../../organizatio
 import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { pushyErrorReply } from '../error-form.ts';
-import type { PushyFeeds } from '../feeds/pushy-feeds.ts';
+import { chefErrorReply } from '../error-form.ts';
+import type { ChefFeeds } from '../feeds/chef-feeds.ts';
 import { parseJobBody } from '../push-jobs/job-body.ts';
-import { parsePushyId, toCountedPushyJob, toPushyId, toPushyJob, toPushyNodeState } from '../push-jobs/job-shape.ts';
+import { parseChefId, toChefId, toChefJob, toChefNodeState, toCountedChefJob } from '../push-jobs/job-shape.ts';
 import { buildPushJob } from '../push-jobs/new-job.ts';
 import * as store from '../push-jobs/organization-jobs-store.ts';
 import { JobNotFoundError, NoOutputError, NotJsonError } from '../pushy-errors.ts';
 import { baseUrlOf, requireAccept } from './negotiation.ts';
 import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
 
-export interface PushyRouteDeps {
+export interface ChefRouteDeps {
   database: Queryable;
   pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'nodeStates'>;
-  feeds: PushyFeeds;
+  feeds: ChefFeeds;
   organizations: Pick<Organizations, 'nodesOf' | 'allNodes' | 'requestor'>;
   tasks: Pick<Tasks, 'get'>;
   sessions: { run(): string; readonly size: number };
@@ -53,7 +53,7 @@ const OUTPUT_BYTES = 4 * 1024 * 1024;
 /** A proxy (nginx) must not gather events. */
 const UNBUFFERED = { 'X-Accel-Buffering': 'no' };
 
-export function pushyRoutes(deps: PushyRouteDeps): Route[] {
+export function chefRoutes(deps: ChefRouteDeps): Route[] {
   const access = authorizer(deps);
   const routes = [
     ...statusRoutes(deps),
@@ -67,15 +67,15 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
   return routes.map((route) => ({
     ...route,
     params: route.method === 'POST' ? route.params.partial() : route.params,
-    rawBody: { maxBytes: MAX_PUSHY_BODY_BYTES },
-    errorReply: pushyErrorReply,
+    rawBody: { maxBytes: MAX_CHEF_BODY_BYTES },
+    errorReply: chefErrorReply,
   }));
 }
 
 type Authorizer = ReturnType<typeof authorizer>;
 
 /** What several routes check first. */
-function authorizer(deps: PushyRouteDeps) {
+function authorizer(deps: ChefRouteDeps) {
   async function authorize(
     context: OrganizationContext<unknown>,
     action: JobAction,
@@ -88,7 +88,7 @@ function authorizer(deps: PushyRouteDeps) {
   }
 
   async function jobIn({ organization }: Authorized, id: string): Promise<store.OrganizationJob> {
-    const uuid = parsePushyId(id);
+    const uuid = parseChefId(id);
     const job = uuid && (await store.readOrganizationJob(deps.database, organization.uuid, uuid));
     if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
     return job;
@@ -104,12 +104,12 @@ function authorizer(deps: PushyRouteDeps) {
   return { authorize, jobIn, baseUrl };
 }
 
-function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
-  const { GetPushyStatus } = pushyContracts;
+function statusRoutes({ sessions }: ChefRouteDeps): Route[] {
+  const { GetChefStatus } = chefContracts;
   return bind(
-    { GetPushyStatus },
+    { GetChefStatus },
     {
-      GetPushyStatus: () =>
+      GetChefStatus: () =>
         ok({
           status: "it's alive" as const,
           incarnation_id: sessions.run(),
@@ -118,26 +118,26 @@ function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
           job_processes: [],
         }),
     },
-    { GetPushyStatus: { withoutDatabase: true, quiet: true } },
+    { GetChefStatus: { withoutDatabase: true, quiet: true } },
   );
 }
 
 function jobRoutes(
-  { database, pushJobs, organizations, random }: PushyRouteDeps,
+  { database, pushJobs, organizations, random }: ChefRouteDeps,
   { authorize, jobIn, baseUrl }: Authorizer,
 ): Route[] {
-  const { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob } = pushyContracts;
+  const { CreateChefJob, ListChefJobs, GetChefJob, AbortChefJob, DeleteChefJob } = chefContracts;
 
   async function shown(authorized: Authorized, job: store.OrganizationJob, withFile = false) {
     const withContents = maySeeContents(authorized);
     const file = withFile && withContents && job.hasFile ? await store.readPushFile(database, job.id) : undefined;
-    return toPushyJob(job, { nodes: await store.readNodeNames(database, job.id), withContents, file });
+    return toChefJob(job, { nodes: await store.readNodeNames(database, job.id), withContents, file });
   }
 
   return bind(
-    { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob },
+    { CreateChefJob, ListChefJobs, GetChefJob, AbortChefJob, DeleteChefJob },
     {
-      async CreatePushyJob(context) {
+      async CreateChefJob(context) {
         const authorized = await authorize(context, 'write');
         requireJson(context.header('Content-Type'));
         const body = parseJobBody(context.body);
@@ -145,11 +145,11 @@ function jobRoutes(
         const nodes = await organizations.nodesOf(organization, body.nodes);
         const job = buildPushJob({ id: random.uuid(), body, organization, requestor: authorized, nodes });
         await context.withRecord((record) => pushJobs.create({ ...job, record }), job.id);
-        const id = toPushyId(job.id);
+        const id = toChefId(job.id);
         const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
         return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
       },
-      async ListPushyJobs(context) {
+      async ListChefJobs(context) {
         const authorized = await authorize(context, 'read');
         const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
         const withContents = maySeeContents(authorized);
@@ -160,16 +160,16 @@ function jobRoutes(
           async read(after: Cursor | undefined, { rows, bytes }) {
             const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
             const page = await store.listOrganizationJobs(database, authorized.organization.uuid, filter);
-            return { rows: page.jobs.map((job) => toCountedPushyJob(job, withContents)), next: page.next };
+            return { rows: page.jobs.map((job) => toCountedChefJob(job, withContents)), next: page.next };
           },
         });
       },
-      async GetPushyJob(context) {
+      async GetChefJob(context) {
         const authorized = await authorize(context, 'read');
         const job = await jobIn(authorized, context.params.id);
         return ok(await shown(authorized, job, context.params.include_file === 'true'));
       },
-      async AbortPushyJob(context) {
+      async AbortChefJob(context) {
         const authorized = await authorize(context, 'write');
         const { id } = await jobIn(authorized, context.params.id);
         await context
@@ -177,7 +177,7 @@ function jobRoutes(
           .catch(unlessEnded);
         return ok(await shown(authorized, await jobIn(authorized, id)));
       },
-      async DeletePushyJob(context) {
+      async DeleteChefJob(context) {
         const authorized = await authorize(context, 'write');
         const job = await jobIn(authorized, context.params.id);
         const body = await shown(authorized, job);
@@ -186,17 +186,17 @@ function jobRoutes(
       },
     },
     {
-      CreatePushyJob: { commitsRecord: true },
-      AbortPushyJob: { commitsRecord: true },
-      DeletePushyJob: { commitsRecord: true },
-      ListPushyJobs: { answerBytes: ROW_STREAM_BYTES },
-      GetPushyJob: { answerBytes: JOB_BYTES },
+      CreateChefJob: { commitsRecord: true },
+      AbortChefJob: { commitsRecord: true },
+      DeleteChefJob: { commitsRecord: true },
+      ListChefJobs: { answerBytes: ROW_STREAM_BYTES },
+      GetChefJob: { answerBytes: JOB_BYTES },
     },
   );
 }
 
-function outputRoutes({ database, tasks }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
-  const { GetPushyStdout, GetPushyStderr } = pushyContracts;
+function outputRoutes({ database, tasks }: ChefRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
+  const { GetChefStdout, GetChefStderr } = chefContracts;
 
   async function output(context: OrganizationContext<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
     const authorized = await authorize(context, 'read', BYTES_TYPE);
@@ -212,17 +212,17 @@ function outputRoutes({ database, tasks }: PushyRouteDeps, { authorize, jobIn }:
   }
 
   return bind(
-    { GetPushyStdout, GetPushyStderr },
+    { GetChefStdout, GetChefStderr },
     {
-      GetPushyStdout: (context) => output(context, 'stdout'),
-      GetPushyStderr: (context) => output(context, 'stderr'),
+      GetChefStdout: (context) => output(context, 'stdout'),
+      GetChefStderr: (context) => output(context, 'stderr'),
     },
-    { GetPushyStdout: { answerBytes: OUTPUT_BYTES }, GetPushyStderr: { answerBytes: OUTPUT_BYTES } },
+    { GetChefStdout: { answerBytes: OUTPUT_BYTES }, GetChefStderr: { answerBytes: OUTPUT_BYTES } },
   );
 }
 
-function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: Authorizer): Route[] {
-  const { ListPushyNodeStates, GetPushyNodeState } = pushyContracts;
+function nodeRoutes({ pushJobs, organizations }: ChefRouteDeps, { authorize }: Authorizer): Route[] {
+  const { ListChefNodeStates, GetChefNodeState } = chefContracts;
 
   async function availabilityOf(servers: readonly string[]) {
     const rows = await pushJobs.nodeStates(servers);
@@ -230,29 +230,29 @@ function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: 
   }
 
   return bind(
-    { ListPushyNodeStates, GetPushyNodeState },
+    { ListChefNodeStates, GetChefNodeState },
     {
-      async ListPushyNodeStates(context) {
+      async ListChefNodeStates(context) {
         const { organization } = await authorize(context, 'read');
         const nodes = await organizations.allNodes(organization);
         const states = await availabilityOf(nodes.map(({ serverUuid }) => serverUuid));
-        return ok(nodes.map(({ name, serverUuid }) => toPushyNodeState(name, states.get(serverUuid))));
+        return ok(nodes.map(({ name, serverUuid }) => toChefNodeState(name, states.get(serverUuid))));
       },
-      async GetPushyNodeState(context) {
+      async GetChefNodeState(context) {
         const { organization } = await authorize(context, 'read');
         const { node: name } = context.params;
         const node = (await organizations.nodesOf(organization, [name])).get(name);
-        if (node === undefined || typeof node === 'string') return ok(toPushyNodeState(name, undefined));
+        if (node === undefined || typeof node === 'string') return ok(toChefNodeState(name, undefined));
         const states = await availabilityOf([node.serverUuid]);
-        return ok(toPushyNodeState(name, states.get(node.serverUuid)));
+        return ok(toChefNodeState(name, states.get(node.serverUuid)));
       },
     },
-    { ListPushyNodeStates: { answerBytes: JOB_BYTES } },
+    { ListChefNodeStates: { answerBytes: JOB_BYTES } },
   );
 }
 
-function configRoutes(deps: PushyRouteDeps, { baseUrl }: Authorizer): Route[] {
-  const { GetPushyConfig, GetPushyConnect } = pushyContracts;
+function configRoutes(deps: ChefRouteDeps, { baseUrl }: Authorizer): Route[] {
+  const { GetChefConfig, GetChefConnect } = chefContracts;
 
   async function configOf(context: OrganizationContext<{ node: string }>) {
     const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
@@ -267,20 +267,20 @@ function configRoutes(deps: PushyRouteDeps, { baseUrl }: Authorizer): Route[] {
   }
 
   return bind(
-    { GetPushyConfig, GetPushyConnect },
+    { GetChefConfig, GetChefConnect },
     {
-      async GetPushyConfig(context) {
+      async GetChefConfig(context) {
         const { node, ccpk } = context.params;
         if (node !== '') requireCcpk(ccpk);
         return configOf(context);
       },
-      GetPushyConnect: configOf,
+      GetChefConnect: configOf,
     },
   );
 }
 
-function feedRoutes({ feeds }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
-  const { FollowPushyJobs, FollowPushyJob } = pushyContracts;
+function feedRoutes({ feeds }: ChefRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
+  const { FollowChefJobs, FollowChefJob } = chefContracts;
 
   const follower = (authorized: Authorized, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
     organization: authorized.organization,
@@ -291,14 +291,14 @@ function feedRoutes({ feeds }: PushyRouteDeps, { authorize, jobIn }: Authorizer)
   });
 
   return bind(
-    { FollowPushyJobs, FollowPushyJob },
+    { FollowChefJobs, FollowChefJob },
     {
-      async FollowPushyJobs(context) {
+      async FollowChefJobs(context) {
         const authorized = await authorize(context, 'read', EVENTS_TYPE);
         const events = await feeds.followOrganization(follower(authorized, context));
         return { status: 200 as const, events, headers: UNBUFFERED };
       },
-      async FollowPushyJob(context) {
+      async FollowChefJob(context) {
         const authorized = await authorize(context, 'read', EVENTS_TYPE);
         const job = await jobIn(authorized, context.params.id);
         return {
@@ -308,7 +308,7 @@ function feedRoutes({ feeds }: PushyRouteDeps, { authorize, jobIn }: Authorizer)
         };
       },
     },
-    { FollowPushyJobs: { answerBytes: STREAM_BYTES }, FollowPushyJob: { answerBytes: STREAM_BYTES } },
+    { FollowChefJobs: { answerBytes: STREAM_BYTES }, FollowChefJob: { answerBytes: STREAM_BYTES } },
   );
 }
 
