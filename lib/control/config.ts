@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
 import { isLoopback, reasonNotANetwork } from '../platform/networks.ts';
+import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import type { TrustedNetwork } from './access/trusted-networks.ts';
 
@@ -20,15 +21,6 @@ const whole = (minimum: number, maximum: number) =>
 const port = whole(0, 65_535);
 const ms = whole(1, 86_400_000);
 
-/** Checks the text with `parse`; the message that `parse` throws becomes the issue. */
-const parsed = (text: z.ZodString, parse: (value: string) => unknown) =>
-  text.superRefine((value, context) => {
-    try {
-      parse(value);
-    } catch (error) {
-      context.addIssue({ code: 'custom', message: (error as Error).message });
-    }
-  });
 const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
 const networkRoles = z.union([networkRole.transform((role) => [role]), z.array(networkRole).min(1)]);
 /**

@@ -10,12 +10,14 @@ import { z } from 'zod';
 import { systemClock } from '../platform/clock.ts';
 import { NameServer } from '../platform/dns/name-server.ts';
 import { createLogger } from '../platform/log.ts';
+import { parsed } from '../platform/parsed-text.ts';
+import { hostUrls } from '../platform/postgres/database-url.ts';
 import { PostgresDatabase } from '../platform/postgres/pool.ts';
 import { systemRandom } from '../platform/random.ts';
 import { LivingInstances } from './living-instances.ts';
 
 const configuration = z.strictObject({
-  databaseUrl: z.string(),
+  databaseUrl: parsed(z.string(), hostUrls),
   host: z.string().default('127.0.0.1'),
   port: z.int().min(0).max(65_535).default(8053),
   datacenter: z.string().default('local'),

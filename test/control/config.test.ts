@@ -42,6 +42,16 @@ const wrong: { name: string; input: Record<string, unknown>; message: RegExp }[]
     message: /^Configuration: databaseUrl: (?!.*secret).*HOST:PORT/,
   },
   {
+    name: 'a password with a / is explained without showing it',
+    input: { databaseUrl: 'postgres://u:secret/x@h/db' },
+    message: /^Configuration: databaseUrl: (?!.*secret).*password write \/ as %2F/,
+  },
+  {
+    name: 'a port without a host is named',
+    input: { ...least, databaseDirectUrl: 'postgres://u:secret@:5432/db' },
+    message: /^Configuration: databaseDirectUrl: (?!.*secret).*HOST:PORT/,
+  },
+  {
     name: 'a URL that asks for a standby is refused',
     input: { databaseUrl: 'postgres://u@h1,h2/db?target_session_attrs=any' },
     message: /databaseUrl: .*target_session_attrs=any.*read-write/,

@@ -4,6 +4,8 @@
  * `hosts.ts`, checked by the configuration.
  */
 const FORM = /^(postgres(?:ql)?:\/\/)([^/?#]*)([^?#]*)(\?[^#]*)?$/;
+/** Such a character in a password ends the host early, or changes the password. */
+const ENCODE = 'in the user and the password write / as %2F, ? as %3F, # as %23, @ as %40 and % as %25';
 const DEFAULT_PORT = '5432';
 const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\]]+)(:\d{1,5})?$/;
 /** Any connection of cnapi may write. */
@@ -15,26 +17,43 @@ const ATTRIBUTES = ['read-write', 'primary'];
  */
 export function hostUrls(url: string): string[] {
   const [, scheme, authority = '', path = '', query = ''] = FORM.exec(url) ?? [];
-  if (scheme === undefined) throw new TypeError('is not a postgres:// URL');
+  if (scheme === undefined) throw new TypeError(`is not a postgres:// URL${url.includes('#') ? `; ${ENCODE}` : ''}`);
   const attributes = new URLSearchParams(query).get('target_session_attrs') ?? 'read-write';
   if (!ATTRIBUTES.includes(attributes))
     throw new TypeError(`has target_session_attrs=${attributes}; cnapi writes, so it is ${ATTRIBUTES.join(' or ')}`);
   const hostsFrom = authority.lastIndexOf('@') + 1;
   const hosts = authority.slice(hostsFrom).split(',');
-  if (hosts.length === 1) return [url];
-  if (!hosts.every((host) => HOST.test(host)))
+  // A socket is in the query, and no host at all means this machine.
+  const isLocal = hosts.length === 1 && hosts[0] === '';
+  if (!isLocal && !hosts.every(isHost))
     throw new TypeError(
-      'has several hosts and one of them is not HOST or HOST:PORT (special characters before the @ are written as %XX)',
+      `has a host that is not HOST or HOST:PORT; ${url.includes('@', scheme.length + authority.length) ? ENCODE : 'correct it'}`,
     );
+  for (const part of [authority.slice(0, hostsFrom), path])
+    if (!isEncoded(part)) throw new TypeError(`has a % that is not followed by two hexadecimal digits; ${ENCODE}`);
+  if (hosts.length === 1) return [url];
   return hosts.map((host) => `${scheme}${authority.slice(0, hostsFrom)}${host}${path}${query}`);
+}
+
+/** With a port that is no port, `URL` refuses it. */
+const isHost = (host: string): boolean => HOST.test(host) && URL.canParse(`postgres://${host}/`);
+
+function isEncoded(part: string): boolean {
+  try {
+    decodeURIComponent(part);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /**
  * Names a database in messages: `cnapi at h1:5432,h2:5433`. Never contains the user or the password.
- * @throws TypeError like hostUrls, and if the URL cannot be parsed
+ * @throws TypeError like hostUrls
  */
 export function databaseText(url: string): string {
-  const urls = hostUrls(url).map((each) => new URL(each));
+  // `URL` takes no user without a host, which the driver takes.
+  const urls = hostUrls(url).map((each) => new URL(each.replace(/^([a-z]+:\/\/[^/?#]*@)(?=[/?]|$)/, '$1localhost')));
   const hosts = urls.map(({ hostname, port, searchParams }) => {
     const host = searchParams.get('host') ?? (hostname || 'localhost');
     return `${host}:${searchParams.get('port') ?? (port || DEFAULT_PORT)}`;

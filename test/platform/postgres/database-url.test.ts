@@ -29,12 +29,21 @@ const texts: [url: string, text: string][] = [
   ['postgres://u:secret@h1:5433,[::1]/a%20b?sslmode=disable', 'a b at h1:5433,[::1]:5432'],
   ['postgres://u:secret@h', "its user's database at h:5432"],
   ['postgres:///db?host=/tmp&user=u&password=secret', 'db at /tmp:5432'],
+  ['postgres://u:secret@/db?host=/tmp', 'db at /tmp:5432'],
+  ['postgres:///db', 'db at localhost:5432'],
 ];
 for (const [url, text] of texts)
   t.test(`in messages a database is ${text}`, async (t) => t.equal(databaseText(url), text));
 
 const wrong: { name: string; url: string; message: RegExp }[] = [
   { name: 'another scheme', url: 'mysql://h1,h2/db', message: /postgres:/ },
+  { name: 'a port without a host', url: 'postgres://u:secret@:5432/db', message: /HOST:PORT; correct it/ },
+  { name: 'a port that is not a number', url: 'postgres://u:secret@h:a/db', message: /HOST:PORT; correct it/ },
+  { name: 'a port above 65535', url: 'postgres://u:secret@h:70000/db', message: /HOST:PORT; correct it/ },
+  { name: 'a / in the password', url: 'postgres://u:secret/x@h/db', message: /password write \/ as %2F/ },
+  { name: 'a ? in the password', url: 'postgres://u:secret?x@h/db', message: /\? as %3F/ },
+  { name: 'a # in the password', url: 'postgres://u:secret#x@h/db', message: /# as %23/ },
+  { name: 'a % in the password', url: 'postgres://u:secret%x@h/db', message: /% as %25/ },
   { name: 'an empty host', url: 'postgres://u:secret@h1,,h2/db', message: /HOST/ },
   { name: 'an invalid port', url: 'postgres://u:secret@h1:,h2:a/db', message: /HOST:PORT/ },
   {
