@@ -99,7 +99,9 @@ export class Membership {
   #stalledBeats = 0;
   #standingMs = 0;
   readonly #loop: Loop;
-  #hasStarted = false;
+  #starting: Promise<void> | undefined;
+  /** A run of this process has a row. */
+  #hasJoined = false;
 
   constructor(deps: MembershipDeps) {
     this.#deps = deps;
@@ -173,17 +175,23 @@ export class Membership {
 
   /**
    * Inserts this run's row and reads the others'. Waits until the database answers or `signal`
-   * aborts.
+   * aborts. After a stop, which may come between its steps, nothing of it runs on.
    */
-  async start(signal: AbortSignal): Promise<void> {
+  start(signal: AbortSignal): Promise<void> {
+    this.#starting = this.#join(signal);
+    return this.#starting;
+  }
+
+  async #join(signal: AbortSignal): Promise<void> {
     const ended = AbortSignal.any([signal, this.#stopping.signal]);
     while (!ended.aborted) {
       try {
         this.#run = await this.#insertRun(this.#run);
+        this.#hasJoined = true;
+        if (ended.aborted) return;
         this.#deps.log.info({ run: this.#run, url: this.#deps.identity().url }, 'instance: joining -> live');
         await this.#observe();
         this.#standingMs = 0;
-        this.#hasStarted = true;
         this.#loop.start();
         return;
       } catch (error) {
@@ -197,7 +205,9 @@ export class Membership {
     const isFirst = !this.#stopping.signal.aborted;
     this.#stopping.abort();
     await this.#loop.stop();
-    if (!isFirst || !this.#hasStarted) return;
+    // It throws to its caller.
+    await this.#starting?.catch(() => undefined);
+    if (!isFirst || !this.#hasJoined) return;
     const { database, latestReturnInMs, log } = this.#deps;
     // While a new run is being inserted, the present one is dead.
     const run = this.#nextRun ?? this.#run;

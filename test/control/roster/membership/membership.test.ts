@@ -201,6 +201,20 @@ t.test('a start whose run was declared dead before its insert was answered takes
   t.not(instances.run, first);
 });
 
+t.test('a stop between the insert and the first read ends the run, and nothing goes on', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  const started = instances.start(signal.signal);
+  t.equal(world.inserted.length, 1, 'the insert is on its way');
+  await instances.stop();
+  await started;
+  t.same(
+    world.ended.map((values) => (values as unknown[])[0]),
+    world.inserted,
+  );
+  await clock.advance(5 * times.beatMs);
+  t.same([world.beats, world.reads], [0, 0]);
+});
+
 t.test('a stop ends the new run whose insert was not answered', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
