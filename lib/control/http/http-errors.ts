@@ -93,8 +93,8 @@ export class UpgradeRequiredError extends CnapiError {
 }
 
 export class NotUpgradableError extends CnapiError {
-  constructor() {
-    super('BadRequest', 400, 'Only GET /agents/:server_uuid/link can be upgraded');
+  constructor(message = 'Only GET /agents/:server_uuid/link can be upgraded') {
+    super('BadRequest', 400, message);
   }
 }
 

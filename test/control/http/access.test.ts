@@ -5,6 +5,7 @@ import { parseToken, permits } from '../../../lib/control/access/token.ts';
 import { changesSomething } from '../../../lib/control/http/route.ts';
 import { requiredRoleOf } from '../../../lib/protocol/api/contract/contract.ts';
 import { contractList as routes } from '../../../lib/protocol/api/contracts.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 import { raw, SERVER, startApi, UNKNOWN_UUID } from './support.ts';
@@ -225,6 +226,16 @@ t.test('too many requests of one source get 429 with Retry-After', async (t) => 
   t.ok(limited.length >= 5);
   t.match(limited[0]?.body, { code: 'TooManyRequests', message: /requestsPerSecond/ });
   t.match(limited[0]?.headers.get('retry-after'), /^\d+$/);
+});
+
+t.test('little of the body of a request over the rate limit is read', async (t) => {
+  // Time stands still: neither ends the reading of the rest, nor does the rate recover.
+  const { port } = await start(t, { requestsPerSecond: 20 }, { clock: new ManualClock() });
+  const head = 'Host: evil.example\r\n';
+  const refused = async () => (await raw(port, `GET /ping HTTP/1.1\r\n${head}Connection: close\r\n\r\n`)).split(' ')[1];
+  await until(async () => (await refused()) === '429', 'the rate limit');
+  const post = `POST /servers/${SERVER} HTTP/1.1\r\n${head}Content-Length: 1000000\r\n\r\n`;
+  t.match(await raw(port, `${post}${'x'.repeat(100_000)}`), /^HTTP\/1.1 429 /);
 });
 
 t.test('requests refused for their headers count towards the rate limit', async (t) => {

@@ -149,7 +149,8 @@ export class CallerConnection {
   #refuseInTurn(): void {
     if (this.#refusal === undefined || !this.#socket.writable) return;
     const isEarlier = ({ request, isAnswered }: Exchange) => request.complete || isAnswered;
-    if (![...this.#unanswered.keys()].some(isEarlier)) replyAndClose(this.#socket, errorReply(this.#refusal));
+    if (![...this.#unanswered.keys()].some(isEarlier))
+      replyAndClose(this.#socket, errorReply(this.#refusal), this.#clock);
   }
 
   /** When the caller ends its side, Node marks the last answer as the end of the connection. */

@@ -1,7 +1,7 @@
 /**
- * The HTTP listener of an instance: restify on one port, for REST and the agent link. Owns the
- * socket, its limits, and each request from the first check (`request-head.ts`) to the one reply
- * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
+ * The HTTP listener of an instance: restify on one port, for REST and the agent link
+ * (`link-upgrades.ts`). Owns the socket, its limits, and each request from the first check
+ * (`request-head.ts`) to the one reply (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
  * use.
  *
  *     new ──start()──▶ listening ──beginDrain()──▶ leaving
@@ -9,23 +9,15 @@
  *     any ──stop()──▶ stopped     (stop answers waits with 503; links are closed by their owner)
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
 import type { Clock } from '../../../platform/clock.ts';
-import { CnapiError } from '../../../platform/errors.ts';
+import type { CnapiError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
-import { isUuid } from '../../../protocol/api/contract/rules.ts';
-import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
-import {
-  ExpectationFailedError,
-  NotUpgradableError,
-  StoppingError,
-  UnreadableRequestError,
-  UpgradeRequiredError,
-} from '../http-errors.ts';
+import { TooManyRequestsError } from '../../access/access-errors.ts';
+import { ExpectationFailedError, StoppingError, UnreadableRequestError, UpgradeRequiredError } from '../http-errors.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import { ErrorForms } from '../reply/error-forms.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
@@ -42,6 +34,7 @@ import {
 import type { Reply, RequireServer, Route } from '../route.ts';
 import type { Certificates } from './certificates.ts';
 import { TLS_OPTIONS } from './handshakes.ts';
+import { isUpgrade, type LinkHandlers, LinkUpgrades } from './link-upgrades.ts';
 import { ListenSockets } from './listen-sockets.ts';
 import { configureServer } from './node-server.ts';
 import { OpenExchanges } from './open-exchanges.ts';
@@ -71,25 +64,15 @@ export interface ListenerDeps {
 }
 
 /** The handlers. Passed to `start()`, because the parts that own them need the listener. */
-export interface Handlers {
+export interface Handlers extends LinkHandlers {
   routes: readonly Route[];
   requireServer: RequireServer;
-  /**
-   * Why no agent is accepted now; asked before any work for an agent's link request. `isKnown`:
-   * whether it may have a link, as far as this instance knows without asking the database.
-   */
-  onArrival(isKnown: () => boolean): CnapiError | undefined;
-  /** Takes over the socket of an agent that requests its link, or returns why not. */
-  onUpgrade(request: IncomingMessage, upgrade: Upgrade, actor: Actor): CnapiError | undefined;
 }
 
-const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
 const STOP_GRACE_MS = 1000;
 /** Connections for callers beside the agents. */
 const MAX_CALLERS = 1500;
 
-type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
-type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
 
 export class HttpListener {
@@ -98,7 +81,7 @@ export class HttpListener {
   readonly #restify: restify.Server;
   readonly #exchanges: OpenExchanges;
   readonly #errorForms = new ErrorForms();
-  #onArrival: Handlers['onArrival'] = () => new StoppingError();
+  readonly #links: LinkUpgrades;
   readonly #sockets: ListenSockets;
   #port: number | undefined;
   #isLeaving = false;
@@ -108,6 +91,11 @@ export class HttpListener {
     this.#deps = deps;
     this.#exchanges = new OpenExchanges(deps.clock);
     this.#own = { names: namesOf(deps.config), anyAddress: !deps.authorizer.isOpen };
+    this.#links = new LinkUpgrades({
+      ...deps,
+      refusalOfHead: (request) => this.#reasonToRefuse(request),
+      isFree: (socket) => this.#exchanges.isFree(socket),
+    });
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = deps.config;
     const maxConnections = maxAgents + MAX_CALLERS;
@@ -119,8 +107,7 @@ export class HttpListener {
   /** @throws the system's error if the port is in use. */
   async start(handlers: Handlers): Promise<void> {
     for (const route of handlers.routes) this.#mount(route, handlers);
-    this.#mountLink(handlers);
-    this.#onArrival = handlers.onArrival;
+    this.#links.start(this.#restify, handlers, (request) => this.#requireUpgrade(request));
     // restify emits the server's errors again, and throws if nothing listens.
     const ignoreStartError = () => undefined;
     this.#restify.on('error', ignoreStartError);
@@ -201,7 +188,7 @@ export class HttpListener {
     });
     // Before restify parses the URL, because that throws for some URLs.
     const early = server as unknown as {
-      first(admit: (request: IncomingMessage, response: UpgradableResponse) => boolean): void;
+      first(admit: (request: IncomingMessage, response: ServerResponse) => boolean): void;
     };
     early.first((request, response) => this.#checkHead(request, response));
     server.on('restifyError', (request: IncomingMessage, _response: unknown, error: unknown) =>
@@ -232,58 +219,20 @@ export class HttpListener {
     });
   }
 
-  #mountLink({ onUpgrade }: Handlers): void {
-    this.#restify.get({ name: 'AgentLink', path: '/agents/:server_uuid/link' }, (request, response, next) => {
-      const { claimUpgrade } = response as unknown as UpgradableResponse;
-      if (claimUpgrade === undefined) {
-        void this.#exchanges.get(request)?.send(errorReply(new UpgradeRequiredError()));
-      } else {
-        const { socket, head } = claimUpgrade.call(response);
-        const serverUuid = String(request.params.server_uuid).toLowerCase();
-        void this.#link(request, { socket, head, serverUuid }, onUpgrade);
-      }
-      next(false);
-    });
-  }
-
-  /** Opens the link of an agent: without a wait if no token is required. */
-  async #link(
-    request: IncomingMessage,
-    { socket, head, serverUuid }: Upgrade,
-    onUpgrade: Handlers['onUpgrade'],
-  ): Promise<void> {
-    const { authorizer } = this.#deps;
-    try {
-      const actor = authorizer.isOpen ? OPEN_ACTOR : await authorizer.authenticateLink(request, serverUuid);
-      if (socket.destroyed) return;
-      const refusal = onUpgrade(request, { socket, head, serverUuid }, actor);
-      if (refusal !== undefined) throw refusal;
-      request.socket.off('error', destroyThis);
-      authorizer.linked(request.socket, actor);
-    } catch (error) {
-      if (isDefect(error)) this.#deps.log.error({ err: error, server_uuid: serverUuid }, 'link: upgrade failed');
-      replyAndClose(socket, errorReply(error));
-    }
-  }
-
-  /** False for a request that is not carried out; answers a refused upgrade on the bare socket. */
-  #checkHead(request: IncomingMessage, response: UpgradableResponse): boolean {
-    if (response.claimUpgrade !== undefined) {
-      // Nothing else handles its errors until the link has it; a caller may reset it at any time.
-      request.socket.on('error', destroyThis);
-      const isFree = this.#exchanges.isFree(request.socket);
-      const refusal = this.#reasonToRefuse(request) ?? this.#reasonNotToUpgrade(request);
-      // From Node 24.9 on, it asks before.
-      if (!isFree) request.socket.destroy();
-      else if (refusal !== undefined) replyAndClose(response.claimUpgrade().socket, errorReply(refusal));
-      return isFree && refusal === undefined;
-    }
+  /** False for a request that is not carried out. */
+  #checkHead(request: IncomingMessage, response: ServerResponse): boolean {
+    if (isUpgrade(response)) return this.#links.checkHead(request, response);
     // Asked before, so that a request that is dropped counts, too.
     const reason = this.#reasonToRefuse(request);
     const exchange = this.#admit(request, response);
     if (exchange === undefined) return false;
     if (reason !== undefined) this.#refuse(exchange, reason);
     return reason === undefined;
+  }
+
+  /** The path of the link, without an upgrade. */
+  #requireUpgrade(request: IncomingMessage): void {
+    void this.#exchanges.get(request)?.send(errorReply(new UpgradeRequiredError()));
   }
 
   #reasonToRefuse(request: IncomingMessage): CnapiError | undefined {
@@ -293,6 +242,7 @@ export class HttpListener {
 
   /** Refuses a request for its head. How far its body reaches is in doubt, so nothing can follow. */
   #refuse(exchange: Exchange, reason: CnapiError): void {
+    if (reason instanceof TooManyRequestsError) exchange.limitRest();
     const reply = this.#errorForms.replyTo(reason, exchange.request.url ?? '');
     void exchange.send({ ...reply, headers: { ...reply.headers, Connection: 'close' } });
     this.#exchanges.on(exchange.request.socket)?.end({ ignoreInput: exchange.isOverBodyLimit });
@@ -303,14 +253,6 @@ export class HttpListener {
     const isLeaving = () => this.#isLeaving && this.#exchanges.on(request.socket)?.mayCloseNext === true;
     const exchange = new Exchange(request, response, { ...this.#deps, isLeaving });
     return this.#exchanges.add(exchange, response) ? exchange : undefined;
-  }
-
-  #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
-    if (this.#stopped !== undefined) return new StoppingError();
-    const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
-    if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
-    if (!isUuid(serverUuid)) return new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
-    return this.#onArrival(() => this.#deps.authorizer.knowsAgent(request, serverUuid.toLowerCase()));
   }
 
   async #serve(route: Route, request: RoutedRequest, requireServer: RequireServer): Promise<void> {
@@ -358,7 +300,7 @@ export class HttpListener {
     const connection = this.#exchanges.on(socket);
     if (connection !== undefined) connection.refuseUnread(error);
     else if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
-    else replyAndClose(socket, errorReply(new UnreadableRequestError(error)));
+    else replyAndClose(socket, errorReply(new UnreadableRequestError(error)), this.#deps.clock);
   }
 
   async #stop(): Promise<void> {
@@ -366,6 +308,7 @@ export class HttpListener {
     // Upgraded sockets would delay a close; their owner closes them.
     this.#sockets.close();
     const allAnswered = this.#exchanges.whenEmpty();
+    this.#links.stop();
     for (const exchange of this.#exchanges.all()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#deps.clock.sleep(STOP_GRACE_MS, allAnswered);
     this.#sockets.cutHandshakes();
@@ -376,9 +319,4 @@ export class HttpListener {
     this.#deps.limits.requestLog.stop();
     this.#deps.log.info('http: stopped');
   }
-}
-
-/** Not a closure: a link's socket keeps it, and with a closure also the upgrade request. */
-function destroyThis(this: Socket): void {
-  this.destroy();
 }

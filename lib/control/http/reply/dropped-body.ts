@@ -8,6 +8,8 @@ import { FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-c
 
 /** Pieces count, too. */
 const MAX_BYTES = 8 * 1024 * 1024;
+/** Of a caller that sends too many requests. */
+const MAX_BYTES_OVER_RATE = 64 * 1024;
 /** Limits the time for the rest of a body after its request has been answered. */
 const DRAIN_MS = 1000;
 const FREE_BYTES = FREE_BODY_BYTES + FREE_BODY_PIECES * PIECE_BYTES;
@@ -17,6 +19,7 @@ export class DroppedBody {
   readonly #clock: Clock;
   readonly #charge: (bytes: number) => boolean;
   #cost = 0;
+  #maxBytes = MAX_BYTES;
   #isBroken = false;
   #endDrain: (() => void) | undefined;
   #count: ((piece: Buffer) => void) | undefined;
@@ -38,7 +41,7 @@ export class DroppedBody {
       const cost = piece.length + PIECE_BYTES;
       this.#cost += cost;
       const isOverLimit = this.#cost > FREE_BYTES && this.#charge(cost);
-      if (this.#cost > MAX_BYTES || (isOptional && isOverLimit)) onTooMuch();
+      if (this.#cost > this.#maxBytes || (isOptional && isOverLimit)) onTooMuch();
     };
     this.#request.on('data', this.#count);
     // The reader of a body that it refuses has paused it.
@@ -64,6 +67,11 @@ export class DroppedBody {
     this.drop(end, { isOptional: true });
     this.#endDrain = end;
     if (this.#isBroken) end();
+  }
+
+  /** From now on no more than a little is read. */
+  limit(): void {
+    this.#maxBytes = MAX_BYTES_OVER_RATE;
   }
 
   /** The rest will never come. */

@@ -118,6 +118,11 @@ export class Exchange {
     if (this.#kind !== undefined) this.request.socket.destroy();
   }
 
+  /** The caller sends too many requests: little of this one's body is read. */
+  limitRest(): void {
+    this.#droppedBody.limit();
+  }
+
   /** The body cannot be read to its end. The answer is `reason`, unless the handler has begun. */
   bodyBroke(reason: CnapiError): void {
     this.#droppedBody.breakOff();

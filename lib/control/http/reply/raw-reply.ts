@@ -4,10 +4,15 @@
  */
 import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
+import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Reply } from '../route.ts';
 
+/** Limits the time in which the caller may close its side, and the bytes that it may still send. */
+const DRAIN_MS = 1000;
+const DRAIN_BYTES = 256 * 1024;
+
 /** Sends `reply` and closes the connection. */
-export function replyAndClose(socket: Duplex, reply: Reply): void {
+export function replyAndClose(socket: Duplex, reply: Reply, clock: Clock): void {
   const content = JSON.stringify(reply.body);
   const head = [
     `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status] ?? 'Refused'}`,
@@ -17,7 +22,32 @@ export function replyAndClose(socket: Duplex, reply: Reply): void {
     ...Object.entries(reply.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
   ];
   socket.once('error', () => socket.destroy());
-  // A caller that never closes its own side would hold the connection for ever.
-  socket.once('finish', () => socket.destroy());
+  drain(socket, clock);
   socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
+}
+
+/**
+ * A connection that is closed with unread bytes is reset, and the caller may lose the reply. So what
+ * it still sends is read and dropped until it closes its side, within limits.
+ */
+function drain(socket: Duplex, clock: Clock): void {
+  let bytes = 0;
+  let timer: Timer | undefined;
+  let hasEnded = socket.readableEnded;
+  // Else Node would parse it.
+  socket.removeAllListeners('data');
+  socket.on('data', (piece: Buffer) => {
+    bytes += piece.length;
+    if (bytes > DRAIN_BYTES) socket.destroy();
+  });
+  socket.once('end', () => {
+    hasEnded = true;
+    if (socket.writableFinished) socket.destroy();
+  });
+  socket.once('finish', () => {
+    if (hasEnded) socket.destroy();
+    else timer = clock.after(DRAIN_MS, () => socket.destroy());
+  });
+  socket.once('close', () => timer?.cancel());
+  socket.resume();
 }

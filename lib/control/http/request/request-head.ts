@@ -114,6 +114,19 @@ function isSameOrigin(origin: string, scheme: string, host: string | undefined):
   return host !== undefined && origin.toLowerCase() === `${scheme}://${host.toLowerCase()}`;
 }
 
+/**
+ * Why a request that offers a WebSocket cannot begin one (RFC 6455, section 4.1; RFC 9110, sections
+ * 7.8 and 10.1.1). The bytes of a body would be read as frames.
+ */
+export function reasonNotAHandshake({ headers, httpVersion }: Handshake): string | undefined {
+  if (httpVersion !== '1.1') return 'A WebSocket begins with a request of HTTP/1.1';
+  if (headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0')
+    return 'The request for a WebSocket has a body; send it without Content-Length and Transfer-Encoding';
+  if (headers.expect !== undefined) return 'The request for a WebSocket has an Expect header; send it without one';
+  return undefined;
+}
+type Handshake = Pick<IncomingMessage, 'headers' | 'httpVersion'>;
+
 /** Ignores an offer of another protocol (`h2c`), as HTTP permits. */
 export function wantsWebSocket({ headers }: IncomingMessage): boolean {
   return headers.upgrade?.toLowerCase() === 'websocket';

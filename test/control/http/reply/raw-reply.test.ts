@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
 import { CnapiError } from '../../../../lib/platform/errors.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 import { until } from '../../../support/until.ts';
 import { type Api, raw, SERVER, startApi } from '../support.ts';
 
@@ -51,6 +52,65 @@ t.test('a refused caller that does not close holds no connection', async (t) => 
     clearInterval(insisting);
     t.pass(`closed by the server: ${bytes.slice(0, 30)}`);
   }
+});
+
+t.test('a request for a link in another form than that of a WebSocket is refused', async (t) => {
+  const { port, upgrades, arrivals } = await startApi(t);
+  const wrong: [header: string, version: string, says: RegExp][] = [
+    ['Content-Length: 3\r\n', '1.1', /has a body/],
+    ['Transfer-Encoding: chunked\r\n', '1.1', /has a body/],
+    ['Expect: 100-continue\r\n', '1.1', /has an Expect header/],
+    ['', '1.0', /HTTP\/1\.1/],
+  ];
+  for (const [header, version, says] of wrong) {
+    const head = link.replace('HTTP/1.1', `HTTP/${version}`).replace(/\r\n$/, header);
+    const seen = await raw(port, `${head}\r\nabc`);
+    t.match(seen, /^HTTP\/1.1 400 /, header);
+    t.match(JSON.parse(seen.split('\r\n\r\n')[1] ?? '{}'), { code: 'BadRequest', message: says });
+  }
+  t.same([upgrades, arrivals], [[], []], 'no link was asked for one');
+});
+
+t.test('a refused caller may still send for a while, without a reset that could cost it the reply', async (t) => {
+  const clock = new ManualClock();
+  const { port } = await startApi(t, { upgradeRefusal: full, clock });
+  const rows: [bytes: string, status: number][] = [
+    [`GET /ping HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(20_000)}`, 431],
+    ['no HTTP at all\r\n\r\n', 400],
+    [upgradeAt('/ping'), 400],
+    [link, 503],
+  ];
+  for (const [bytes, status] of rows) {
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () => socket.write(bytes));
+    let seen = '';
+    const errors: string[] = [];
+    socket.on('error', ({ message }) => errors.push(message));
+    socket.on('data', (piece) => {
+      seen += piece;
+    });
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    await new Promise((resolve) => socket.once('end', resolve));
+    for (let piece = 0; piece < 50 && errors.length === 0; piece++)
+      await new Promise((resolve) => socket.write('x', () => setImmediate(resolve)));
+    socket.end();
+    await closed;
+    t.match(seen, new RegExp(`^HTTP/1.1 ${status} `));
+    t.same(errors, [], `${status}`);
+  }
+});
+
+t.test('a refused caller that sends without end is cut off', async (t) => {
+  const clock = new ManualClock();
+  const { port } = await startApi(t, { clock });
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () =>
+    socket.write('no HTTP at all\r\n\r\n'),
+  );
+  socket.on('error', () => undefined).resume();
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  await new Promise((resolve) => socket.once('end', resolve));
+  socket.write('x'.repeat(4_000_000));
+  await closed;
+  t.pass('although time stands still');
 });
 
 t.test('bytes that are no valid request get an error with a code', async (t) => {
