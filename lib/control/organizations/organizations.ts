@@ -24,7 +24,7 @@ import type { Actor } from '../access/token.ts';
 import { Documents } from '../documents/documents.ts';
 import { InvalidArgumentError } from '../http/http-errors.ts';
 import { checkPublicKey } from './key-material.ts';
-import { OrganizationNotFoundError } from './organization-errors.ts';
+import { OrganizationNotFoundError, TooManyDocumentsError } from './organization-errors.ts';
 import * as store from './organization-store.ts';
 import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
 
@@ -175,8 +175,7 @@ export class Organizations {
   /** Requires room for one more document. Creations at the same time may exceed the maximum. */
   async #requireRoom(kind: Documents, fields: Record<string, string>, maximum: number): Promise<void> {
     const { objects } = await kind.list(fields, { limit: maximum, after: undefined });
-    if (objects.length >= maximum)
-      throw new InvalidArgumentError(`There are ${maximum} ${kind.noun.plural} already, which is the maximum`);
+    if (objects.length >= maximum) throw new TooManyDocumentsError(kind.noun.plural, maximum);
   }
 }
 

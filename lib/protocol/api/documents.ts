@@ -6,6 +6,7 @@
  */
 import { z } from 'zod';
 import { answer, type Contract, errorResponse } from './contract/contract.ts';
+import type { ErrorCode } from './contract/errors.ts';
 import type { RequiredRole } from './contract/roles.ts';
 import { booleanText, boundedText, integer, MAX_LIST, number, timestamp, uuid } from './contract/rules.ts';
 import { EVENT_KINDS } from './events.ts';
@@ -44,6 +45,8 @@ interface Declaration<Fields extends z.ZodRawShape> {
   createExamples?: readonly string[];
   /** The command line has commands of its own for it, instead of those made from this. */
   hasOwnCommands?: boolean;
+  /** There is a maximum of documents, beyond which `create` refuses. */
+  isLimited?: boolean;
   /** Contracts of its own, beside the five. */
   further?: Readonly<Record<string, Contract>>;
 }
@@ -87,7 +90,10 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
   const found = (status: number) => ({ [status]: { description: 'OK', schema: document, headers: ETAG } });
   const missing = { 404: errorResponse(`No such ${name}`, 'ResourceNotFound') };
   const conflict = { 412: errorResponse('`If-Match` names another version', 'EtagConflict') };
-  const clash = (what: string) => ({ 409: errorResponse(what, 'EtagConflict', 'UniqueAttribute') });
+  const clash = (what: string, ...others: ErrorCode[]) => ({
+    409: errorResponse(what, 'EtagConflict', 'UniqueAttribute', ...others),
+  });
+  const tooMany: ErrorCode[] = noun.isLimited ? ['TooManyDocuments'] : [];
   const changes = Object.entries(fields).map(([field, schema]) => [field, withoutDefault(schema).nullish()]);
   return {
     list: {
@@ -119,7 +125,7 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
       path: `/${plural}`,
       summary: `Creates ${withArticle(name)}`,
       params: z.object({ uuid: uuid().optional().describe('A new one when absent'), ...fields }),
-      responses: { ...found(201), ...clash(`The uuid, or the value of a unique field, is taken`) },
+      responses: { ...found(201), ...clash(`The uuid, or the value of a unique field, is taken`, ...tooMany) },
     },
     update: {
       ...change,

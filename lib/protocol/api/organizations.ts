@@ -88,6 +88,7 @@ const groupNoun = documentNoun({
   ...own,
   name: 'group',
   plural: 'groups',
+  isLimited: true,
   about: 'Groups of users, clients and other groups of one organization',
   fields: {
     ...ofOrganization,
@@ -130,6 +131,7 @@ const keyNoun = documentNoun({
   ...own,
   name: 'key',
   plural: 'keys',
+  isLimited: true,
   about: 'Public keys, with which signatures of users and clients are checked',
   fields: {
     owner: uuid().describe('Uuid of its user or client'),

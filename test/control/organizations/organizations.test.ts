@@ -98,7 +98,7 @@ t.test('the instance makes a pair of keys and shows the private one once, or tak
   for (let number = 3; number <= 10; number++) await create(app, '/keys', { owner, name: `k${number}`, public_key });
   t.match(await app.post('/keys', { owner, name: 'k11', public_key }), {
     status: 409,
-    body: { message: /There are 10 keys already/ },
+    body: { code: 'TooManyDocuments', message: /There are 10 keys already; delete some/ },
   });
 });
 

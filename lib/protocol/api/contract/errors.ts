@@ -46,6 +46,7 @@ export const ERROR_CODES = {
   TokenEnded: 'The token was revoked or expired during the request',
   TokenNameTaken: 'Another token that is not revoked has this name',
   TooManyAgentRequests: 'The instance waits for as many legacy agents as it may',
+  TooManyDocuments: 'There are as many of these objects as there may be; delete some',
   TooManyFollowedNodes: 'Followers of push jobs remember as many nodes at this instance as they may',
   TooManyFollowers: 'The instance has as many followers of events as it may',
   TooManyNewServers: 'The caller has created as many servers in an hour as it may',
