@@ -9,18 +9,10 @@
  * should detect it are suspended as well (patience.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Excuses } from './excuses.ts';
 import type { Instance, Zone } from './fleet-harness.ts';
 import { HANG_MS } from './patience.ts';
 import { until } from './until.ts';
-
-interface Excuse {
-  serverUuid: string;
-  from: number;
-  /** Epoch of the session that the fault is to end. */
-  epoch: number;
-  /** Until the server was seen `running` again under a higher epoch. */
-  to: number;
-}
 
 interface Change {
   server_uuid: string;
@@ -44,7 +36,7 @@ export class Witness {
   answers = 0;
   readonly #zone: Zone;
   readonly #comment: (text: string) => void;
-  readonly #excuses: Excuse[] = [];
+  readonly #excuses = new Excuses();
   readonly #epochs = new Map<string, number>();
   readonly #stopping = new AbortController();
   #expected = new Set<string>();
@@ -74,7 +66,7 @@ export class Witness {
   async excuse(serverUuid: string): Promise<void> {
     const from = Date.now();
     const epoch = Number((await this.#newest(serverUuid))?.epoch ?? 0);
-    this.#excuses.push({ serverUuid, from, epoch, to: Number.POSITIVE_INFINITY });
+    this.#excuses.begin(serverUuid, { from, epoch });
   }
 
   /**
@@ -82,15 +74,15 @@ export class Witness {
    * again.
    */
   async excuseEnds(serverUuid: string): Promise<void> {
-    const lost = Math.max(...this.#excuses.filter((each) => each.serverUuid === serverUuid).map(({ epoch }) => epoch));
+    const lost = this.#excuses.lastEpoch(serverUuid);
+    let epoch = 0;
     const isBack = async () => {
       const newest = await this.#newest(serverUuid);
-      return newest?.status === 'running' && Number(newest.epoch) > lost;
+      epoch = Number(newest?.epoch ?? 0);
+      return newest?.status === 'running' && epoch > lost;
     };
     await until(isBack, `a new session of ${serverUuid}`, 2 * HANG_MS);
-    // An answer may still show what was read just before.
-    const to = Date.now() + 1_000;
-    for (const excuse of this.#excuses) if (excuse.serverUuid === serverUuid) excuse.to = Math.min(excuse.to, to);
+    this.#excuses.end(serverUuid, { at: Date.now(), epoch });
   }
 
   /**
@@ -149,11 +141,7 @@ export class Witness {
     for (const serverUuid of this.#expected) {
       const status = statuses.get(serverUuid);
       if (status === undefined) this.#report(`${program.name} does not list server ${serverUuid}`);
-      else if (
-        status !== 'running' &&
-        !this.#isExcused(serverUuid, askedAt) &&
-        !this.#isExcused(serverUuid, Date.now())
-      )
+      else if (status !== 'running' && !this.#excuses.coverAnswer(serverUuid, askedAt, Date.now()))
         this.#report(`${program.name} says ${serverUuid} is ${status}, and it lives`);
     }
   }
@@ -175,7 +163,7 @@ export class Witness {
     if (mayEqual ? Number(epoch) < before : Number(epoch) <= before)
       this.#report(`history: ${server_uuid} became ${status} under epoch ${epoch} after ${before}`);
     this.#epochs.set(`history ${server_uuid}`, Number(epoch));
-    if (status === 'unknown' && !this.#isExcused(server_uuid, since.getTime()))
+    if (status === 'unknown' && !this.#excuses.coverChange(server_uuid, { at: since.getTime(), epoch: Number(epoch) }))
       this.#report(`history: ${server_uuid} became unknown (${reason}) at ${since.toISOString()}, and it lived`);
   }
 
@@ -194,10 +182,6 @@ export class Witness {
       )
       .catch(() => []);
     return rows[0];
-  }
-
-  #isExcused(serverUuid: string, at: number): boolean {
-    return this.#excuses.some((excuse) => excuse.serverUuid === serverUuid && excuse.from <= at && at <= excuse.to);
   }
 
   #report(violation: string): void {
