@@ -1,0 +1,56 @@
+/**
+ * The tasks of VMs, as in tasks.ts. All but `machine_create` work on the VM that `uuid` names. vms.ts
+ * has their parameters as schemas. Those that may run again recognize what was done already.
+ */
+interface VmTaskKind {
+  idempotent: boolean;
+  params: Readonly<Record<string, string>>;
+}
+
+const UUID = 'required, of the VM';
+const IDEMPOTENT = 'true: it is a success if the VM is so already';
+const TIMEOUT = 'seconds until it is killed, at most 3600';
+const SNAPSHOT = 'required, a name';
+
+const snapshotParams = { uuid: UUID, snapshot_name: SNAPSHOT };
+const stopParams = { uuid: UUID, force: 'true: kill it at once', timeout: TIMEOUT, idempotent: IDEMPOTENT };
+const UPDATE = 'an object with set_internal_metadata only';
+
+export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
+  machine_create: {
+    idempotent: true,
+    params: {
+      uuid: 'required, of the new VM',
+      image_uuid: 'required, of an image that the server has',
+      brand: 'oci',
+      autoboot: 'false: do not start it',
+      max_physical_memory: 'MiB',
+      cpu_cap: 'percent of a core',
+      nics: 'a list of network interfaces',
+    },
+  },
+  machine_load: { idempotent: true, params: { uuid: UUID } },
+  machine_info: { idempotent: true, params: { uuid: UUID, types: 'a list of what is wanted' } },
+  machine_proc: { idempotent: true, params: { uuid: UUID } },
+  machine_boot: { idempotent: false, params: { uuid: UUID, update: UPDATE, idempotent: IDEMPOTENT } },
+  machine_shutdown: { idempotent: false, params: stopParams },
+  machine_reboot: { idempotent: false, params: { ...stopParams, update: UPDATE } },
+  machine_kill: {
+    idempotent: false,
+    params: { uuid: UUID, signal: 'a name or number (default: SIGKILL)', idempotent: IDEMPOTENT },
+  },
+  machine_update: { idempotent: false, params: { uuid: UUID } },
+  machine_update_nics: {
+    idempotent: true,
+    params: { original_network: 'required, a network', networks: 'required, a list with its new form' },
+  },
+  machine_reprovision: { idempotent: true, params: { uuid: UUID, image_uuid: 'required, of the new image' } },
+  machine_destroy: { idempotent: true, params: { uuid: UUID } },
+  machine_create_snapshot: { idempotent: false, params: snapshotParams },
+  machine_rollback_snapshot: { idempotent: true, params: snapshotParams },
+  machine_delete_snapshot: { idempotent: false, params: snapshotParams },
+  machine_create_image: {
+    idempotent: false,
+    params: { uuid: UUID, manifest: 'required, an object with the uuid and name of the image' },
+  },
+};

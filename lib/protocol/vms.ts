@@ -1,0 +1,283 @@
+/**
+ * VMs as instances and agents both know them, with vmadm's names: the VM that an agent reports, and
+ * what a caller may ask for. Parameters that are not named here are ignored, because clients of
+ * Triton send many that mean nothing on this backend. Those that ask for what it cannot do are
+ * refused. docs/design/vms.md.
+ */
+import { z } from 'zod';
+
+/** Milliseconds in which a start or a stop of a VM usually has to end, and at most. */
+export const VM_STOP_MS = 60_000;
+export const MAX_VM_STOP_SECONDS = 3_600;
+export const MAX_VM_SNAPSHOTS = 32;
+export const MAX_VM_NICS = 8;
+const MAX_RESOLVERS = 3;
+const MAX_METADATA_BYTES = 256 * 1024;
+const MAX_METADATA_KEYS = 1_000;
+/** Characters of a key of metadata, and of the names of packages. */
+const MAX_NAME_CHARS = 256;
+
+export const VM_STATES = ['provisioning', 'running', 'stopping', 'stopped', 'failed', 'destroying'] as const;
+export type VmState = (typeof VM_STATES)[number];
+
+/** Only containers; `oci` is a name of this project, beside Triton's `joyent`, `lx`, `kvm` and `bhyve`. */
+const VM_BRANDS = ['oci'] as const;
+
+/** Codes of errors with which tasks of VMs end, beside those of all tasks. */
+export const VM_ERRORS = [
+  'VmNotFound',
+  'VmExists',
+  'VmNotRunning',
+  'VmAlreadyRunning',
+  'VmIsBusy',
+  'VmHasFailed',
+  'VmFailed',
+  'TooManyVms',
+  'NoContainers',
+  'ImageNotFound',
+  'SnapshotNotFound',
+  'SnapshotExists',
+  'TooManySnapshots',
+  'NotSupported',
+] as const;
+export type VmErrorCode = (typeof VM_ERRORS)[number];
+
+export const vmUuid = z
+  .string()
+  .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'is not a lower-case UUID');
+
+const wholeNumber = (min: number, max: number, unit: string) => {
+  const message = `is not a whole number from ${min} to ${max} (${unit})`;
+  return z.number(message).int(message).min(min, message).max(max, message);
+};
+
+const label = '[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?';
+const hostname = z
+  .string()
+  .max(64, 'is longer than 64 characters')
+  .regex(new RegExp(`^${label}(\\.${label})*$`), 'is no host name; use letters, digits, dashes and dots');
+const alias = z
+  .string()
+  .regex(/^[0-9A-Za-z][0-9A-Za-z_.-]{0,188}$/, 'is no alias; use at most 189 letters, digits, dots, dashes and _');
+const name = z.string().max(MAX_NAME_CHARS);
+
+/** Names of snapshots are names of directories. */
+export const snapshotName = z
+  .string('snapshot_name is not a text')
+  .regex(
+    /^[0-9A-Za-z][0-9A-Za-z_.-]{0,63}$/,
+    'is no name of a snapshot; use at most 64 letters, digits, dots, dashes and _, and begin with a letter or digit',
+  );
+
+const metadataKey = z.string().min(1, 'has an empty key').max(MAX_NAME_CHARS, 'has a key that is too long');
+/** JavaScript objects lose the name `__proto__`, so it is refused. */
+const boundedRecord = <Value extends z.ZodType>(value: Value) =>
+  z
+    .unknown()
+    .refine((one) => !Object.hasOwn(Object(one), '__proto__'), 'has the key __proto__; choose another one')
+    .pipe(z.record(metadataKey, value))
+    .refine((one) => Object.keys(one).length <= MAX_METADATA_KEYS, `has more than ${MAX_METADATA_KEYS} keys`)
+    .refine(
+      (one) => Buffer.byteLength(JSON.stringify(one)) <= MAX_METADATA_BYTES,
+      `is larger than ${MAX_METADATA_BYTES} bytes`,
+    );
+const metadata = boundedRecord(z.string('is not a text'));
+const tags = boundedRecord(z.union([z.string(), z.number(), z.boolean()], 'is not a text, number or boolean'));
+const keys = z.array(metadataKey).max(MAX_METADATA_KEYS);
+
+const mac = z
+  .string()
+  .transform((one) => one.toLowerCase())
+  .refine((one) => /^([0-9a-f][02468ace])(:[0-9a-f]{2}){5}$/.test(one), 'is no unicast MAC address');
+const interfaceName = z
+  .string()
+  .regex(/^[A-Za-z][\w.-]{0,14}$/, 'is no name for an interface; use at most 15 letters, digits, dots and dashes');
+
+/** `nic_tag` is a bridge that the agent may use (--container-bridge). */
+const nic = z.object({
+  interface: interfaceName.optional(),
+  mac: mac.optional(),
+  nic_tag: z.string('is missing; name a bridge of the server').min(1).max(15),
+  /** An address with the length of its network each, as 10.0.0.5/24. */
+  ips: z.array(z.string().max(50)).max(16).optional(),
+  ip: z.string().max(50).optional(),
+  netmask: z.string().max(50).optional(),
+  gateway: z.string().max(50).optional(),
+  gateways: z.array(z.string().max(50)).max(2).optional(),
+  vlan_id: z.literal(0, 'is not 0; this server has no VLANs for containers').optional(),
+  primary: z.boolean().optional(),
+  network_uuid: vmUuid.optional(),
+});
+export type VmNicRequest = z.infer<typeof nic>;
+
+/** A network interface as an agent reports it. */
+const reportedNic = z.object({
+  interface: z.string(),
+  mac: z.string(),
+  nic_tag: z.string(),
+  ips: z.array(z.string()),
+  ip: z.string().optional(),
+  netmask: z.string().optional(),
+  gateway: z.string().optional(),
+  gateways: z.array(z.string()).optional(),
+  vlan_id: z.number().optional(),
+  primary: z.boolean().optional(),
+  network_uuid: z.string().optional(),
+});
+export type VmNic = z.infer<typeof reportedNic>;
+
+const nics = z.array(nic).max(MAX_VM_NICS, `has more than ${MAX_VM_NICS} interfaces`);
+const resolvers = z.array(z.string().max(50)).max(MAX_RESOLVERS, `has more than ${MAX_RESOLVERS} addresses`);
+const memory = wholeNumber(6, 16 * 1024 * 1024, 'MiB');
+const cpuCap = wholeNumber(1, 100_000, '100 is one core');
+const quota = wholeNumber(0, 1024 * 1024, 'GiB');
+const maxLwps = wholeNumber(16, 4_194_304, 'processes and threads');
+
+/** What can be changed later as well. */
+const changeable = {
+  alias: alias.optional(),
+  hostname: hostname.optional(),
+  owner_uuid: vmUuid.optional(),
+  max_physical_memory: memory.optional(),
+  cpu_cap: cpuCap.optional(),
+  quota: quota.optional(),
+  max_lwps: maxLwps.optional(),
+  resolvers: resolvers.optional(),
+  autoboot: z.boolean('is not true or false').optional(),
+  billing_id: name.optional(),
+  package_name: name.optional(),
+  package_version: name.optional(),
+  dns_domain: name.optional(),
+};
+
+/** Things that a caller asks for and that no container of this backend has. */
+const refused = {
+  disks: z.array(z.unknown()).max(0, 'are not supported: containers have a root file system and no disks').optional(),
+  filesystems: z.array(z.unknown()).max(0, 'are not supported by VMs of this server').optional(),
+  delegate_dataset: z.literal(false, 'is not supported: this server has no ZFS').optional(),
+  firewall_enabled: z.literal(false, 'is not supported: this server has no firewall for containers').optional(),
+  firewall_rules: z.array(z.unknown()).max(0, 'are not supported: this server has no firewall').optional(),
+  indestructible_zoneroot: z.literal(false, 'is not supported: this server has no ZFS').optional(),
+  indestructible_delegated: z.literal(false, 'is not supported: this server has no ZFS').optional(),
+};
+
+/** The payload of machine_create. */
+export const vmCreate = z.object({
+  ...changeable,
+  ...refused,
+  uuid: vmUuid,
+  image_uuid: vmUuid,
+  brand: z.enum(VM_BRANDS, 'is not supported: this server runs VMs of the brand oci (containers) only').default('oci'),
+  nics: nics.default([]),
+  customer_metadata: metadata.default({}),
+  internal_metadata: metadata.default({}),
+  tags: tags.default({}),
+  /** Where ensure-image found the image, for a server that does not have it. */
+  imgapi_url: z.string().max(2_048).optional(),
+});
+export type VmCreate = z.infer<typeof vmCreate>;
+
+/** The payload of machine_update, without the uuid. */
+export const vmUpdate = z.object({
+  ...changeable,
+  ...refused,
+  set_customer_metadata: metadata.optional(),
+  remove_customer_metadata: keys.optional(),
+  set_internal_metadata: metadata.optional(),
+  remove_internal_metadata: keys.optional(),
+  set_tags: tags.optional(),
+  remove_tags: keys.optional(),
+  add_nics: nics.optional(),
+  /** Each names an interface by its MAC. */
+  update_nics: z.array(nic.partial().extend({ mac })).max(MAX_VM_NICS).optional(),
+  /** MACs. */
+  remove_nics: z.array(mac).max(MAX_VM_NICS).optional(),
+});
+export type VmUpdate = z.infer<typeof vmUpdate>;
+
+const snapshot = z.object({ name: z.string(), created_at: z.string() });
+
+/** A VM as its agent tells of it. Newer agents may add fields. */
+export const vm = z.object({
+  uuid: vmUuid,
+  alias: z.string().optional(),
+  hostname: z.string(),
+  /** As the uuid, for clients that ask for it. */
+  zonename: z.string(),
+  brand: z.string(),
+  state: z.enum(VM_STATES),
+  zone_state: z.string(),
+  owner_uuid: z.string().optional(),
+  image_uuid: z.string(),
+  max_physical_memory: z.number(),
+  cpu_cap: z.number(),
+  quota: z.number(),
+  max_lwps: z.number(),
+  nics: z.array(reportedNic),
+  resolvers: z.array(z.string()),
+  customer_metadata: z.record(z.string(), z.string()),
+  internal_metadata: z.record(z.string(), z.string()),
+  tags: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+  autoboot: z.boolean(),
+  billing_id: z.string().optional(),
+  package_name: z.string().optional(),
+  package_version: z.string().optional(),
+  dns_domain: z.string().optional(),
+  create_timestamp: z.string(),
+  last_modified: z.string(),
+  /** When its last run began, and how it ended. 128 + N if signal N ended it; null if unknown. */
+  boot_timestamp: z.string().optional(),
+  exit_timestamp: z.string().optional(),
+  exit_status: z.number().nullable().optional(),
+  /** Of the first process on the server, while it runs. */
+  pid: z.number().optional(),
+  /** Why the VM is `failed`, or why its last start or run ended as it did: a sentence. */
+  error: z.string().optional(),
+  snapshots: z.array(snapshot),
+});
+export type Vm = z.infer<typeof vm>;
+
+/** What a status frame tells of a VM: Triton's fields, and what the list of VMs needs. */
+export const vmSummary = vm.pick({
+  uuid: true,
+  alias: true,
+  brand: true,
+  cpu_cap: true,
+  image_uuid: true,
+  last_modified: true,
+  max_physical_memory: true,
+  owner_uuid: true,
+  quota: true,
+  state: true,
+  zone_state: true,
+  exit_status: true,
+  error: true,
+});
+export type VmSummary = z.infer<typeof vmSummary>;
+
+/** For `vms` of a status frame. Keys of the result are those of `vmSummary`. */
+export function vmSummaryOf(one: Vm): VmSummary {
+  return vmSummary.parse(one);
+}
+
+/** Of a boot. `update` may only set internal metadata. */
+export const vmBoot = z.object({
+  uuid: vmUuid,
+  update: z.strictObject({ set_internal_metadata: metadata.optional() }).optional(),
+  idempotent: z.boolean().default(false),
+});
+/** `timeout` is in seconds, as vmadm's. */
+export const vmShutdown = z.object({
+  uuid: vmUuid,
+  force: z.boolean().default(false),
+  timeout: wholeNumber(0, MAX_VM_STOP_SECONDS, 'seconds').optional(),
+  idempotent: z.boolean().default(false),
+});
+export const vmReboot = vmShutdown.extend({ update: vmBoot.shape.update });
+export const vmKill = z.object({
+  uuid: vmUuid,
+  signal: z.union([z.string().max(20), z.number()]).default('SIGKILL'),
+  idempotent: z.boolean().default(false),
+});
+export const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
+export const vmSnapshot = z.object({ uuid: vmUuid, snapshot_name: snapshotName });
