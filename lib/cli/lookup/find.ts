@@ -95,6 +95,13 @@ export async function findTask(client: CnapiClient, text: string): Promise<strin
   return uniqueMatch('task', text, ids);
 }
 
+/** For an answer about a task whose whole id was given, which `findTask` does not look up. */
+export function explainNoTask(error: unknown, id: string): never {
+  if (error instanceof ApiError && error.code === 'ResourceNotFound')
+    throw new UsageError(`There is no task ${id}; cnapi tasks lists them`);
+  throw error;
+}
+
 /** Finds an open ticket by its uuid or the beginning of its uuid. @throws UsageError */
 export async function findTicket(client: CnapiClient, text: string): Promise<string> {
   if (isUuid(text)) return text;

@@ -20,6 +20,8 @@ export type Ending =
       result?: unknown;
       requestId?: string | undefined;
       timedOut?: boolean;
+      /** It ran, and was cancelled. */
+      cancelled?: boolean;
       /** Nothing ran there. */
       notStarted?: boolean;
       /** The command line is wrong: the instance refused a value in it. */
@@ -58,8 +60,9 @@ export interface Run {
 
 export function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
   if (hasSucceeded(end)) return { kind: 'ok', id, result: end.result };
-  const timedOut = errorCodeOf(end) === 'TaskTimeout';
-  return { kind: 'failed', id, reason: errorOf(end) ?? 'it failed', result: end.result, timedOut };
+  const code = errorCodeOf(end);
+  const how = { timedOut: code === 'TaskTimeout', cancelled: code === 'Cancelled' };
+  return { kind: 'failed', id, reason: errorOf(end) ?? 'it failed', result: end.result, ...how };
 }
 
 /**

@@ -188,11 +188,13 @@ export function summarize({ output }: Context, servers: readonly NamedServer[], 
   output.note(`${servers.length} servers: ${said.join(', ')}`);
 }
 
-const WORDS = ['ok', 'started', 'failed', 'not started', 'not known'] as const;
+const WORDS = ['ok', 'started', 'failed', 'cancelled', 'not started', 'not known'] as const;
 
 function wordOf(ending: Ending): (typeof WORDS)[number] {
   if (ending.kind === 'unknown') return 'not known';
-  return ending.kind === 'failed' && ending.notStarted === true ? 'not started' : ending.kind;
+  if (ending.kind !== 'failed') return ending.kind;
+  if (ending.notStarted === true) return 'not started';
+  return ending.cancelled === true ? 'cancelled' : 'failed';
 }
 
 /** As with timeout(1): 143 would say that somebody sent TERM. */

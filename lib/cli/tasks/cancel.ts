@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { findTask } from '../lookup/find.ts';
+import { explainNoTask, findTask } from '../lookup/find.ts';
 import { errorReportOf } from '../terminal/error-report.ts';
 
 export function cancelCommand(runner: CommandRunner): Command {
@@ -19,7 +19,7 @@ export function cancelCommand(runner: CommandRunner): Command {
 async function cancel({ client, output }: Context, [ids]: readonly unknown[]): Promise<number> {
   const { results, refused, exitCode } = await forEach(output, ids as string[], async (given) => {
     const id = await findTask(client, given);
-    const task = await client.cancelTask(id);
+    const task = await client.cancelTask(id).catch((error: unknown) => explainNoTask(error, id));
     if (!output.json) output.line(`cancellation of ${id} requested`);
     return task;
   });

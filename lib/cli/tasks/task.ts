@@ -1,12 +1,13 @@
 /** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findTask } from '../lookup/find.ts';
+import { explainNoTask, findTask } from '../lookup/find.ts';
 import { LiveOutput } from '../runs/live-output.ts';
 import { endOfTask, errorCodeOf, errorOf, exitCodeOf, hasSucceeded, shownStatus, WITHHELD } from '../runs/task-end.ts';
-import { shortTime } from '../terminal/duration.ts';
+import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitAtSignal } from '../terminal/output.ts';
 import { EXIT } from '../terminal/usage-error.ts';
@@ -39,17 +40,16 @@ export function taskCommand(runner: CommandRunner): Command {
 async function task(context: Context, [given]: readonly unknown[], options: Options): Promise<number> {
   const { client, output } = context;
   const id = await findTask(client, String(given));
-  if (options.follow) return followed(context, id, options);
-  const found = await client.task(id);
+  const found = await client.task(id).catch((error: unknown) => explainNoTask(error, id));
+  if (options.follow) return followed(context, found, options);
   if (output.json) output.document(found);
   else show(context, found);
   if (found.withheld) output.note(WITHHELD);
   return EXIT.ok;
 }
 
-async function followed(context: Context, id: string, { raw }: Options): Promise<number> {
+async function followed(context: Context, first: Task, { raw }: Options): Promise<number> {
   const { client, clock, output } = context;
-  const first = await client.task(id);
   if (first.withheld) output.note(WITHHELD);
   await client.learnInstances().catch(() => undefined);
   output.onUnwritable = ({ code }) => {
@@ -61,7 +61,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   };
   const stop = exitAtSignal(clock, showHeldBack);
   try {
-    return await shownToItsEnd(context, { id, name: first.task, live, isWithheld: first.withheld === true });
+    return await shownToItsEnd(context, { first, live, isWithheld: first.withheld === true });
   } catch (error) {
     showHeldBack();
     throw error;
@@ -70,23 +70,44 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   }
 }
 
-async function shownToItsEnd({ client, output }: Context, { id, name, live, isWithheld }: Followed): Promise<number> {
+async function shownToItsEnd(context: Context, { first, live, isWithheld }: Followed): Promise<number> {
+  const { client, output } = context;
+  const { id } = first;
+  let startedAt = first.started_at;
   const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
     else if (event.name === 'output') live.write(event);
     else if (event.name !== 'end') output.note(describeEvent(event));
     await output.ready();
+    if (event.name === 'started') startedAt = event.timestamp;
     if (event.name !== 'end') continue;
     if (!output.json && !isWithheld) live.end(event.data.result, id);
-    const message = errorOf(event.data);
-    if (message !== undefined && !output.json) output.complain(`${name} failed: ${escapeControls(message)}`);
+    sayEnd(output, first.task, { end: event.data, startedAt, endedAt: event.timestamp });
     return exitCodeOfFollower(hasSucceeded(event.data), live.isIncomplete || (await output.hasLost()));
   }
   // The stream ended without an `end` event: the task ended after the last event received.
-  const end = endOfTask(await client.task(id));
+  const last = await client.task(id);
+  const end = endOfTask(last);
   if (!output.json && !isWithheld) live.end(end.result, id);
+  sayEnd(output, first.task, { end, startedAt: last.started_at, endedAt: last.finished_at });
   return exitCodeOfFollower(hasSucceeded(end), live.isIncomplete || (await output.hasLost()));
+}
+
+interface End {
+  end: JsonObject;
+  startedAt: string | undefined;
+  endedAt: string | undefined;
+}
+
+/** The last line, on stderr, so that the output stays that of the command. */
+function sayEnd(output: Context['output'], name: string, { end, startedAt, endedAt }: End): void {
+  if (output.json) return;
+  const took = Date.parse(endedAt ?? '') - Date.parse(startedAt ?? '');
+  const after = Number.isNaN(took) ? '' : ` after ${shortDuration(took)}`;
+  const message = errorOf(end);
+  if (message === undefined) output.note(`${name} succeeded${after}`);
+  else output.complain(`${name} failed${after}: ${escapeControls(message)}`);
 }
 
 /** The exit code of `cnapi task ID --follow`. */
@@ -96,8 +117,7 @@ function exitCodeOfFollower(hasSucceeded: boolean, isIncomplete: boolean): numbe
 }
 
 interface Followed {
-  id: string;
-  name: string;
+  first: Task;
   live: LiveOutput;
   isWithheld: boolean;
 }

@@ -103,3 +103,13 @@ t.test('another try is proposed only where it may help', (t) => {
   t.notOk(mayRetry({ status: 'running' }));
   t.end();
 });
+
+t.test('a command that ran and was cancelled is told from one that was not started', async (t) => {
+  const cancelled = (about: Partial<PushNode>) => {
+    const ending = endingOfNode(node(about), undefined);
+    return ending.kind === 'failed' && ending.cancelled;
+  };
+  t.equal(cancelled({ status: 'aborted', task_id: TASK }), true);
+  t.equal(cancelled({ status: 'was_ready' }), false);
+  t.equal(cancelled({ status: 'failed', exit_code: 3, task_id: TASK }), false);
+});

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { Context } from '../../../lib/cli/invocation/context.ts';
 import type { Ending } from '../../../lib/cli/runs/ending.ts';
-import { listenerOf } from '../../../lib/cli/runs/reports.ts';
+import { listenerOf, summarize } from '../../../lib/cli/runs/reports.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const SERVER = { uuid: '00000000-0000-4000-8000-000000000001', hostname: 'web-1' };
@@ -42,4 +42,19 @@ t.test('who leaves sees the output that was held back, and nothing after it', as
   await clock.advance(HOLD_MS);
   listener.onEnd(SERVER, FAILED);
   t.same(said, ['a\n', 'web-1: 7 bytes of stdout are missing here', 'held back\n']);
+});
+
+t.test('the summary counts cancelled commands apart from failed ones', async (t) => {
+  const said: string[] = [];
+  const context = { output: { note: (text: string) => said.push(text) } } as unknown as Context;
+  const cancelled: Ending = { kind: 'failed', id: 'b', reason: 'it was cancelled', cancelled: true };
+  const notStarted: Ending = {
+    kind: 'failed',
+    id: undefined,
+    reason: 'cancelled before it was started',
+    notStarted: true,
+  };
+  const endings: Ending[] = [FAILED, cancelled, cancelled, notStarted];
+  summarize(context, [SERVER, SERVER, SERVER, SERVER], endings);
+  t.same(said, ['4 servers: 1 failed, 2 cancelled, 1 not started']);
 });
