@@ -10,7 +10,7 @@ const node = (about: Partial<PushNode>): PushNode => ({
 });
 const failed = (message: string, code: string) => ({ status: 'failure', error: { message, code }, result: {} });
 
-const rows: [what: string, PushNode, end: object | undefined, why: RegExp][] = [
+const rows: [what: string, PushNode, end: object | undefined, reason: RegExp][] = [
   ['the exit code of the command', node({ exit_code: 3, task_id: TASK }), undefined, /^exit code 3$/],
   [
     'what the task says of its own end',
@@ -64,9 +64,9 @@ const rows: [what: string, PushNode, end: object | undefined, why: RegExp][] = [
   ],
 ];
 
-for (const [what, given, end, why] of rows)
+for (const [what, given, end, reason] of rows)
   t.test(`a failed node is reported with ${what}`, async (t) => {
-    t.match(endingOfNode(given, end as never), { kind: 'failed', why });
+    t.match(endingOfNode(given, end as never), { kind: 'failed', reason });
   });
 
 t.test('a node that succeeded has the result of its task', async (t) => {
