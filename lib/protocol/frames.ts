@@ -42,7 +42,7 @@ const hello = z.object({
   version: z.int().min(1).max(1_000_000),
   capabilities,
   serverUuid: uuid,
-  /** One run of an agent process. */
+  /** The life of one agent process. */
   incarnation: uuid,
   /** Counts the connection attempts of the incarnation. */
   conn: z.int().min(1),

@@ -21,7 +21,7 @@ import { replyAndClose } from '../reply/raw-reply.ts';
 import { SLOW_READER_MS } from '../reply/write-bounded.ts';
 
 /**
- * Far above what any client sends ahead. With more, replies queue behind a wait, Node stops
+ * Far above what any caller sends ahead. With more, replies queue behind a wait, Node stops
  * reading, and a disconnect goes unnoticed.
  */
 const MAX_UNANSWERED = 16;

@@ -16,7 +16,7 @@ import { RateLimiters } from '../../../platform/rate-limiter.ts';
 import { connectionKey } from './connection-key.ts';
 
 /**
- * TLS 1.2 at least, and one handshake for each connection: with renegotiation a client could have
+ * TLS 1.2 at least, and one handshake for each connection: with renegotiation a caller could have
  * several, at our cost.
  */
 export const TLS_OPTIONS = { minVersion: 'TLSv1.2', secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const;

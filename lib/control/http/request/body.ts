@@ -23,7 +23,7 @@ import { fromUrlEncoded } from './params.ts';
 export const MAX_BODY_BYTES = 1024 * 1024;
 /** The status of a machine with a thousand VMs has about 20,000. */
 const MAX_BODY_VALUES = 50_000;
-/** Limits the chunks, or the reads, of one body. Clients send a megabyte in 16 to 800. */
+/** Limits the chunks, or the reads, of one body. Callers send a megabyte in 16 to 800. */
 const MAX_BODY_PIECES = 16 * 1024;
 /**
  * A body of many pieces is charged for, and its caller checked, each time that so many have come.

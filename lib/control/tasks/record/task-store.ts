@@ -28,7 +28,7 @@ export interface NewTask {
   /** Over everything that identifies the request. */
   requestHash: string;
   requestId: string | undefined;
-  /** The requester's name. */
+  /** The actor's name. */
   actor?: string | undefined;
   /** The beginning of what the task is to do, for lists. */
   summary?: string;

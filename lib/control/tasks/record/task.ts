@@ -45,7 +45,7 @@ export interface TaskRequest {
   /** The same key for the same server returns the same task. */
   idempotencyKey?: string;
   requestId?: string;
-  /** The requester's name; shown to callers, and not part of the request's identity. */
+  /** The actor's name; shown to callers, and not part of the request's identity. */
   actor?: string;
   /** A ticket of the waitlist that must be active for the task to be accepted. */
   ticketUuid?: string;
