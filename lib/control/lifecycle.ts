@@ -185,9 +185,9 @@ export class Lifecycle {
     const { clock, log } = this.#deps;
     try {
       if (work === undefined || (await settlesWithin(clock, SUBSYSTEM_STOPS_WITHIN_MS, work))) return;
-      log.warn({ subsystem, after_ms: SUBSYSTEM_STOPS_WITHIN_MS }, 'stopping: subsystem did not stop in time');
+      log.warn({ subsystem, after_ms: SUBSYSTEM_STOPS_WITHIN_MS }, 'instance: subsystem did not stop in time');
     } catch (error) {
-      log.warn({ subsystem, reason: messageOf(error) }, 'stopping: subsystem failed');
+      log.warn({ subsystem, reason: messageOf(error) }, 'instance: subsystem failed while stopping');
     }
   }
 }

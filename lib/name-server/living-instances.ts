@@ -89,7 +89,7 @@ export class LivingInstances {
     const before = this.#instances.map(({ uuid }) => uuid);
     const after = instances.map(({ uuid }) => uuid);
     this.#instances = instances;
-    if (before.join() !== after.join()) this.#log.info({ before, after }, 'living instances changed');
+    if (before.join() !== after.join()) this.#log.info({ before, after }, 'dns: living instances changed');
   }
 }
 

@@ -156,7 +156,7 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
   const stopping = instance.stop();
   for (let turns = 0; turns < 5; turns++) await clock.advance(0);
   matchLists(t, records, [
-    { level: 'warn', subsystem: 'broken', reason: 'no disk', msg: 'stopping: subsystem failed' },
+    { level: 'warn', subsystem: 'broken', reason: 'no disk', msg: 'instance: subsystem failed while stopping' },
   ]);
   t.ok(calls.includes('good.stop'));
   t.notOk(calls.includes('database.stop'), 'the databases wait for it');
@@ -165,7 +165,7 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
     level: 'warn',
     subsystem: 'stuck',
     after_ms: 2500,
-    msg: 'stopping: subsystem did not stop in time',
+    msg: 'instance: subsystem did not stop in time',
   });
   await stopping;
   t.ok(calls.includes('database.stop'));

@@ -341,7 +341,7 @@ export class Link {
       case 'error':
         return this.#warnings.warn(
           { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },
-          'the instance did not understand a frame',
+          'link: the instance did not understand a frame',
         );
       default:
         return frame satisfies never;
@@ -364,13 +364,13 @@ export class Link {
     if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
       return this.#deps.owner.onTask(frame);
     const fields = { server_uuid: this.#deps.serverUuid, task: frame.id, attempt: frame.attempt, epoch: frame.epoch };
-    this.#warnings.warn({ ...fields, highest: epoch }, 'task refused: not from the session of the highest epoch');
+    this.#warnings.warn({ ...fields, highest: epoch }, 'link: task refused, not from the session of the highest epoch');
   }
 
   #onBadFrame(socket: number, error: FrameError): void {
     const held = this.#sockets.get(socket);
     if (!held || (error.code === 'type' && (this.#live?.peerVersion ?? 0) > PROTOCOL_VERSION)) return;
-    this.#warnings.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
+    this.#warnings.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'link: frame not understood');
     held.badFrames += 1;
     if (held.badFrames < MAX_BAD_FRAMES) {
       return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });

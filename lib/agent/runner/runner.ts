@@ -218,7 +218,7 @@ export class Runner {
     const known = journal.state.tasks.get(id);
     if (!known || known.attempt === attempt) return;
     const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
-    this.#warnings.warn(fields, 'another attempt of a task this agent already has');
+    this.#warnings.warn(fields, 'task: another attempt of a task this agent already has');
     const record = renumberingOf(journal.state, { id, attempt });
     if (record === undefined) return;
     const work = this.#works.get(id);

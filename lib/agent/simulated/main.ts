@@ -29,9 +29,11 @@ async function main(): Promise<void> {
   const fleet = await makeFleet(options);
   void runControlCommands(fleet);
   const started = fleet.start();
-  void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent has been started'));
+  void started.then(() =>
+    log.info({ agents: options.agents, pid: process.pid }, 'fleet: every agent has been started'),
+  );
   await stopSignal;
-  log.info({ ...fleet.status() }, 'fleet stops');
+  log.info({ ...fleet.status() }, 'fleet: stops');
   await fleet.stop();
   process.exit(0);
 }

@@ -47,7 +47,7 @@ export class DeadPosts {
       const ids = await endPosts(database, runs);
       if (ids.length === 0) return;
       this.#ended += ids.length;
-      log.warn({ tasks: ids }, 'tasks: ended because the instance that posted them is dead');
+      log.warn({ tasks: ids }, 'task: ended because the instance that posted it is dead');
       this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
     }
   }

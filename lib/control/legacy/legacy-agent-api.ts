@@ -182,7 +182,7 @@ export class LegacyAgentApi {
     if (kind === 'given-up') return;
     this.#deps.log.info(
       { server_uuid: serverUuid, failure: kind, reason: message },
-      'legacy agent: a call got no answer',
+      'legacy agents: a call got no answer',
     );
   }
 

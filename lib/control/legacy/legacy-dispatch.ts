@@ -339,7 +339,10 @@ export class LegacyDispatch implements PostDispatch {
     const timeoutMs = timeout_ms + this.#deps.config.taskOverdueMs;
     const end = await this.#deps.agents.post(task, { timeoutMs, signal: post.giveUp.signal });
     const { outcome, error } = { error: undefined, ...end };
-    this.#deps.log.debug({ task: id, req_id, attempt, server_uuid: serverUuid, outcome, error }, 'task posted: ended');
+    this.#deps.log.debug(
+      { task: id, req_id, attempt, server_uuid: serverUuid, outcome, error },
+      'task: posted -> ended',
+    );
     this.#ended(post, end);
   }
 

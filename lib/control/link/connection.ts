@@ -273,14 +273,14 @@ export class AgentConnection implements SessionSocket {
   #onError({ code, message }: ErrorFrame): void {
     this.#errorFrames += 1;
     if (this.#errorFrames > MAX_ERRORS_LOGGED) return;
-    this.warn({ code, message: cutForLog(message) }, 'agent: it did not understand a frame');
+    this.warn({ code, message: cutForLog(message) }, 'link: the agent did not understand a frame');
   }
 
   async #track(work: Promise<void>): Promise<void> {
     try {
       await work;
     } catch (error) {
-      this.warn({ err: error }, 'connection: a frame could not be handled');
+      this.warn({ err: error }, 'link: a frame could not be handled');
       this.#fail('the instance could not handle a frame');
     }
   }
@@ -309,7 +309,7 @@ export class AgentConnection implements SessionSocket {
 
   #fail(detail: string): void {
     if (this.#state === 'closed') return;
-    this.warn({ peer: this.#address, state: this.#state, detail: cutForLog(detail) }, 'connection: protocol error');
+    this.warn({ peer: this.#address, state: this.#state, detail: cutForLog(detail) }, 'link: protocol error');
     const session = this.#session;
     if (session === undefined) this.send({ type: 'refuse', code: 'protocol', message: detail });
     else this.send({ type: 'error', code: 'protocol', message: detail });

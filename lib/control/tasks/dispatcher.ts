@@ -227,7 +227,7 @@ export class Dispatcher {
       const ids = await sweepTasks(this.#deps.database, options);
       if (ids.length === 0) return;
       this.#swept += ids.length;
-      this.#deps.log.warn({ tasks: ids }, 'tasks: ended overdue tasks');
+      this.#deps.log.warn({ tasks: ids }, 'task: ended overdue tasks');
       this.announce(ids.map((id) => ({ id, ended: true })));
     }
   }

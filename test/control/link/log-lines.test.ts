@@ -18,7 +18,7 @@ t.test('what agents send causes few and short lines of the log', async (t) => {
     const agent = await new ScriptedAgent(app.url, newMachine()).open();
     for (let each = 0; each < 5; each += 1) agent.send(complaint);
     t.match(await agent.end(), { code: 1002, reason: /error frame has no place in state greeting/ });
-    t.equal(lines(/it did not understand/).length, 0);
+    t.equal(lines(/the agent did not understand/).length, 0);
     t.same(
       lines(/protocol error/).map(({ state }) => state),
       ['greeting'],
@@ -28,9 +28,9 @@ t.test('what agents send causes few and short lines of the log', async (t) => {
   await t.test('a complaint in a session is cut', async (t) => {
     const { agent } = await joinAgent(app.url, newMachine());
     agent.send(complaint);
-    await until(() => lines(/it did not understand/).length > 0, 'the line');
-    t.ok(JSON.stringify(lines(/it did not understand/)[0]).length < 2_000);
-    t.match(lines(/it did not understand/)[0], { message: /… \(4000 characters\)$/ });
+    await until(() => lines(/the agent did not understand/).length > 0, 'the line');
+    t.ok(JSON.stringify(lines(/the agent did not understand/)[0]).length < 2_000);
+    t.match(lines(/the agent did not understand/)[0], { message: /… \(4000 characters\)$/ });
     agent.close();
   });
 

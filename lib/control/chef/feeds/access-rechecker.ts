@@ -148,7 +148,7 @@ export class AccessRechecker {
     const { organization, requestor, onEnded } = holder;
     this.#deps.log.info(
       { organization, actor: requestor.actor.name, open: onEnded.size, reason },
-      'organizations: closing the streams of a caller',
+      'chef: closing the streams of a caller',
     );
     this.#forget(holder);
     for (const end of [...onEnded]) end();

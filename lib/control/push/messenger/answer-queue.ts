@@ -47,7 +47,7 @@ export class AnswerQueue<One extends Answer> {
       // The slow poll asks again whoever has not answered.
       refused: (answer, error) => {
         this.#wasDone(answer);
-        deps.log.error({ err: error, what: deps.what, key: keyOf(answer) }, 'push: the database refuses an answer');
+        deps.log.error({ err: error, what: deps.what, key: keyOf(answer) }, 'push job: the database refuses an answer');
         return undefined;
       },
     });

@@ -89,7 +89,10 @@ export class SilenceDetector {
     try {
       for (const some of chunksOf(due, MAX_BATCH)) await this.#renewBatch(run, some);
     } catch (error) {
-      this.#deps.log.warn({ run, reason: messageOf(error) }, 'sessions: could not be moved to the new run; will retry');
+      this.#deps.log.warn(
+        { run, reason: messageOf(error) },
+        'session: some could not be moved to the new run; will retry',
+      );
     }
   }
 
@@ -106,6 +109,6 @@ export class SilenceDetector {
       this.#deps.sessions.moveToRun(session, run);
       this.#deps.sessionLosses.followRun(session);
     }
-    if (renewed.size > 0) this.#deps.log.info({ run, sessions: renewed.size }, 'sessions: old run -> new run');
+    if (renewed.size > 0) this.#deps.log.info({ run, sessions: renewed.size }, 'session: old run -> new run');
   }
 }
