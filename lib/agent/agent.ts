@@ -15,7 +15,7 @@ import type {
   TaskCancelFrame,
   TaskFrame,
   WelcomeFrame,
-} from '../protocol/frames.ts';
+} from '../protocol/link/frames.ts';
 import { PUSH_TASK } from '../protocol/push.ts';
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';

@@ -4,7 +4,7 @@
  * readers see `(secret)` in their place, and the values are deleted when the task ends. Pure; used
  * where tasks are created, and by the agent's journal and history.
  */
-import type { JsonObject } from './bounded-json.ts';
+import type { JsonObject } from './json/bounded-json.ts';
 
 const SECRET_PARAMS = 'secret_params';
 /** What callers see in place of a secret value. */

@@ -1,5 +1,5 @@
 /** Frames for tests. */
-import type { TaskEndFrame, TaskFrame } from '../../lib/protocol/frames.ts';
+import type { TaskEndFrame, TaskFrame } from '../../lib/protocol/link/frames.ts';
 
 export const taskFrame = (fields: Partial<TaskFrame> & { id: string }): TaskFrame => ({
   type: 'task',

@@ -7,7 +7,7 @@ import t from 'tap';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { stepLink } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
-import type { InstanceAddress } from '../../lib/protocol/frames.ts';
+import type { InstanceAddress } from '../../lib/protocol/link/frames.ts';
 import { A, B, C, refusal, uuidOf, welcome } from './link-walk.ts';
 
 const LONGEST_HOLD_MS = 30_000;

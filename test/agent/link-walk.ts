@@ -2,7 +2,7 @@
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { stepLink } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
-import type { RefuseFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
+import type { RefuseFrame, WelcomeFrame } from '../../lib/protocol/link/frames.ts';
 
 export const uuidOf = (digit: number) => `${digit}0000000-0000-4000-8000-000000000000`;
 export const A: Endpoint = { host: 'a', port: 1, uuid: uuidOf(1) };

@@ -14,7 +14,7 @@ import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/protocol/frames.ts';
+import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/protocol/link/frames.ts';
 import { until } from '../support/until.ts';
 import { taskFrame } from './frames.ts';
 

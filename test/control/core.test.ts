@@ -10,7 +10,7 @@ import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import { agentFrames, type HelloFrame } from '../../lib/protocol/frames.ts';
+import { agentFrames, type HelloFrame } from '../../lib/protocol/link/frames.ts';
 import { createDuties } from '../support/create-duties.ts';
 import { idleSocket } from '../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';

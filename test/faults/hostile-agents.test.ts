@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
-import { encodeHeartbeat } from '../../lib/protocol/codec.ts';
+import { encodeHeartbeat } from '../../lib/protocol/link/codec.ts';
 import { faultTest, type Stage } from '../support/fault-test.ts';
 import type { Instance } from '../support/fleet-harness.ts';
 import { HANG_MS } from '../support/patience.ts';

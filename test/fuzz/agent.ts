@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer, type Server, type Socket } from 'node:net';
 import fc from 'fast-check';
-import { parseAgentFrame } from '../../lib/protocol/codec.ts';
+import { parseAgentFrame } from '../../lib/protocol/link/codec.ts';
 import { instanceFrameTexts } from './frames.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';

@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import { z } from 'zod';
-import { agentFrames, instanceFrames } from '../../lib/protocol/frames.ts';
+import { agentFrames, instanceFrames } from '../../lib/protocol/link/frames.ts';
 import { brokenJson, deepJson, hostileJson, hostileName, objectText } from './hostile.ts';
 import { jsonOf, type Schema } from './schema.ts';
 

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { RETURN_BURST } from '../../lib/control/roster/status/authority-row.ts';
-import { parseInstanceFrame } from '../../lib/protocol/codec.ts';
+import { parseInstanceFrame } from '../../lib/protocol/link/codec.ts';
 import { AnswerReader } from './answers.ts';
 import { agentFrameTexts } from './frames.ts';
 import { letGo } from './let-go.ts';

@@ -21,14 +21,14 @@ import { markOwnerlessUnknown, readRow } from '../../lib/control/roster/status/r
 import { migrations } from '../../lib/control/subsystem-list.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadlines/deadline-store.ts';
 import { Reconciler } from '../../lib/control/tasks/dispatch/reconciler.ts';
-import type { TaskSession } from '../../lib/control/tasks/record/sessions.ts';
 import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
+import type { TaskSession } from '../../lib/control/tasks/sessions.ts';
 import { expireTickets, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../lib/platform/healthy-timer.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
-import type { HelloFrame } from '../../lib/protocol/frames.ts';
+import type { HelloFrame } from '../../lib/protocol/link/frames.ts';
 import { FakeAgent, startInstance } from '../control/tasks/support/fake-agents.ts';
 import { accept, backdate, claim, create, row, seat } from '../control/tasks/support/task-database.ts';
 import {

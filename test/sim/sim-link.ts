@@ -6,7 +6,7 @@
 import { WebSocket } from 'ws';
 import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
-import { closeReason } from '../../lib/protocol/close-reason.ts';
+import { closeReason } from '../../lib/protocol/link/close-reason.ts';
 import type { Channel, Packet, Peer, SimNetwork } from './sim-network.ts';
 import type { SimProcess } from './sim-process.ts';
 

@@ -9,7 +9,7 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
-import { parseAgentFrame } from '../../lib/protocol/codec.ts';
+import { parseAgentFrame } from '../../lib/protocol/link/codec.ts';
 import type {
   AgentFrame,
   HelloFrame,
@@ -18,7 +18,7 @@ import type {
   RefuseFrame,
   TaskEndFrame,
   WelcomeFrame,
-} from '../../lib/protocol/frames.ts';
+} from '../../lib/protocol/link/frames.ts';
 import { until } from './until.ts';
 
 export type FrameOf<Type extends AgentFrame['type']> = Extract<AgentFrame, { type: Type }>;

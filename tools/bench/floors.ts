@@ -10,7 +10,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { WebSocket } from 'ws';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
-import { encodeHeartbeat } from '../../lib/protocol/codec.ts';
+import { encodeHeartbeat } from '../../lib/protocol/link/codec.ts';
 import { BenchCaller } from './caller.ts';
 import type { BenchContext } from './figure.ts';
 import type { Foundation } from './foundation.ts';

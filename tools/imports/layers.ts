@@ -8,8 +8,8 @@
  * what such a line allows, `*` is the same name.
  */
 
-/** For every line that includes it; these imports may be unused. The files of lib/platform itself. */
-export const base: readonly string[] = ['platform'];
+/** For every line that includes it; these imports may be unused: the files of lib/platform itself, its limits, and JSON. */
+export const base: readonly string[] = ['platform', 'platform/limiting', 'protocol/json'];
 const database: readonly string[] = [...base, 'platform/postgres'];
 const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
 
@@ -19,6 +19,8 @@ const rest: readonly string[] = [...base, 'protocol/api', 'control/http'];
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Knows nothing of servers.
   platform: [],
+  // What bounds work: semaphores, rates, memory, counts by key.
+  'platform/limiting': ['platform'],
   'platform/postgres': base,
   'platform/moray': database,
   'platform/bus': database,
@@ -26,7 +28,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'platform/dns': base,
   'platform/http-client': base,
   // What passes between programs.
+  'protocol/json': ['platform'],
   protocol: base,
+  // The frames of the agent link, and what both ends count of them.
+  'protocol/link': [...base, 'protocol'],
   // The REST API: how each route is called, and what it answers.
   'protocol/api': [...base, 'protocol'],
 
@@ -54,6 +59,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'platform/bus',
     'platform/waits',
     'protocol',
+    'protocol/link',
     'protocol/api',
     'control/config.ts',
     'control/run-topic.ts',
@@ -62,7 +68,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
-  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api', 'control/run-topic.ts'],
+  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
   // Push jobs are created for groups of servers, which are documents.
   'control/servers': [
     ...database,
@@ -87,6 +93,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'platform/bus',
     'platform/waits',
     'protocol',
+    'protocol/link',
     'protocol/api',
     'control/duty',
     'control/nouns/server-groups/contract.ts',
@@ -103,12 +110,20 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/push/schedules/routes',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
-  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
-  'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
+  'control/link': [...base, 'protocol', 'protocol/link', 'control/tasks', 'control/roster'],
+  'control/http': [
+    ...base,
+    'control/metrics',
+    'protocol',
+    'protocol/link',
+    'protocol/api',
+    'control/access',
+    'control/audit',
+  ],
   // The routes of each noun are in its folder `routes`. Those that use other nouns have a line.
   'control/*/routes': [...rest, 'control/*'],
   'control/tasks/routes': [...rest, 'protocol', 'control/access', 'control/tasks', 'control/servers', 'control/legacy'],
-  'control/servers/routes': [...rest, 'protocol', 'control/servers'],
+  'control/servers/routes': [...rest, 'control/servers'],
   'control/legacy/routes': [...rest, 'control/access', 'control/servers', 'control/legacy'],
   'control/documents/routes': [...rest, 'platform/moray', 'control/documents'],
   'control/organizations/routes': [...rest, 'control/documents/routes', 'control/organizations'],
@@ -178,7 +193,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/housekeeping': [...database, 'control/subsystem.ts'],
   'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
   'control/descriptors': base,
-  'control/promotion': [...database, 'protocol', 'control/tasks', 'control/roster'],
+  'control/promotion': [...database, 'protocol/link', 'control/tasks', 'control/roster'],
   'control/core.ts': [
     ...database,
     'platform/bus',
@@ -257,7 +272,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // Programs that run elsewhere share with the control plane only the platform and the protocol.
-  agent: [...base, 'platform/dns', 'platform/http-client', 'protocol'],
+  agent: [...base, 'platform/dns', 'platform/http-client', 'protocol', 'protocol/link'],
   'agent/simulated': [...base, 'agent'],
   // It reads the table of instances by the control plane's own statements.
   'name-server': [...database, 'platform/dns', 'control/roster'],

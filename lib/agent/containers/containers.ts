@@ -6,8 +6,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Semaphore } from '../../platform/semaphore.ts';
 import type { Container, ContainerChange, ContainerSpec, ContainerUsage } from './container.ts';
 import {
   ContainerError,

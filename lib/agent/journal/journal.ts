@@ -7,8 +7,9 @@
  *         │                        └──────────────────────────────────────────▲
  *         └── ended (refused, or cancelled before it came) ───────────────────┘
  */
-import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../../protocol/frames.ts';
+
 import { MAX_INVENTORY_TASKS } from '../../protocol/limits.ts';
+import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../../protocol/link/frames.ts';
 import { isPostedId } from './posted-id.ts';
 
 /** The processes of a running task: one group, led by one process, in one boot of the machine. */

@@ -17,7 +17,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
-import type { TaskEndFrame } from '../../protocol/frames.ts';
+import type { TaskEndFrame } from '../../protocol/link/frames.ts';
 import type { TaskAddress } from '../machine/machine.ts';
 import type { HttpAccess } from './http-access.ts';
 import { PostError, parsePost, postMemory } from './http-post.ts';

@@ -15,7 +15,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
-import { digestOf } from '../../protocol/canonical-json.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, TRITON_AGENTS } from '../machine/machine.ts';
 import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';

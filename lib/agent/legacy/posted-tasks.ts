@@ -8,7 +8,7 @@
  */
 import { type Clock, isoNow } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
-import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
+import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/link/frames.ts';
 import { maskParams } from '../../protocol/secret-params.ts';
 import type { Journal } from '../journal/journal.ts';
 import { isPostedId, newPostedId } from '../journal/posted-id.ts';

@@ -6,7 +6,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../platform/clock.ts';
-import { KeyedCounts } from '../../platform/keyed-counts.ts';
+import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 
 const MAX_UNKNOWN = 200;

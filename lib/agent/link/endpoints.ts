@@ -2,8 +2,9 @@
  * Where instances listen, and which of them asked the agent to retry later. Pure; used by
  * link.ts.
  */
-import type { InstanceAddress } from '../../protocol/frames.ts';
+
 import { MAX_RETURN_MS } from '../../protocol/limits.ts';
+import type { InstanceAddress } from '../../protocol/link/frames.ts';
 
 /**
  * Where an instance listens, its uuid if known, and the host name if the address came from a

@@ -7,10 +7,11 @@
 
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
-import { LogLimiter } from '../../platform/log-limiter.ts';
 import type { Random } from '../../platform/random.ts';
-import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../../protocol/codec.ts';
+import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../../protocol/link/codec.ts';
 import type {
   AgentFrame,
   HelloFrame,
@@ -21,8 +22,7 @@ import type {
   TaskCancelFrame,
   TaskFrame,
   WelcomeFrame,
-} from '../../protocol/frames.ts';
-import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+} from '../../protocol/link/frames.ts';
 import type { Endpoint } from './endpoints.ts';
 import { isLegacyCnapi, type Protocol } from './fallback.ts';
 import { stepLink } from './link.ts';

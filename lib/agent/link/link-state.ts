@@ -2,8 +2,9 @@
  * Types of the link's state machine (link.ts): its state, its events, and the effects that its
  * driver carries out. Pure.
  */
-import type { RefuseFrame, WelcomeFrame } from '../../protocol/frames.ts';
+
 import { UPGRADE_WITHIN_MS } from '../../protocol/limits.ts';
+import type { RefuseFrame, WelcomeFrame } from '../../protocol/link/frames.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, isSameInstance } from './endpoints.ts';
 
 export type Phase =

@@ -1,8 +1,9 @@
 /**
  * Periods and sizes of a welcome, limited to what an agent can work with. Pure; used by the link.
  */
-import type { WelcomeFrame } from '../../protocol/frames.ts';
+
 import { type LinkTimes, MAX_FRAME_BYTES } from '../../protocol/limits.ts';
+import type { WelcomeFrame } from '../../protocol/link/frames.ts';
 
 export type SessionLimits = Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs'> & { maxFrameBytes: number };
 

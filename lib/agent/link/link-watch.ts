@@ -5,7 +5,7 @@
  *     heard ── nothing for serverSilenceMs ──► silent ── nothing for as long again ──► dead
  *       ▲──────────────────── any byte ───────────┘
  */
-import type { WelcomeFrame } from '../../protocol/frames.ts';
+import type { WelcomeFrame } from '../../protocol/link/frames.ts';
 import type { LinkSocket } from './link-socket.ts';
 import { limitsOf, type SessionLimits } from './link-times.ts';
 

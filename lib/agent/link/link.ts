@@ -27,8 +27,9 @@
  * a round in which all addresses, or some of them after three failed rounds, lacked the link route.
  * It ends with the next session. Rounds continue meanwhile.
  */
-import type { RefuseFrame, WelcomeFrame } from '../../protocol/frames.ts';
+
 import { WELCOME_WITHIN_MS } from '../../protocol/limits.ts';
+import type { RefuseFrame, WelcomeFrame } from '../../protocol/link/frames.ts';
 import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
 import { areAllLegacy, lookAgainMs, namesAnother, shouldFallBack } from './fallback.ts';
 import {

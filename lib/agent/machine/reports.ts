@@ -4,7 +4,7 @@
  * 5 s), and each minute.
  */
 import type { Logger } from '../../platform/log.ts';
-import { digestOf } from '../../protocol/canonical-json.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
 import type { Link } from '../link/link-driver.ts';
 import type { Machine, Sysinfo } from './machine.ts';
 

@@ -6,7 +6,7 @@ import { createContext, Script } from 'node:vm';
 import { z } from 'zod';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { PushPrepareFrame } from '../../protocol/frames.ts';
+import type { PushPrepareFrame } from '../../protocol/link/frames.ts';
 import { ReloadedFile } from '../reloaded-file.ts';
 
 export interface AllowedCommands {

@@ -1,6 +1,7 @@
 /** Makes the command that a push_prepare frame asks for. Pure. */
-import type { PushPrepareFrame } from '../../protocol/frames.ts';
+
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
+import type { PushPrepareFrame } from '../../protocol/link/frames.ts';
 import { environment } from '../machine/environment.ts';
 import type { Command } from '../machine/machine.ts';
 import { TaskFailure } from '../runner/task-end.ts';

@@ -4,11 +4,11 @@
  * `push_command` (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
  */
 
-import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } from '../../protocol/frames.ts';
+import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } from '../../protocol/link/frames.ts';
 import { type PushRefusal, pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, stepNode } from './node-state.ts';

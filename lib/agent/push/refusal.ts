@@ -1,5 +1,5 @@
 /** Why an agent does not run the command of a push job, before its state is looked at. */
-import type { PushPrepareFrame } from '../../protocol/frames.ts';
+import type { PushPrepareFrame } from '../../protocol/link/frames.ts';
 import type { PushRefusal } from '../../protocol/push.ts';
 import type { Machine } from '../machine/machine.ts';
 import { TaskFailure } from '../runner/task-end.ts';

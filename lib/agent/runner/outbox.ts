@@ -1,4 +1,4 @@
-import type { AgentFrame } from '../../protocol/frames.ts';
+import type { AgentFrame } from '../../protocol/link/frames.ts';
 
 /** Where frames about tasks go: to the caller that posted the task, or to the newest session. */
 export interface Outbox {

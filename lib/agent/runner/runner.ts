@@ -18,19 +18,26 @@
  * higher one, unless the lower one was asked for since.
  */
 
-import { BoundedMap } from '../../platform/bounded-map.ts';
 import { isoNow } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
+import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
-import { LogLimiter } from '../../platform/log-limiter.ts';
-import { Semaphore } from '../../platform/semaphore.ts';
-import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
+import type {
+  TaskAckFrame,
+  TaskCancelFrame,
+  TaskEndFrame,
+  TaskEventFrame,
+  TaskFrame,
+} from '../../protocol/link/frames.ts';
 import { hasRoom, type Journal, type JournalTask, maxEndBytes, type ProcessGroup } from '../journal/journal.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { isTooDeep } from './depth.ts';
 import type { Outbox } from './outbox.ts';
+import type { RunnerTask } from './runner-task.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
@@ -43,20 +50,6 @@ interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboo
   tasks: Catalogue;
 }
 
-interface Work {
-  frame: TaskFrame;
-  task: AgentTask;
-  phase: 'accepting' | 'queued' | 'running' | 'ending';
-  /** The acceptance is on disk. */
-  isAccepted: boolean;
-  abort: AbortController;
-  timer: TimeLimit;
-  /** The task's place in a lane. */
-  place: { leave(): void } | undefined;
-  /** Settles when nothing of the task runs any more. */
-  run: Promise<void> | undefined;
-}
-
 export const PARALLEL_TASKS = 16;
 const MAX_UNPERSISTED_ENDS = 10_000;
 /** An unacknowledged end is sent again at this interval, in case the instance has lost it. */
@@ -65,7 +58,7 @@ const REPEAT_ENDS_MS = 15_000;
 export class Runner {
   readonly #deps: RunnerDeps;
   readonly #warnings: LogLimiter;
-  readonly #works = new Map<string, Work>();
+  readonly #works = new Map<string, RunnerTask>();
   readonly #lanes: Record<LaneName, Semaphore> = {
     serial: new Semaphore(1),
     parallel: new Semaphore(PARALLEL_TASKS),
@@ -245,7 +238,7 @@ export class Runner {
     if (!task.gated) this.#enqueue(work);
   }
 
-  #accepted(work: Work): void {
+  #accepted(work: RunnerTask): void {
     work.isAccepted = true;
     if (!this.#isCurrent(work) || work.phase === 'ending') return;
     this.#event(work.frame, { name: 'accepted' });
@@ -258,16 +251,16 @@ export class Runner {
     else this.#refuse(frame, unknownTask(frame));
   }
 
-  #newWork(frame: TaskFrame, task: AgentTask, phase: Work['phase']): Work {
+  #newWork(frame: TaskFrame, task: AgentTask, phase: RunnerTask['phase']): RunnerTask {
     const timer = new TimeLimit(this.#deps.clock, frame.timeoutMs, (ms) => this.#abort(work, taskTimeout(ms)));
     const isAccepted = phase === 'queued';
     const abort = new AbortController();
-    const work: Work = { frame, task, phase, isAccepted, abort, timer, place: undefined, run: undefined };
+    const work: RunnerTask = { frame, task, phase, isAccepted, abort, timer, place: undefined, run: undefined };
     this.#works.set(frame.id, work);
     return work;
   }
 
-  #enqueue(work: Work): void {
+  #enqueue(work: RunnerTask): void {
     work.phase = 'queued';
     work.place = this.#lanes[work.task.lane].enter(() => {
       if (this.#stopping || !this.#isCurrent(work) || work.phase !== 'queued') return Promise.resolve();
@@ -277,7 +270,7 @@ export class Runner {
     });
   }
 
-  async #run(work: Work): Promise<void> {
+  async #run(work: RunnerTask): Promise<void> {
     const context = this.#contextOf(work);
     try {
       if (!work.task.gated) await context.begin();
@@ -289,7 +282,7 @@ export class Runner {
     }
   }
 
-  #contextOf(work: Work): TaskContext {
+  #contextOf(work: RunnerTask): TaskContext {
     const { clock, machine, allowReboot, pushJobs, outbox } = this.#deps;
     return {
       id: work.frame.id,
@@ -312,18 +305,18 @@ export class Runner {
     };
   }
 
-  async #begin(work: Work, group?: ProcessGroup): Promise<void> {
+  async #begin(work: RunnerTask, group?: ProcessGroup): Promise<void> {
     if (!this.#isCurrent(work)) return;
     await this.#deps.journal.append({ record: 'started', id: work.frame.id, ...(group ? { group } : {}) });
     if (this.#isCurrent(work) && !work.abort.signal.aborted) this.#event(work.frame, { name: 'started' });
   }
 
-  #abort(work: Work, failure: TaskFailure): void {
+  #abort(work: RunnerTask, failure: TaskFailure): void {
     if (work.phase === 'running') return work.abort.abort(failure);
     if (work.phase !== 'ending') work.run = this.#end(work, endFailure(work.frame, failure, isoNow(this.#deps.clock)));
   }
 
-  async #end(work: Work, end: TaskEndFrame): Promise<void> {
+  async #end(work: RunnerTask, end: TaskEndFrame): Promise<void> {
     work.timer.cancel();
     work.place?.leave();
     if (!this.#isCurrent(work)) return;
@@ -335,7 +328,7 @@ export class Runner {
     this.#sendEndAgain(end.id);
   }
 
-  #logEnd({ frame }: Work, { outcome, error }: TaskEndFrame): void {
+  #logEnd({ frame }: RunnerTask, { outcome, error }: TaskEndFrame): void {
     const { log, serverUuid } = this.#deps;
     const { id, attempt, name, requestId } = frame;
     const task = { task: id, attempt, task_name: name, req_id: requestId };
@@ -380,7 +373,7 @@ export class Runner {
     this.#deps.outbox.send({ type: 'task_event', id, attempt, event: { ...event, reportedAt } });
   }
 
-  #failureOf(error: unknown, { frame }: Work): TaskFailure {
+  #failureOf(error: unknown, { frame }: RunnerTask): TaskFailure {
     if (error instanceof TaskFailure) return error;
     this.#deps.log.error(
       { server_uuid: this.#deps.serverUuid, task: frame.id, task_name: frame.name, err: error },
@@ -389,7 +382,7 @@ export class Runner {
     return new TaskFailure('TaskError', messageOf(error));
   }
 
-  #isCurrent(work: Work): boolean {
+  #isCurrent(work: RunnerTask): boolean {
     return this.#works.get(work.frame.id) === work;
   }
 }

@@ -1,11 +1,11 @@
 /**
  * Builds the frame that reports the end of an attempt, and cuts it to what a session takes. Pure.
  */
-import { countJsonValues, JsonLimitError } from '../../protocol/bounded-json.ts';
-import { encodeFrame } from '../../protocol/codec.ts';
-import type { TaskEndFrame } from '../../protocol/frames.ts';
+import { countJsonValues, JsonLimitError } from '../../protocol/json/bounded-json.ts';
+import { toStorableText } from '../../protocol/json/storable.ts';
 import { MAX_FRAME_DEPTH, MAX_RESULT_VALUES } from '../../protocol/limits.ts';
-import { toStorableText } from '../../protocol/storable.ts';
+import { encodeFrame } from '../../protocol/link/codec.ts';
+import type { TaskEndFrame } from '../../protocol/link/frames.ts';
 import { KeptOutput } from './output.ts';
 
 export interface Attempt {

@@ -1,5 +1,5 @@
 /** Failures with which the runner itself ends an attempt. Pure. */
-import type { TaskFrame } from '../../protocol/frames.ts';
+import type { TaskFrame } from '../../protocol/link/frames.ts';
 import { TaskFailure } from './task-end.ts';
 
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');

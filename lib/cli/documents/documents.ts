@@ -3,7 +3,7 @@
  * the commands of each noun (document.ts) and of `cnapi org`.
  */
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Context } from '../invocation/context.ts';
 import { inWords } from '../lookup/find-document.ts';
 import type { Column } from '../terminal/table.ts';

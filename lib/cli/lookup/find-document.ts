@@ -2,7 +2,7 @@
 import type { CnapiClient } from '../../client/client.ts';
 import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { isPrefix } from './find.ts';

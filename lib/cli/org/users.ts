@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
 import { clients, listContracts, type Organization, users } from '../../protocol/api/organizations.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

@@ -1,6 +1,6 @@
 /** How a task ended: whether it succeeded, its exit code, its error. Pure. */
 import type { Task } from '../../protocol/api/tasks.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { exitCodeOfSignal } from '../terminal/signals.ts';
 
 /** For a caller that may look at tasks but not run them. */

@@ -1,7 +1,7 @@
 /** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { explainNoTask, findTask } from '../lookup/find.ts';

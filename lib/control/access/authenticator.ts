@@ -10,9 +10,9 @@
  */
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, isTemporary } from '../../platform/errors.ts';
-import { KeyedCounts } from '../../platform/keyed-counts.ts';
+import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
+import { RateLimit, RateLimiter, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
-import { RateLimit, RateLimiter, RateLimiters } from '../../platform/rate-limiter.ts';
 import type { RequiredRole } from '../../protocol/api/contract/roles.ts';
 import {
   RoleTooSmallError,

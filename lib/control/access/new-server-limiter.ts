@@ -6,9 +6,9 @@
  * agent connects, or posts its sysinfo.
  */
 
-import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 import type { Actor } from './token.ts';
 

@@ -8,10 +8,10 @@
  * closed.
  */
 
-import { BoundedMap } from '../../platform/bounded-map.ts';
 import { chunksOf } from '../../platform/chunks.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { BatchLimit } from '../../platform/postgres/batches/batch-limit.ts';

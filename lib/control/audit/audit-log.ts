@@ -12,13 +12,13 @@
  */
 
 import type { Clock } from '../../platform/clock.ts';
+import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import { sourceOf } from '../../platform/networks.ts';
 import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batches/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import { RateLimit, RateLimiters } from '../../platform/rate-limiter.ts';
 import type { RecordPart } from '../../platform/sql-text.ts';
 import {
   type AuditEnd,

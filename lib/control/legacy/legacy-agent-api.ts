@@ -9,7 +9,7 @@ import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';

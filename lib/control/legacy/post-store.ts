@@ -3,7 +3,7 @@
  * a dead run. Fenced by the roster's row and the run.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { taskEnds } from '../tasks/record/task.ts';
 import { MAX_POSTS_OF_SERVER, type PostLimits } from '../tasks/record/task-limits.ts';
 import type { DeadPostingRun } from './dead-posting-runs.ts';

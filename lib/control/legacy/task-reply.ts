@@ -6,10 +6,10 @@
  */
 
 import type { HttpError } from '../../platform/http-client/http-error.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
-import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { JsonLimitError, parseBoundedJson } from '../../protocol/json/bounded-json.ts';
+import { MAX_JSON_DEPTH } from '../../protocol/json/storable.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
-import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
 import { type TaskError, taskEnds } from '../tasks/record/task.ts';
 import type { AgentReply } from './legacy-http-client.ts';
 

@@ -2,8 +2,8 @@
  * What agents say about a noun that has frames of its own. The link parses them (`codec.ts`) and
  * passes each to those who listen for it. Heartbeats do not come here: the connection answers them.
  */
-import type { InventoryFrame, SessionFrame } from '../../protocol/frames.ts';
-import type { TaskSession } from '../tasks/record/sessions.ts';
+import type { InventoryFrame, SessionFrame } from '../../protocol/link/frames.ts';
+import type { TaskSession } from '../tasks/sessions.ts';
 
 /** The session of an agent, as listeners see it; always the same object for the same session. */
 export interface AgentSession extends TaskSession {

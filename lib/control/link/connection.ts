@@ -10,8 +10,15 @@ import { type RawData, WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import { cutForLog, type LogFields, type Logger } from '../../platform/log.ts';
-import { closeReason } from '../../protocol/close-reason.ts';
-import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
+import {
+  HELLO_WITHIN_MS,
+  INVENTORY_WITHIN_MS,
+  MAX_GREETING_BYTES,
+  MAX_GREETING_FRAMES,
+  PROTOCOL_VERSION,
+} from '../../protocol/limits.ts';
+import { closeReason } from '../../protocol/link/close-reason.ts';
+import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/link/codec.ts';
 import type {
   AgentFrame,
   ErrorFrame,
@@ -20,15 +27,8 @@ import type {
   InstanceFrame,
   InventoryFrame,
   SessionFrame,
-} from '../../protocol/frames.ts';
-import {
-  HELLO_WITHIN_MS,
-  INVENTORY_WITHIN_MS,
-  MAX_GREETING_BYTES,
-  MAX_GREETING_FRAMES,
-  PROTOCOL_VERSION,
-} from '../../protocol/limits.ts';
-import { ReadLimiter } from '../../protocol/read-limiter.ts';
+} from '../../protocol/link/frames.ts';
+import { ReadLimiter } from '../../protocol/link/read-limiter.ts';
 import type { Session, SessionSocket } from '../roster/sessions/session.ts';
 import { endSilence } from '../roster/sessions/silence.ts';
 import type { HelloRefusal } from '../roster/status/authority-row.ts';

@@ -3,7 +3,7 @@
  * inventory.
  */
 import type { Session, SessionTable } from '../roster/sessions/session.ts';
-import type { TaskSessions } from '../tasks/record/sessions.ts';
+import type { TaskSessions } from '../tasks/sessions.ts';
 import type { AgentSession } from './agent-listener.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
 

@@ -9,13 +9,7 @@ import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import {
-  FRAMES_CUT_TO_STORABLE,
-  type HelloFrame,
-  type InstanceAddress,
-  type InventoryFrame,
-  type SessionFrame,
-} from '../../protocol/frames.ts';
+import { reasonNotStorable } from '../../protocol/json/storable.ts';
 import {
   type LinkTimes,
   MAX_FRAME_BYTES,
@@ -23,7 +17,13 @@ import {
   OLDEST_PROTOCOL_VERSION,
   PROTOCOL_VERSION,
 } from '../../protocol/limits.ts';
-import { reasonNotStorable } from '../../protocol/storable.ts';
+import {
+  FRAMES_CUT_TO_STORABLE,
+  type HelloFrame,
+  type InstanceAddress,
+  type InventoryFrame,
+  type SessionFrame,
+} from '../../protocol/link/frames.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import { type AgentListener, dispatchFrame } from './agent-listener.ts';

@@ -4,10 +4,10 @@
  * multiplied for senders that have used up their share, so a few that send much do not slow down
  * the others. Time is passed with each call; owned by the link server.
  */
-import { BoundedMap } from '../../platform/bounded-map.ts';
-import { RateLimit } from '../../platform/rate-limiter.ts';
-import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/link-quota.ts';
-import type { ReadQuota } from '../../protocol/read-limiter.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
+import { RateLimit } from '../../platform/limiting/rate-limiter.ts';
+import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/link/link-quota.ts';
+import type { ReadQuota } from '../../protocol/link/read-limiter.ts';
 import { MAX_CONCURRENT_ADMISSIONS } from '../roster/accept/admission.ts';
 
 /** Costs as `link-quota.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */

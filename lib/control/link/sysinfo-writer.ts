@@ -6,7 +6,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { cutForLog } from '../../platform/log.ts';
-import type { SysinfoFrame } from '../../protocol/frames.ts';
+import type { SysinfoFrame } from '../../protocol/link/frames.ts';
 import type { AgentConnection } from './connection.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
 

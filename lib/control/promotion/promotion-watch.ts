@@ -20,7 +20,7 @@ import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { IN_RECOVERY, TIMELINE_NOT_READABLE, TIMELINE_QUERY } from '../../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import type { InstanceAddress } from '../../protocol/frames.ts';
+import type { InstanceAddress } from '../../protocol/link/frames.ts';
 import { doublingPause, Relocation } from '../roster/relocation/relocation.ts';
 import type { Session, SessionTable } from '../roster/sessions/session.ts';
 import { readServersAtWork } from '../tasks/dispatch/claim-store.ts';

@@ -11,7 +11,7 @@
  *
  * Only a job with a ticket begins in `waiting`; one that loses its ticket later is aborted.
  */
-import { RateLimit } from '../../platform/rate-limiter.ts';
+import { RateLimit } from '../../platform/limiting/rate-limiter.ts';
 import type { NodeStatus } from '../../protocol/api/push/job-schemas.ts';
 
 export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';

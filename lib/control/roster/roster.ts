@@ -10,7 +10,7 @@ import { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import type { InstanceAddress } from '../../protocol/frames.ts';
+import type { InstanceAddress } from '../../protocol/link/frames.ts';
 import { runTopic } from '../run-topic.ts';
 import { Arrivals } from './accept/arrivals.ts';
 import { Authority } from './accept/authority.ts';

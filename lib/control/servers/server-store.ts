@@ -6,7 +6,7 @@
 
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { ServerStatus } from '../../protocol/api/servers.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { ServerParts, ServerReport } from './server.ts';
 
 export interface ServerFilter {

@@ -4,7 +4,7 @@
  */
 
 import { CnapiError } from '../../platform/errors.ts';
-import { isJsonObject, type JsonObject } from '../../protocol/bounded-json.ts';
+import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { ServerDocument } from './server.ts';
 
 /** Keys as on the wire. `nics` is accepted and has no effect, as in Triton's CNAPI. */

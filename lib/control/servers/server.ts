@@ -10,7 +10,7 @@
  */
 
 import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
-import { isJsonObject, type JsonObject } from '../../protocol/bounded-json.ts';
+import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 
 /** `cnapi_servers._value`: everything except status, sysinfo and report. Keys as on the wire. */
 export interface ServerDocument {

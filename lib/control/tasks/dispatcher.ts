@@ -20,15 +20,15 @@ import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { runEachStep } from '../../platform/postgres/each-step.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
-import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
+import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/link/frames.ts';
 import { DeadlineCounter, tickLagMs } from './deadlines/deadline-counter.ts';
 import { advanceTicks, recordFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
 import type { PostDispatch, PostOutcomes, PostStats } from './dispatch/post-dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
 import { SessionDispatch } from './dispatch/session-dispatch.ts';
-import type { TaskSession, TaskSessions } from './record/sessions.ts';
 import type { ChangedTask } from './record/written.ts';
 import { Recorder } from './reports/recorder.ts';
+import type { TaskSession, TaskSessions } from './sessions.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
 
 interface DispatcherConfig {

@@ -3,22 +3,22 @@
  * and follows tasks. The agent link passes in inventories, events and ends. The bus subscriber of
  * this run passes in hints. Any instance answers for any task (law 2).
  */
-import { BoundedMap } from '../../platform/bounded-map.ts';
+
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { CnapiError } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
-import { digestOf } from '../../protocol/canonical-json.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
 import type { PostDispatch, PostOutcomes } from './dispatch/post-dispatch.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
-import type { TaskSessions } from './record/sessions.ts';
 import { DEFAULT_TASK_TIMEOUT_MS, type TaskRequest, type TaskRow } from './record/task.ts';
 import {
   BadSecretParamsError,
@@ -50,10 +50,11 @@ import {
   type TaskPosition,
 } from './record/task-store.ts';
 import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
-import { Waiters, type WaitOptions } from './record/waiters.ts';
+import type { TaskSessions } from './sessions.ts';
 import { publishTaskHint, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
+import { Waiters, type WaitOptions } from './waiters.ts';
 
-export type { WaitOptions } from './record/waiters.ts';
+export type { WaitOptions } from './waiters.ts';
 
 export type TasksConfig = Pick<
   Config,

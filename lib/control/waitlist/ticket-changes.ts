@@ -12,9 +12,9 @@
  */
 import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError } from '../../platform/errors.ts';
-import { KeyedSemaphore } from '../../platform/keyed-semaphore.ts';
+import { KeyedSemaphore } from '../../platform/limiting/keyed-semaphore.ts';
+import { Semaphore, type WaitLimit } from '../../platform/limiting/semaphore.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Semaphore, type WaitLimit } from '../../platform/semaphore.ts';
 import { type LockWait, type QueueKey, readQueueKey } from './ticket-store.ts';
 
 interface TicketChangesDeps {

@@ -4,7 +4,7 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Expiry, TicketStatus } from './ticket.ts';
 
 /** Names one queue. */

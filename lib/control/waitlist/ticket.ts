@@ -13,8 +13,8 @@
 import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Issue } from '../../protocol/api/contract/contract.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { isDate } from '../../protocol/date.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { MAX_TICKET_ID_BYTES, MAX_TICKET_SCOPE_BYTES } from '../../protocol/limits.ts';
 
 export type TicketStatus = Ticket['status'];

@@ -3,10 +3,11 @@
  * renews and deletes tickets. Any instance answers for any ticket (law 2). Each operation is one
  * statement. After the commit the waits are notified of the tickets that moved, by ids alone (law 1).
  */
-import { BoundedMap } from '../../platform/bounded-map.ts';
+
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { isTemporary } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
@@ -14,7 +15,7 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import type { Issue } from '../../protocol/api/contract/contract.ts';
-import { digestOf } from '../../protocol/canonical-json.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
 import type { Config } from '../config.ts';
 import { Director } from './director.ts';
 import {

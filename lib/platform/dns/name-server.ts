@@ -11,7 +11,7 @@ import { once } from 'node:events';
 import { createServer, isIPv6, type Server, type Socket } from 'node:net';
 import type { Clock, Timer } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
-import { KeyedCounts } from '../keyed-counts.ts';
+import { KeyedCounts } from '../limiting/keyed-counts.ts';
 import type { Logger } from '../log.ts';
 import { type Random, shuffled } from '../random.ts';
 import { FrameReader, frame } from './frames.ts';

@@ -16,7 +16,7 @@ import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import type { TaskFrame } from '../../../lib/protocol/frames.ts';
+import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';
 import { FakeLegacyCnapi } from '../../support/fake-legacy-cnapi.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';

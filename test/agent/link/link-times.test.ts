@@ -1,7 +1,7 @@
 import t from 'tap';
 import { limitsOf, reconnectMaxMsOf } from '../../../lib/agent/link/link-times.ts';
-import type { WelcomeFrame } from '../../../lib/protocol/frames.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../../lib/protocol/limits.ts';
+import type { WelcomeFrame } from '../../../lib/protocol/link/frames.ts';
 
 const welcome = (fields: Partial<WelcomeFrame>): WelcomeFrame => ({
   type: 'welcome',

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { initialLink, type LinkEvent, LinkTransitionError, type Phase } from '../../../lib/agent/link/link-state.ts';
-import type { RefuseFrame } from '../../../lib/protocol/frames.ts';
 import { MAX_RETURN_MS } from '../../../lib/protocol/limits.ts';
+import type { RefuseFrame } from '../../../lib/protocol/link/frames.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { A, B, C, refusal, uuidOf, Walk, welcome } from '../link-walk.ts';
 

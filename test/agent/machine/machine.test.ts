@@ -8,8 +8,8 @@ import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import { digestOf } from '../../../lib/protocol/canonical-json.ts';
-import type { AgentFrame } from '../../../lib/protocol/frames.ts';
+import { digestOf } from '../../../lib/protocol/json/canonical-json.ts';
+import type { AgentFrame } from '../../../lib/protocol/link/frames.ts';
 import { matchLists } from '../../support/match-lists.ts';
 
 const serverUuid = random.uuid();

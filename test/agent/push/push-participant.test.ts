@@ -12,7 +12,7 @@ import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import type { AgentFrame } from '../../../lib/protocol/frames.ts';
+import type { AgentFrame } from '../../../lib/protocol/link/frames.ts';
 import { until } from '../../support/until.ts';
 import { prepareFrame } from './prepare-frame.ts';
 

@@ -1,8 +1,8 @@
 import t from 'tap';
 import { preparedCommandOf } from '../../../lib/agent/push/prepared-command.ts';
 import { refusalOf } from '../../../lib/agent/push/refusal.ts';
-import type { PushPrepareFrame } from '../../../lib/protocol/frames.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../../lib/protocol/limits.ts';
+import type { PushPrepareFrame } from '../../../lib/protocol/link/frames.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
 const able = { machine: { refusalOf: async () => undefined }, isPaused: false, allowed: undefined };

@@ -4,9 +4,9 @@ import { endComplete, fitEnd, truncateMiddle } from '../../../lib/agent/runner/t
 import { completeLength, continuationLength } from '../../../lib/agent/runner/utf8.ts';
 import type { Clock } from '../../../lib/platform/clock.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
-import { countJsonValues } from '../../../lib/protocol/bounded-json.ts';
-import { encodeFrame, parseAgentFrame } from '../../../lib/protocol/codec.ts';
+import { countJsonValues } from '../../../lib/protocol/json/bounded-json.ts';
 import { MAX_OUTPUT_CHUNK, MAX_RESULT_VALUES } from '../../../lib/protocol/limits.ts';
+import { encodeFrame, parseAgentFrame } from '../../../lib/protocol/link/codec.ts';
 
 /** A clock whose timers fire on demand. */
 function handClock() {

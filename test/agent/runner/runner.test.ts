@@ -4,7 +4,7 @@ import { PARALLEL_TASKS } from '../../../lib/agent/runner/runner.ts';
 import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import type { TaskFrame } from '../../../lib/protocol/frames.ts';
+import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';
 import { until } from '../../support/until.ts';
 import { taskFrame } from '../frames.ts';
 import { HeldJournal, serverUuid, settled, setUp } from '../runner-rig.ts';

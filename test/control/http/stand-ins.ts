@@ -7,8 +7,8 @@ import type { RecordedTaskEvent, TaskRequest, TaskRow } from '../../../lib/contr
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
 import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts';
 import type { TaskListPage } from '../../../lib/control/tasks/record/task-list-store.ts';
-import type { FollowOptions } from '../../../lib/control/tasks/record/waiters.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
+import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';

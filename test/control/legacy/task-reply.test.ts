@@ -1,7 +1,7 @@
 import t from 'tap';
 import { endOfError, endOfReply, listOfReply, type PostedEnd } from '../../../lib/control/legacy/task-reply.ts';
+import { MAX_JSON_DEPTH } from '../../../lib/protocol/json/storable.ts';
 import { MAX_FRAME_VALUES } from '../../../lib/protocol/limits.ts';
-import { MAX_JSON_DEPTH } from '../../../lib/protocol/storable.ts';
 
 const said = (status: number, body: unknown, isJson = true) =>
   endOfReply({ status, isJson, body: typeof body === 'string' ? body : JSON.stringify(body) });

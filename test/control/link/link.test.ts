@@ -6,7 +6,7 @@ import { parseConfig } from '../../../lib/control/config.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
+import type { InstanceFrame } from '../../../lib/protocol/link/frames.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';

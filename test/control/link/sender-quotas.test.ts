@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { SenderQuotas } from '../../../lib/control/link/sender-quotas.ts';
-import { BURST_BYTES, BYTES_PER_MS } from '../../../lib/protocol/link-quota.ts';
-import { ReadLimiter } from '../../../lib/protocol/read-limiter.ts';
+import { BURST_BYTES, BYTES_PER_MS } from '../../../lib/protocol/link/link-quota.ts';
+import { ReadLimiter } from '../../../lib/protocol/link/read-limiter.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 /** One frame. */

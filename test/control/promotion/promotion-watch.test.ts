@@ -4,7 +4,7 @@ import { PromotionWatch } from '../../../lib/control/promotion/promotion-watch.t
 import { type Session, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import type { Logger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import type { InstanceAddress } from '../../../lib/protocol/frames.ts';
+import type { InstanceAddress } from '../../../lib/protocol/link/frames.ts';
 import { agent } from '../../agent/agent-rig.ts';
 import { freshZone } from '../../support/apps.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

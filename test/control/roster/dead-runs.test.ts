@@ -11,7 +11,7 @@ import { acceptSession, type RunIdentity, readRow, renewRun } from '../../../lib
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import type { HelloFrame } from '../../../lib/protocol/frames.ts';
+import type { HelloFrame } from '../../../lib/protocol/link/frames.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

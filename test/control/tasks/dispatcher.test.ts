@@ -7,7 +7,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
-import { encodeFrame, parseInstanceFrame } from '../../../lib/protocol/codec.ts';
+import { encodeFrame, parseInstanceFrame } from '../../../lib/protocol/link/codec.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';

@@ -3,7 +3,7 @@
  * and answers. One task runs at a time, as in the serial lane.
  */
 import type { JournalRecord, JournalState } from '../../../lib/agent/journal/journal.ts';
-import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
+import type { TaskEndFrame } from '../../../lib/protocol/link/frames.ts';
 import type { Move } from '../explorer.ts';
 import { hangUp, open, say } from './connections.ts';
 import { spend } from './fault.ts';

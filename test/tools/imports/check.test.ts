@@ -152,10 +152,10 @@ t.test('folders of one part that import each other are reported; files beside th
 t.test('a reference to a missing file is reported', async (t) => {
   const found = complaints(t, {
     'docs/design.md': '',
-    'lib/protocol/frames.ts': '/** docs/design.md, spec/wire.md, lib/protocol/codec.ts. */',
-    'lib/protocol/codec.ts': empty,
+    'lib/protocol/link/frames.ts': '/** docs/design.md, spec/wire.md, lib/protocol/link/codec.ts. */',
+    'lib/protocol/link/codec.ts': empty,
   });
-  t.strictSame(found, ['lib/protocol/frames.ts speaks of spec/wire.md, which is not there']);
+  t.strictSame(found, ['lib/protocol/link/frames.ts speaks of spec/wire.md, which is not there']);
 });
 
 t.test('a file that is too long is reported, unless its header gives a reason', async (t) => {

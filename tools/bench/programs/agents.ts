@@ -11,8 +11,8 @@ import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo
 import { capabilitiesOf, catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { encodeFrame, encodeHeartbeat } from '../../../lib/protocol/codec.ts';
 import { PROTOCOL_VERSION } from '../../../lib/protocol/limits.ts';
+import { encodeFrame, encodeHeartbeat } from '../../../lib/protocol/link/codec.ts';
 import { answerQuestions } from '../asked.ts';
 
 export interface ConnectOrder {

@@ -9,9 +9,9 @@
  *                    known, `start_of_history` and what happened in the last minute
  */
 
-import { KeyedCounts } from '../../../platform/keyed-counts.ts';
+import { KeyedCounts } from '../../../platform/limiting/keyed-counts.ts';
+import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Semaphore } from '../../../platform/semaphore.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import { JOB_ENDS } from '../../../protocol/api/push/job-schemas.ts';
 import type { LoggedEvent } from '../../events/event.ts';

@@ -6,9 +6,9 @@ import type { z } from 'zod';
 import { CHEF_JOB_KEYS } from '../../../protocol/api/chef.ts';
 import { parsePushFile } from '../../../protocol/api/push/job-params.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, pushJobContracts } from '../../../protocol/api/push/jobs.ts';
-import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../../protocol/bounded-json.ts';
+import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../../protocol/json/bounded-json.ts';
+import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
-import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { InvalidJobError } from '../pushy-errors.ts';
 import { duplicateKeyIn } from './duplicate-key.ts';
 

@@ -3,7 +3,7 @@
  * limited by the failures of others at its address. Bounded: each owner keeps the newest, and the
  * callers that were authenticated longest ago are forgotten.
  */
-import { BoundedMap } from '../../../platform/bounded-map.ts';
+import { BoundedMap } from '../../../platform/limiting/bounded-map.ts';
 
 const MAX_CALLERS = 5_000;
 /** Each is tried, so this bounds the cost of a guess beyond the limit. */

@@ -5,7 +5,7 @@
  * slow one can exhaust the heap. Owned by the listener.
  */
 import { CnapiError } from '../../../platform/errors.ts';
-import { MemoryBudget, type MemoryLimits } from '../../../platform/memory-budget.ts';
+import { MemoryBudget, type MemoryLimits } from '../../../platform/limiting/memory-budget.ts';
 
 /** 503: this instance has reached its limit for all answers. */
 export class AnswerMemoryFullError extends CnapiError {

@@ -4,7 +4,7 @@
  * bodies that never end. Owned by the listener.
  */
 import { CnapiError } from '../../../platform/errors.ts';
-import { MemoryBudget } from '../../../platform/memory-budget.ts';
+import { MemoryBudget } from '../../../platform/limiting/memory-budget.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const LIMITS = { maxBytes: 128 * MEBIBYTE, maxBytesPerCaller: 32 * MEBIBYTE };

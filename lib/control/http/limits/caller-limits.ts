@@ -5,8 +5,8 @@
  */
 
 import type { Clock } from '../../../platform/clock.ts';
+import type { MemoryBudget } from '../../../platform/limiting/memory-budget.ts';
 import type { Logger } from '../../../platform/log.ts';
-import type { MemoryBudget } from '../../../platform/memory-budget.ts';
 import { answerBudget } from './answer-budget.ts';
 import { BodyCosts } from './body-costs.ts';
 import { bodyMemory } from './body-memory.ts';

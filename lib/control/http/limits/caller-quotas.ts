@@ -5,7 +5,7 @@
  */
 
 import { CnapiError } from '../../../platform/errors.ts';
-import { KeyedCounts } from '../../../platform/keyed-counts.ts';
+import { KeyedCounts } from '../../../platform/limiting/keyed-counts.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract/contract.ts';
 
 export interface CallerQuotaOptions {

@@ -5,9 +5,9 @@
  */
 
 import type { Clock, Timer } from '../../../platform/clock.ts';
+import { RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
-import { RateLimiters } from '../../../platform/rate-limiter.ts';
 
 interface RequestLogDeps {
   /** Per source; 0: no limit. */

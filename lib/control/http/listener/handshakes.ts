@@ -9,10 +9,10 @@ import { constants } from 'node:crypto';
 import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../platform/clock.ts';
+import { LogLimiter, ONE_A_MINUTE } from '../../../platform/limiting/log-limiter.ts';
+import { RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { LogLimiter, ONE_A_MINUTE } from '../../../platform/log-limiter.ts';
 import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
-import { RateLimiters } from '../../../platform/rate-limiter.ts';
 import { connectionKey } from './connection-key.ts';
 
 /**

@@ -9,8 +9,8 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import { type BodyProgress, collectBody } from '../../../platform/collect-body.ts';
 import { CnapiError } from '../../../platform/errors.ts';
-import type { MemoryShare } from '../../../platform/memory-budget.ts';
-import { countJsonValues, isJsonObject, JsonLimitError } from '../../../protocol/bounded-json.ts';
+import type { MemoryShare } from '../../../platform/limiting/memory-budget.ts';
+import { countJsonValues, isJsonObject, JsonLimitError } from '../../../protocol/json/bounded-json.ts';
 import {
   InvalidContentError,
   RequestTooLargeError,

@@ -7,7 +7,7 @@
 import type { z } from 'zod';
 import { type FieldError, InvalidParametersError } from '../../../platform/errors.ts';
 import { type Contract, checkParams, type Issue, pathParamsOf } from '../../../protocol/api/contract/contract.ts';
-import { reasonNotStorable } from '../../../protocol/storable.ts';
+import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
 import { InvalidArgumentError, printable } from '../http-errors.ts';
 

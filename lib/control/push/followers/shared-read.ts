@@ -3,7 +3,7 @@
  * waits for its turn, share the answer. All reads of one semaphore together use at most so many
  * connections to the database.
  */
-import type { Semaphore } from '../../../platform/semaphore.ts';
+import type { Semaphore } from '../../../platform/limiting/semaphore.ts';
 
 export class SharedRead<Question, Answer> {
   readonly #semaphore: Semaphore;

@@ -20,8 +20,13 @@ import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
 import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
-import { encodeFrame } from '../../../protocol/codec.ts';
-import type { PushAbortedFrame, PushOrderFrame, PushPrepareFrame, PushVoteFrame } from '../../../protocol/frames.ts';
+import { encodeFrame } from '../../../protocol/link/codec.ts';
+import type {
+  PushAbortedFrame,
+  PushOrderFrame,
+  PushPrepareFrame,
+  PushVoteFrame,
+} from '../../../protocol/link/frames.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../protocol/push.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from '../push-topics.ts';
 import { AnswerQueue, GATHER_MS } from './answer-queue.ts';

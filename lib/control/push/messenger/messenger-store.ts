@@ -1,7 +1,7 @@
 /** SQL of what an instance sends to the agents it holds, and of what they answer. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { PushPrepareFrame } from '../../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import type { PushPrepareFrame } from '../../../protocol/link/frames.ts';
 import { VOTE_REASONS, type VoteReason } from '../../../protocol/push.ts';
 
 /** A server whose agent is to be told another limit of its command, or to forget a job. */

@@ -13,7 +13,7 @@ import {
   type pushJobContracts,
 } from '../../../protocol/api/push/jobs.ts';
 import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push/tickets.ts';
-import { digestOf } from '../../../protocol/canonical-json.ts';
+import { digestOf } from '../../../protocol/json/canonical-json.ts';
 import { SECRET_MASK } from '../../../protocol/secret-params.ts';
 import { countQuorum } from '../push-job.ts';
 import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';

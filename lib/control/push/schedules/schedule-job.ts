@@ -4,7 +4,7 @@ import { checkParams } from '../../../protocol/api/contract/contract.ts';
 import { TARGET_KINDS } from '../../../protocol/api/push/job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push/jobs.ts';
 import { findJobIssues, findUnknownMembers } from '../../../protocol/api/push/schedules.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { NewPushJob } from '../push-store.ts';
 import { resolvePushJob } from '../request/job-request.ts';
 import type { KnownJobs, KnownServers } from '../request/job-targets.ts';

@@ -13,7 +13,7 @@ import {
 } from '../../../platform/sql-text.ts';
 import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';
 import type { JobOutcome, JobState } from '../push-job.ts';
 import type { JobGuard } from '../push-store.ts';

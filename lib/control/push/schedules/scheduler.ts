@@ -8,11 +8,11 @@
  */
 import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../../platform/errors.ts';
+import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
-import { Semaphore } from '../../../platform/semaphore.ts';
 import { TooManyPushJobsError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import type { KnownServers } from '../request/job-targets.ts';

@@ -13,11 +13,11 @@
  */
 import type { Bus } from '../../../platform/bus/bus.ts';
 import type { Clock } from '../../../platform/clock.ts';
+import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Batcher, LOCKED } from '../../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Semaphore } from '../../../platform/semaphore.ts';
-import type { HelloFrame } from '../../../protocol/frames.ts';
+import type { HelloFrame } from '../../../protocol/link/frames.ts';
 import { runTopic } from '../../run-topic.ts';
 import { isLive } from '../membership/instance-store.ts';
 import type { RunMessage } from '../run-message.ts';

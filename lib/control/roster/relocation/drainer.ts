@@ -8,7 +8,7 @@
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import type { InstanceAddress } from '../../../protocol/frames.ts';
+import type { InstanceAddress } from '../../../protocol/link/frames.ts';
 import type { DrainResult } from '../membership/instance-store.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';

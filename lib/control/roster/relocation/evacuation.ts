@@ -9,7 +9,7 @@
  *                             ▲────none left for two seconds─────┘
  */
 import type { Clock, Timer } from '../../../platform/clock.ts';
-import type { InstanceAddress } from '../../../protocol/frames.ts';
+import type { InstanceAddress } from '../../../protocol/link/frames.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { doublingPause, Relocation } from './relocation.ts';
 

@@ -5,7 +5,7 @@
  * one of these. They decide how many agents move, and where.
  */
 import type { Clock } from '../../../platform/clock.ts';
-import type { InstanceAddress } from '../../../protocol/frames.ts';
+import type { InstanceAddress } from '../../../protocol/link/frames.ts';
 import type { Session } from '../sessions/session.ts';
 
 interface RelocationRequest {

@@ -8,7 +8,7 @@
  * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads
  * them.
  */
-import type { InstanceAddress, InstanceFrame } from '../../../protocol/frames.ts';
+import type { InstanceAddress, InstanceFrame } from '../../../protocol/link/frames.ts';
 import type { LossReason } from '../status/authority-row.ts';
 import type { PeerSilence } from './silence.ts';
 

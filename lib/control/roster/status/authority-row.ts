@@ -4,8 +4,8 @@
  * authority, the reaper and the routes.
  */
 import type { ServerStatus } from '../../../protocol/api/servers.ts';
-import type { HelloFrame, RefusalCode } from '../../../protocol/frames.ts';
 import { MAX_EPOCH_LEAD } from '../../../protocol/limits.ts';
+import type { HelloFrame, RefusalCode } from '../../../protocol/link/frames.ts';
 
 /** The reason for a server's status; each has the sentence that an operator reads. */
 export const STATUS_REASONS = {

@@ -4,8 +4,8 @@
  * another writer has the row.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { HelloFrame } from '../../../protocol/frames.ts';
 import { MAX_EPOCH_LEAD } from '../../../protocol/limits.ts';
+import type { HelloFrame } from '../../../protocol/link/frames.ts';
 import {
   type HeldRow,
   type LossReason,

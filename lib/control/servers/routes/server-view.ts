@@ -3,7 +3,7 @@
  * Triton's. Every reader sees all of it. Pure.
  */
 import type { StatusChange } from '../../../protocol/api/servers.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { ServerObject } from '../server.ts';
 import type { PartSelection } from '../server-store.ts';
 

@@ -3,7 +3,7 @@
  * statement (docs/design/tasks.md).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { InheritedTask, InventoryDecision } from '../record/task.ts';
 import { MAX_CLAIMED_PER_SERVER, MAX_HELD_BYTES, MAX_UNACCEPTED_BYTES } from '../record/task-limits.ts';
 import { type ClaimingSession, toWritten, type WrittenRow, type WrittenTasks } from '../record/written.ts';

@@ -13,10 +13,10 @@ import { DatabaseBusyError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { InventoryFrame } from '../../../protocol/frames.ts';
-import type { TaskSession, TaskSessions } from '../record/sessions.ts';
+import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 import { decideAtInventory } from '../record/task.ts';
 import type { ChangedTask, WrittenTasks } from '../record/written.ts';
+import type { TaskSession, TaskSessions } from '../sessions.ts';
 import { type InventorySettlement, readEndedTasks, readInheritedTasks, settleInventory } from './claim-store.ts';
 
 interface ReconcilerDeps {

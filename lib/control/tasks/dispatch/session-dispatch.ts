@@ -21,9 +21,9 @@ import { runEachStep } from '../../../platform/postgres/each-step.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
 import { recordFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
-import type { TaskSession, TaskSessions } from '../record/sessions.ts';
 import { type TaskError, taskEnds } from '../record/task.ts';
 import type { ReportSubject } from '../reports/report.ts';
+import type { TaskSession, TaskSessions } from '../sessions.ts';
 import { ClaimProgress } from './claim-progress.ts';
 import {
   type ClaimedAttempt,

@@ -1,7 +1,7 @@
 /** A task as lists over many servers show it: small, whatever its params and its output. Pure. */
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 
 export interface TaskFilter {
   /** Default: all. */

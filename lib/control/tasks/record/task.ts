@@ -12,8 +12,8 @@
  */
 
 import type { StatementPart } from '../../../platform/sql-text.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import type { InventoryFrame } from '../../../protocol/frames.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 
 export type TaskState = 'queued' | 'claimed' | 'ended';
 export type TaskOutcome = 'complete' | 'failure';

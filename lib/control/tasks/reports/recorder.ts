@@ -11,10 +11,10 @@ import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../../../platform/postgres/database.ts';
-import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/frames.ts';
-import type { TaskSession } from '../record/sessions.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/link/frames.ts';
 import type { TaskError } from '../record/task.ts';
 import type { ChangedTask } from '../record/written.ts';
+import type { TaskSession } from '../sessions.ts';
 import {
   type EndReport,
   type EventReport,

@@ -5,11 +5,11 @@
  * no longer than its frame.
  */
 
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/frames.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import { toStorableText } from '../../../protocol/json/storable.ts';
 import { MAX_FRAME_BYTES } from '../../../protocol/limits.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/link/frames.ts';
 import type { StreamName } from '../../../protocol/output-streams.ts';
-import { toStorableText } from '../../../protocol/storable.ts';
 import type { TaskError } from '../record/task.ts';
 
 /** The task and attempt of a report, and the server whose agent sent it. */

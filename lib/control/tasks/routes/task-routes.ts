@@ -8,8 +8,8 @@ import { InstanceDrainingError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import type { RecordedTaskEvent } from '../record/task.ts';
-import type { Waiters } from '../record/waiters.ts';
 import type { Tasks } from '../tasks.ts';
+import type { Waiters } from '../waiters.ts';
 import { toListedTask, toTask, toTaskEvent } from './task-view.ts';
 
 interface TaskRouteDeps {

@@ -9,7 +9,7 @@
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { TaskHistoryEntry } from '../../../protocol/api/server-tasks.ts';
 import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
-import { isJsonObject, type JsonObject } from '../../../protocol/bounded-json.ts';
+import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { endError, type RecordedTaskEvent, type TaskRow } from '../record/task.ts';

@@ -2,7 +2,7 @@
  * The OpenAPI 3.1 document of a list of contracts, made from the schemas that validate requests.
  */
 import { z } from 'zod';
-import type { JsonObject } from '../../bounded-json.ts';
+import type { JsonObject } from '../../json/bounded-json.ts';
 import {
   type Contract,
   EXTENSIBLE,

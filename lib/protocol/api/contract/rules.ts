@@ -4,8 +4,8 @@
  */
 
 import { z } from 'zod';
-import { isJsonObject } from '../../bounded-json.ts';
 import { isDate } from '../../date.ts';
+import { isJsonObject } from '../../json/bounded-json.ts';
 import { parseWhere } from '../../where.ts';
 
 const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;

@@ -2,7 +2,7 @@
  * How the members of a push job must fit together, whichever servers exist. Pure. A new job and
  * the job of a schedule obey the same rules.
  */
-import { isJsonObject } from '../../bounded-json.ts';
+import { isJsonObject } from '../../json/bounded-json.ts';
 import { MAX_PUSH_NODES } from '../../limits.ts';
 import type { Issue } from '../contract/contract.ts';
 

@@ -4,8 +4,8 @@
  */
 
 import { z } from 'zod';
-import { isJsonObject, type JsonObject } from '../../bounded-json.ts';
 import { isDate } from '../../date.ts';
+import { isJsonObject, type JsonObject } from '../../json/bounded-json.ts';
 import { answer, checkParams, contracts, errorResponse, type Known } from '../contract/contract.ts';
 import { cursor, nextCursor } from '../contract/cursor.ts';
 import { boundedText, integer, uuid } from '../contract/rules.ts';

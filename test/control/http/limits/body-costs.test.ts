@@ -5,7 +5,7 @@ import t from 'tap';
 import { BodyCosts } from '../../../../lib/control/http/limits/body-costs.ts';
 import type { CallerLimits } from '../../../../lib/control/http/limits/caller-limits.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
-import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/link-quota.ts';
+import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/link/link-quota.ts';
 import { until } from '../../../support/until.ts';
 import { type Parts, raw, SERVER, startApi } from '../support.ts';
 import { startWithTokens as start } from '../with-tokens.ts';

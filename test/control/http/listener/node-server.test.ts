@@ -4,7 +4,7 @@ import type { Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { systemClock } from '../../../../lib/platform/clock.ts';
-import { BURST_BYTES } from '../../../../lib/protocol/link-quota.ts';
+import { BURST_BYTES } from '../../../../lib/protocol/link/link-quota.ts';
 import { until } from '../../../support/until.ts';
 import { raw, startApi } from '../support.ts';
 import { startWithTokens } from '../with-tokens.ts';

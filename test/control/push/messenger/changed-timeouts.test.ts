@@ -8,7 +8,7 @@ import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { PushOrderFrame } from '../../../../lib/protocol/frames.ts';
+import type { PushOrderFrame } from '../../../../lib/protocol/link/frames.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../../lib/protocol/push.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { until } from '../../../support/until.ts';

@@ -9,7 +9,7 @@ import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { InstanceAddress } from '../../../../lib/protocol/frames.ts';
+import type { InstanceAddress } from '../../../../lib/protocol/link/frames.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { migrationsOf } from '../../../support/migrations-of.ts';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { Reconciler } from '../../../../lib/control/tasks/dispatch/reconciler.ts';
-import type { TaskSession } from '../../../../lib/control/tasks/record/sessions.ts';
+import type { TaskSession } from '../../../../lib/control/tasks/sessions.ts';
 import { type Clock, systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { TaskSession } from '../../../../lib/control/tasks/record/sessions.ts';
 import { Recorder } from '../../../../lib/control/tasks/reports/recorder.ts';
+import type { TaskSession } from '../../../../lib/control/tasks/sessions.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import type { TaskEndFrame, TaskEventFrame } from '../../../../lib/protocol/frames.ts';
+import type { TaskEndFrame, TaskEventFrame } from '../../../../lib/protocol/link/frames.ts';
 import { until } from '../../../support/until.ts';
 
 /** A recorder over a database that answers as `answer` says, and the statements that reached it. */

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { sizeOf, toEnd, withoutResult } from '../../../../lib/control/tasks/reports/report.ts';
-import type { TaskEndFrame } from '../../../../lib/protocol/frames.ts';
+import type { TaskEndFrame } from '../../../../lib/protocol/link/frames.ts';
 
 const end = (fields: Partial<TaskEndFrame>): TaskEndFrame => ({
   type: 'task_end',

@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import { Tokens } from '../../../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import type { Role } from '../../../../lib/protocol/api/contract/roles.ts';
-import type { TaskFrame } from '../../../../lib/protocol/frames.ts';
+import type { TaskFrame } from '../../../../lib/protocol/link/frames.ts';
 import { freshZone, type TestZone } from '../../../support/apps.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../../../support/scripted-agent.ts';

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { runTopic } from '../../../../lib/control/run-topic.ts';
-import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/record/sessions.ts';
+import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/sessions.ts';
 import { hintedServers } from '../../../../lib/control/tasks/task-topics.ts';
 import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
@@ -19,7 +19,7 @@ import type {
   TaskEndFrame,
   TaskEventFrame,
   TaskFrame,
-} from '../../../../lib/protocol/frames.ts';
+} from '../../../../lib/protocol/link/frames.ts';
 import { createMemoryBus, type MemoryHub } from '../../../support/memory-bus.ts';
 import { noPosts } from './no-posts.ts';
 

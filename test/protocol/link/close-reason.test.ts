@@ -1,5 +1,5 @@
 import t from 'tap';
-import { closeReason } from '../../lib/protocol/close-reason.ts';
+import { closeReason } from '../../../lib/protocol/link/close-reason.ts';
 
 t.test('a close reason is cut to what a close frame holds, between characters', async (t) => {
   t.equal(closeReason('it is over'), 'it is over');

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { BoundedMap } from '../../lib/platform/bounded-map.ts';
+import { BoundedMap } from '../../../lib/platform/limiting/bounded-map.ts';
 
 t.test('with one entry too many, the one that was set longest ago is dropped', async (t) => {
   const map = new BoundedMap<string, number>(3);

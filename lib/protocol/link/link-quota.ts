@@ -7,7 +7,7 @@
  * work: seven million pongs are only 42 MB, and a megabyte of members takes as long to parse as
  * thirty of text.
  */
-import { RateLimit } from '../platform/rate-limiter.ts';
+import { RateLimit } from '../../platform/limiting/rate-limiter.ts';
 
 /** Four frames of the largest size at once. */
 export const BURST_BYTES = 32 * 1024 * 1024;

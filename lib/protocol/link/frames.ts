@@ -5,7 +5,7 @@
  */
 
 import { z } from 'zod';
-import { isJsonObject } from './bounded-json.ts';
+import { isJsonObject } from '../json/bounded-json.ts';
 import {
   MAX_GOAWAY_MS,
   MAX_INVENTORY_TASKS,
@@ -13,8 +13,8 @@ import {
   MAX_PUSH_COMMAND_CHARS,
   MAX_PUSH_FILE_BYTES,
   MAX_TASK_TIMEOUT_MS,
-} from './limits.ts';
-import { OUTPUT_STREAMS } from './output-streams.ts';
+} from '../limits.ts';
+import { OUTPUT_STREAMS } from '../output-streams.ts';
 
 const uuid = z
   .string()

@@ -2,7 +2,7 @@
  * Everything that the tasks subsystem needs and knows of the agent link: this instance's live
  * sessions whose inventory has arrived. Implemented by `lib/control/link/inventoried-sessions.ts`.
  */
-import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../../../protocol/frames.ts';
+import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../../protocol/link/frames.ts';
 
 export interface TaskSession {
   readonly serverUuid: string;

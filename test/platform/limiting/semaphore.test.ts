@@ -1,5 +1,5 @@
 import t from 'tap';
-import { Semaphore } from '../../lib/platform/semaphore.ts';
+import { Semaphore } from '../../../lib/platform/limiting/semaphore.ts';
 
 /** Work that ends when the test says so. */
 function controlled() {

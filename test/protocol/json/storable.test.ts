@@ -1,5 +1,5 @@
 import t from 'tap';
-import { MAX_JSON_DEPTH, reasonNotStorable } from '../../lib/protocol/storable.ts';
+import { MAX_JSON_DEPTH, reasonNotStorable } from '../../../lib/protocol/json/storable.ts';
 
 const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
 

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { KeyedCounts } from '../../lib/platform/keyed-counts.ts';
+import { KeyedCounts } from '../../../lib/platform/limiting/keyed-counts.ts';
 
 t.test('what is held is counted until it is released', async (t) => {
   const counts = new KeyedCounts();

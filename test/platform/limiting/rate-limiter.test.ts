@@ -1,5 +1,5 @@
 import t from 'tap';
-import { RateLimit, RateLimiter, RateLimiters } from '../../lib/platform/rate-limiter.ts';
+import { RateLimit, RateLimiter, RateLimiters } from '../../../lib/platform/limiting/rate-limiter.ts';
 
 t.test('the burst may be taken at once, then as much as the rate allows', async (t) => {
   const limiter = new RateLimiter(new RateLimit({ perSecond: 2, burst: 3 }));

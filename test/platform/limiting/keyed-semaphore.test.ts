@@ -1,6 +1,6 @@
 import t from 'tap';
-import { KeyedSemaphore } from '../../lib/platform/keyed-semaphore.ts';
-import { ManualClock } from '../support/manual-clock.ts';
+import { KeyedSemaphore } from '../../../lib/platform/limiting/keyed-semaphore.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 
 t.test('work waits for work of its own key only, and for a limited time', async (t) => {
   const clock = new ManualClock();

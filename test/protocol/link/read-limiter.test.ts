@@ -1,9 +1,15 @@
 import t from 'tap';
-import { RateLimiter } from '../../lib/platform/rate-limiter.ts';
-import { FrameCounter } from '../../lib/protocol/frame-counter.ts';
-import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, LINK_RATE, VALUE_BYTES } from '../../lib/protocol/link-quota.ts';
-import { ReadLimiter } from '../../lib/protocol/read-limiter.ts';
-import { ManualClock } from '../support/manual-clock.ts';
+import { RateLimiter } from '../../../lib/platform/limiting/rate-limiter.ts';
+import { FrameCounter } from '../../../lib/protocol/link/frame-counter.ts';
+import {
+  BURST_BYTES,
+  BYTES_PER_MS,
+  FRAME_BYTES,
+  LINK_RATE,
+  VALUE_BYTES,
+} from '../../../lib/protocol/link/link-quota.ts';
+import { ReadLimiter } from '../../../lib/protocol/link/read-limiter.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 
 t.test('a burst is read at once, the excess later, and the budget refills over time', async (t) => {
   const limiter = new RateLimiter(LINK_RATE);

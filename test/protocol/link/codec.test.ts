@@ -1,15 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import t from 'tap';
+import { MAX_RESULT_VALUES, OTHER_AGENT_FRAME_LIMITS } from '../../../lib/protocol/limits.ts';
 import {
   encodeFrame,
   encodeHeartbeat,
   FrameError,
   parseAgentFrame,
   parseInstanceFrame,
-} from '../../lib/protocol/codec.ts';
-import { agentFrames, type HelloFrame } from '../../lib/protocol/frames.ts';
-import { MAX_RESULT_VALUES, OTHER_AGENT_FRAME_LIMITS } from '../../lib/protocol/limits.ts';
+} from '../../../lib/protocol/link/codec.ts';
+import { agentFrames, type HelloFrame } from '../../../lib/protocol/link/frames.ts';
 
 const hello: HelloFrame = {
   type: 'hello',

@@ -5,8 +5,7 @@
  * that allocates one small object.
  */
 import type { z } from 'zod';
-import { countJsonValues, isJsonObject, JsonLimitError } from './bounded-json.ts';
-import { type AgentFrame, agentFrames, type HeartbeatFrame, type InstanceFrame, instanceFrames } from './frames.ts';
+import { countJsonValues, isJsonObject, JsonLimitError } from '../json/bounded-json.ts';
 import {
   AGENT_FRAME_LIMITS,
   type FrameLimits,
@@ -14,7 +13,8 @@ import {
   MAX_FRAME_DEPTH,
   MAX_FRAME_VALUES,
   OTHER_AGENT_FRAME_LIMITS,
-} from './limits.ts';
+} from '../limits.ts';
+import { type AgentFrame, agentFrames, type HeartbeatFrame, type InstanceFrame, instanceFrames } from './frames.ts';
 
 export class FrameError extends Error {
   /**

@@ -3,11 +3,11 @@
  * alone; the bus makes it prompt. Called by `Tasks` for REST. Every wait ends with the task's
  * end, at its timeout, when its caller disconnects, or when the instance stops.
  */
-import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { LastRead, Watches } from '../../../platform/waits/watches.ts';
-import type { RecordedTaskEvent, TaskRow } from './task.ts';
-import { TaskNotFoundError } from './task-errors.ts';
-import { readEvents, readTask, type TaskPosition } from './task-store.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { LastRead, Watches } from '../../platform/waits/watches.ts';
+import type { RecordedTaskEvent, TaskRow } from './record/task.ts';
+import { TaskNotFoundError } from './record/task-errors.ts';
+import { readEvents, readTask, type TaskPosition } from './record/task-store.ts';
 
 export interface WaitOptions {
   timeoutMs: number;

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { canonicalJson, digestOf } from '../../lib/protocol/canonical-json.ts';
+import { canonicalJson, digestOf } from '../../../lib/protocol/json/canonical-json.ts';
 
 t.test('equal values have the same text, whatever the order of their keys', async (t) => {
   t.equal(canonicalJson({ b: [1, { d: 1, c: undefined }], a: 'x' }), '{"a":"x","b":[1,{"d":1}]}');

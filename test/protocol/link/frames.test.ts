@@ -5,15 +5,15 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import t from 'tap';
-import { parseConfig } from '../../lib/control/config.ts';
-import { requestIdOf } from '../../lib/control/http/reply/request-id.ts';
-import { MAX_BODY_BYTES, parseBody } from '../../lib/control/http/request/body.ts';
-import { mergeParams } from '../../lib/control/http/request/params.ts';
-import { beginDrain, stepDrain } from '../../lib/control/roster/relocation/drain.ts';
-import { contractList } from '../../lib/protocol/api/contracts.ts';
-import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
-import type { InstanceFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
-import { MAX_FRAME_BYTES } from '../../lib/protocol/limits.ts';
+import { parseConfig } from '../../../lib/control/config.ts';
+import { requestIdOf } from '../../../lib/control/http/reply/request-id.ts';
+import { MAX_BODY_BYTES, parseBody } from '../../../lib/control/http/request/body.ts';
+import { mergeParams } from '../../../lib/control/http/request/params.ts';
+import { beginDrain, stepDrain } from '../../../lib/control/roster/relocation/drain.ts';
+import { contractList } from '../../../lib/protocol/api/contracts.ts';
+import { MAX_FRAME_BYTES } from '../../../lib/protocol/limits.ts';
+import { encodeFrame, parseInstanceFrame } from '../../../lib/protocol/link/codec.ts';
+import type { InstanceFrame, TaskFrame, WelcomeFrame } from '../../../lib/protocol/link/frames.ts';
 
 const DAY_MS = 86_400_000;
 const ids = { id: randomUUID(), attempt: 1, epoch: 1 };

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { countJsonValues, type JsonLimitError, parseBoundedJson } from '../../lib/protocol/bounded-json.ts';
+import { countJsonValues, type JsonLimitError, parseBoundedJson } from '../../../lib/protocol/json/bounded-json.ts';
 
 const unlimited = { maxValues: Number.POSITIVE_INFINITY };
 

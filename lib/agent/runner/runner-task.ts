@@ -1,0 +1,18 @@
+import type { TaskFrame } from '../../protocol/link/frames.ts';
+import type { AgentTask } from '../tasks/task.ts';
+import type { TimeLimit } from './time-limit.ts';
+
+/** What the runner knows of a task that it has not ended yet. */
+export interface RunnerTask {
+  frame: TaskFrame;
+  task: AgentTask;
+  phase: 'accepting' | 'queued' | 'running' | 'ending';
+  /** The acceptance is on disk. */
+  isAccepted: boolean;
+  abort: AbortController;
+  timer: TimeLimit;
+  /** The task's place in a lane. */
+  place: { leave(): void } | undefined;
+  /** Settles when nothing of the task runs any more. */
+  run: Promise<void> | undefined;
+}
