@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
-import { controlFile, encode, type Operation, parseReply } from './control.ts';
+import { controlFile, encode, type Operation, parseAnswer } from './control.ts';
 import { Refusal } from './refusal.ts';
 
 export interface Asked {
@@ -24,7 +24,7 @@ export async function askRunning({ data, pid, operation }: Asked, say: (text: st
   socket.write(encode(operation));
   try {
     for await (const line of createInterface({ input: socket })) {
-      const reply = parseReply(line);
+      const reply = parseAnswer(line);
       if (reply === undefined) break;
       if ('done' in reply) return reply.done;
       if ('refused' in reply) throw new Refusal(reply.refused);

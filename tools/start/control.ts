@@ -22,7 +22,7 @@ const reply = z.union([
 ]);
 
 export type Operation = z.infer<typeof operation>;
-export type Reply = z.infer<typeof reply>;
+export type RouteAnswer = z.infer<typeof reply>;
 
 /** Every operation is shorter. */
 export const maxOperationBytes = 1024;
@@ -31,7 +31,7 @@ export function controlFile(data: string): string {
   return path.join(data, 'config', 'control.sock');
 }
 
-export function encode(message: Operation | Reply): string {
+export function encode(message: Operation | RouteAnswer): string {
   return `${JSON.stringify(message)}\n`;
 }
 
@@ -41,7 +41,7 @@ export function parseOperation(line: string): Operation | undefined {
 }
 
 /** Returns undefined for an invalid reply. */
-export function parseReply(line: string): Reply | undefined {
+export function parseAnswer(line: string): RouteAnswer | undefined {
   return reply.safeParse(json(line)).data;
 }
 

@@ -1,9 +1,9 @@
 /** The form that Chef gives to all errors of /pushy. */
 import type { FieldError } from '../../platform/errors.ts';
 import { type ChefError, MAX_CHEF_BODY_BYTES } from '../../protocol/api/chef.ts';
+import { errorAnswer } from '../http/answer/error-mapping.ts';
 import { InvalidArgumentError } from '../http/http-errors.ts';
-import { errorReply } from '../http/reply/error-mapping.ts';
-import type { Reply } from '../http/route.ts';
+import type { RouteAnswer } from '../http/route.ts';
 import { InvalidJobError } from './pushy-errors.ts';
 
 /**
@@ -11,13 +11,13 @@ import { InvalidJobError } from './pushy-errors.ts';
  * text. Beside Chef's texts, `field` names what is wrong with a job. A parameter that is repeated or
  * cannot be stored is 409 in Triton's CNAPI, and a bad request here.
  */
-export function chefErrorReply(error: unknown): Reply {
-  const reply = errorReply(error);
-  const status = error instanceof InvalidArgumentError ? 400 : reply.status;
-  return { ...reply, status, body: bodyOf(error, reply) };
+export function chefErrorAnswer(error: unknown): RouteAnswer {
+  const answer = errorAnswer(error);
+  const status = error instanceof InvalidArgumentError ? 400 : answer.status;
+  return { ...answer, status, body: bodyOf(error, answer) };
 }
 
-function bodyOf(error: unknown, { status, body }: Reply): ChefError {
+function bodyOf(error: unknown, { status, body }: RouteAnswer): ChefError {
   if (status === 413) return { error: `JSON must be no more than ${MAX_CHEF_BODY_BYTES} bytes.` };
   const { message, errors = [] } = body as { message: string; errors?: readonly FieldError[] };
   const fields = errors.map((one) => `${one.field} ${one.message}`);

@@ -23,7 +23,7 @@ export interface ServerSentEvent {
   data?: unknown;
 }
 
-export interface Reply {
+export interface RouteAnswer {
   status: number;
   headers?: Record<string, string>;
   /** Sent as JSON; absent means no body. */
@@ -66,7 +66,7 @@ export interface RequestContext<Params> {
   header(name: string): string | undefined;
   /** Aborted when the caller disconnects or this instance stops. */
   signal: AbortSignal;
-  /** Names the object that the request has created, for the audit, if the reply does not. */
+  /** Names the object that the request has created, for the audit, if the answer does not. */
   setAuditedObject(object: string): void;
   /**
    * Makes the change of a route that `commitsRecord`. `work` writes the audit's record of this
@@ -99,17 +99,17 @@ interface Serving {
    */
   rawBody?: { maxBytes: number };
   /** Answers errors in a form of its own. */
-  errorReply?(error: unknown): Reply;
+  errorAnswer?(error: unknown): RouteAnswer;
 }
 
 export interface Route extends Contract, Serving {
-  handler(context: RequestContext<never>): Promise<Reply> | Reply;
+  handler(context: RequestContext<never>): Promise<RouteAnswer> | RouteAnswer;
 }
 
 type Table = Readonly<Record<string, Contract>>;
 
 /** What a handler may return: one of the contract's answers. It throws its errors. */
-type ReplyTo<One extends Contract> = {
+type AnswerTo<One extends Contract> = {
   [Status in keyof One['responses'] & number]: One['responses'][Status] extends { codes: readonly unknown[] }
     ? never
     : { status: Status; headers?: Record<string, string> } & ContentOf<One['responses'][Status]>;
@@ -118,14 +118,14 @@ type ReplyTo<One extends Contract> = {
 type ContentOf<One> = One extends { schema: infer Schema extends z.ZodType }
   ?
       | { body: Known<z.input<Schema>> }
-      | Required<Pick<Reply, 'text'>>
-      | Required<Pick<Reply, 'rows'>>
-      | Required<Pick<Reply, 'events'>>
+      | Required<Pick<RouteAnswer, 'text'>>
+      | Required<Pick<RouteAnswer, 'rows'>>
+      | Required<Pick<RouteAnswer, 'events'>>
   : unknown;
 
 type ContractHandler<One extends Contract> = (
   context: RequestContext<ParamsOf<One>>,
-) => Promise<ReplyTo<One>> | ReplyTo<One>;
+) => Promise<AnswerTo<One>> | AnswerTo<One>;
 
 /** Binds a handler to each contract of the table. */
 export function bind<Contracts extends Table>(

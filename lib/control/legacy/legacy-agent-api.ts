@@ -14,9 +14,9 @@ import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
-import { type AgentReply, LegacyHttpClient, type LegacyHttpLimits } from './legacy-http-client.ts';
+import { type AgentAnswer, LegacyHttpClient, type LegacyHttpLimits } from './legacy-http-client.ts';
 import { readSources } from './source-store.ts';
-import { endOfError, endOfReply, failure, listOfReply, type PostedEnd } from './task-reply.ts';
+import { endOfAnswer, endOfError, failure, listOfAnswer, type PostedEnd } from './task-answer.ts';
 
 /**
  * A legacy agent gave no answer, or a wrong one. 500, as in Triton's CNAPI. Only the log has the
@@ -107,7 +107,7 @@ export class LegacyAgentApi {
   ): Promise<PostedEnd> {
     try {
       const address = await this.#locatePatiently(serverUuid, signal);
-      const reply = await this.#http.call({
+      const answer = await this.#http.call({
         address,
         serverUuid,
         requestId: requestId ?? id,
@@ -118,7 +118,7 @@ export class LegacyAgentApi {
         timeoutMs,
         signal,
       });
-      return endOfReply(reply);
+      return endOfAnswer(answer);
     } catch (error) {
       if (error instanceof HttpError) {
         this.#noteFailure(serverUuid, error);
@@ -133,8 +133,8 @@ export class LegacyAgentApi {
    * TooManyAgentRequestsError
    */
   async history(serverUuid: string, requestId: string): Promise<unknown[]> {
-    const reply = await this.#ask(serverUuid, requestId, { method: 'GET', path: '/history' });
-    const list = listOfReply(reply);
+    const answer = await this.#ask(serverUuid, requestId, { method: 'GET', path: '/history' });
+    const list = listOfAnswer(answer);
     if (list === undefined) throw new AgentRequestError(serverUuid, 'its answer to GET /history is no list of tasks');
     return list;
   }
@@ -148,7 +148,7 @@ export class LegacyAgentApi {
     serverUuid: string,
     requestId: string,
     { method, path }: { method: 'GET' | 'POST'; path: string },
-  ): Promise<AgentReply> {
+  ): Promise<AgentAnswer> {
     if (this.#requests >= MAX_REQUESTS) {
       this.#refused += 1;
       throw new TooManyAgentRequestsError(MAX_REQUESTS);
@@ -157,9 +157,9 @@ export class LegacyAgentApi {
     try {
       const address = await this.#locate(serverUuid);
       const call = { address, serverUuid, requestId, method, path, timeoutMs: ANSWER_WITHIN_MS };
-      const reply = await this.#http.call(call);
-      if (reply.status >= 200 && reply.status < 300) return reply;
-      throw new AgentRequestError(serverUuid, `it answered ${method} ${path} with HTTP ${reply.status}`);
+      const answer = await this.#http.call(call);
+      if (answer.status >= 200 && answer.status < 300) return answer;
+      throw new AgentRequestError(serverUuid, `it answered ${method} ${path} with HTTP ${answer.status}`);
     } catch (error) {
       if (!(error instanceof HttpError)) throw error;
       this.#noteFailure(serverUuid, error);

@@ -42,7 +42,7 @@ import {
   readPosts,
   readWaitingServers,
 } from './post-store.ts';
-import type { PostedEnd } from './task-reply.ts';
+import type { PostedEnd } from './task-answer.ts';
 
 interface LegacyDispatchDeps extends PostOutcomes {
   database: Queryable;

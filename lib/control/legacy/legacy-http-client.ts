@@ -1,7 +1,7 @@
 /**
- * One request to a legacy agent's own HTTP port, and its reply: the common part of tasks, history,
- * pause and resume. Trusts no reply: bounds the body, its time and the sum of all bodies; keeps no
- * connection. A call without a reply throws the HttpError of the HTTP client, which bounds the
+ * One request to a legacy agent's own HTTP port, and its answer: the common part of tasks, history,
+ * pause and resume. Trusts no answer: bounds the body, its time and the sum of all bodies; keeps no
+ * connection. A call without an answer throws the HttpError of the HTTP client, which bounds the
  * head. Used by `legacy-agent-api.ts`.
  */
 import { createHash } from 'node:crypto';
@@ -20,25 +20,25 @@ export interface AgentCall {
   path: string;
   /** Sent as JSON. */
   body?: object;
-  /** Until the beginning of the reply. */
+  /** Until the beginning of the answer. */
   timeoutMs: number;
   signal?: AbortSignal;
 }
 
 /** `unread`: why the body could not be read completely. `isJson`: its content type says so. */
-export type AgentReply = { status: number; isJson: boolean } & ({ body: string } | { unread: string });
+export type AgentAnswer = { status: number; isJson: boolean } & ({ body: string } | { unread: string });
 
 interface AgentCallStats {
   calls: number;
-  /** Calls without a reply. */
+  /** Calls without an answer. */
   failed: number;
-  /** Replies whose body was not read completely: too long, too slow, or broken off. */
+  /** Answers whose body was not read completely: too long, too slow, or broken off. */
   unread: number;
 }
 
 export interface LegacyHttpLimits {
   connectMs: number;
-  /** From a reply's header to its end. */
+  /** From an answer's header to its end. */
   bodyMs: number;
   bodyBytes: number;
   /** Limits all bodies that are being read, together. */
@@ -91,12 +91,12 @@ export class LegacyHttpClient {
   }
 
   /** @throws HttpError */
-  async call(call: AgentCall): Promise<AgentReply> {
+  async call(call: AgentCall): Promise<AgentAnswer> {
     this.#stats.calls += 1;
     try {
-      const reply = await this.#read(await this.#http.request(this.#requestOf(call)), call.serverUuid);
-      if ('unread' in reply) this.#stats.unread += 1;
-      return reply;
+      const answer = await this.#read(await this.#http.request(this.#requestOf(call)), call.serverUuid);
+      if ('unread' in answer) this.#stats.unread += 1;
+      return answer;
     } catch (error) {
       this.#stats.failed += 1;
       throw error;
@@ -115,7 +115,7 @@ export class LegacyHttpClient {
     return { target: address, method, path, headers, body: text, headMs: timeoutMs, signal };
   }
 
-  async #read(answer: HttpAnswer, serverUuid: string): Promise<AgentReply> {
+  async #read(answer: HttpAnswer, serverUuid: string): Promise<AgentAnswer> {
     const isJson = /^application\/([\w.-]+\+)?json\b/i.test(answer.header('content-type') ?? '');
     const head = { status: answer.status, isJson };
     const { bodyMs, bodyBytes } = this.#limits;

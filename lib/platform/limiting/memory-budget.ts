@@ -90,7 +90,7 @@ export class MemoryShare {
   }
 
   /**
-   * Like `hold`, for replies that must be sent: a result that cannot be produced twice, an error, a
+   * Like `hold`, for answers that must be sent: a result that cannot be produced twice, an error, a
    * health check.
    */
   holdAnyway(bytes: number): void {

@@ -4,7 +4,7 @@
  */
 import net, { type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
-import { type AgentCall, type AgentReply, LegacyHttpClient } from '../../../lib/control/legacy/legacy-http-client.ts';
+import { type AgentAnswer, type AgentCall, LegacyHttpClient } from '../../../lib/control/legacy/legacy-http-client.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { HttpError } from '../../../lib/platform/http-client/http-error.ts';
 import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
@@ -47,8 +47,8 @@ async function peer(t: Teardown, misbehave: (socket: Socket) => void) {
 }
 
 async function outcome(
-  call: Promise<AgentReply>,
-): Promise<AgentReply | Pick<HttpError, 'kind' | 'mayHaveArrived' | 'reason'>> {
+  call: Promise<AgentAnswer>,
+): Promise<AgentAnswer | Pick<HttpError, 'kind' | 'mayHaveArrived' | 'reason'>> {
   try {
     return await call;
   } catch (error) {
@@ -136,7 +136,7 @@ const failures: [name: string, misbehave: (socket: Socket) => void, expected: ob
   ],
 ];
 
-const replies: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
+const answers: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
   [
     'sends an endless body',
     (socket) => socket.write(`${head}\r\n${'x'.repeat(20_000)}`),
@@ -174,7 +174,7 @@ const replies: [name: string, misbehave: (socket: Socket) => void, expected: obj
 ];
 
 t.test('a call and its connection end whatever the peer does', async (t) => {
-  for (const [name, misbehave, expected] of [...failures, ...replies]) {
+  for (const [name, misbehave, expected] of [...failures, ...answers]) {
     t.test(`a call ends when its peer ${name}`, async (t) => {
       const { port, sockets } = await peer(t, misbehave);
       const client = newClient();
@@ -227,8 +227,8 @@ t.test('the bodies of one server leave memory for those of others', async (t) =>
   const givenUp = new AbortController();
   const unread: unknown[] = [];
   const calls = Array.from({ length: 10 }, async () => {
-    const reply = await outcome(client.call(callTo(port, { signal: givenUp.signal })));
-    unread.push('unread' in reply ? reply.unread : reply);
+    const answer = await outcome(client.call(callTo(port, { signal: givenUp.signal })));
+    unread.push('unread' in answer ? answer.unread : answer);
   });
   await until(() => unread.length === 7, 'all but three to be refused');
   t.same(new Set(unread), new Set(['too much was being read from this server at once']));
@@ -244,7 +244,7 @@ t.test('many large bodies at once share one memory limit', async (t) => {
   );
   const client = newClient();
   const all = await Promise.all(Array.from({ length: 10 }, () => outcome(client.call(callTo(port)))));
-  const reasons = all.map((reply) => ('unread' in reply ? reply.unread : ''));
+  const reasons = all.map((answer) => ('unread' in answer ? answer.unread : ''));
   t.equal(reasons.filter((reason) => reason === 'too much was being read at once').length >= 4, true);
   await until(() => sockets.size === 0, 'the connections to be closed');
   // The memory counted for them is free again.

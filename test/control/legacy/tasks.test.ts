@@ -107,9 +107,9 @@ t.test('tasks of legacy agents', async (t) => {
     agent.misbehave = answering(404);
     t.match(await outcome(), failed('NotThisServer', /not this server's/));
     agent.misbehave = answering(302, '', { location: `${a.url}/servers` });
-    t.match(await outcome(), failed('BadAgentReply', /HTTP 302/));
+    t.match(await outcome(), failed('BadAgentAnswer', /HTTP 302/));
     agent.misbehave = answering(200, '<html>hello</html>');
-    t.match(await outcome(), failed('BadAgentReply', /no JSON; whether the task ran is unknown/));
+    t.match(await outcome(), failed('BadAgentAnswer', /no JSON; whether the task ran is unknown/));
     agent.misbehave = (request) => request.socket.destroy();
     t.match(await outcome(), failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'));
     await agent.close();

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import t from 'tap';
 import { parseConfig } from '../../../lib/control/config.ts';
-import { requestIdOf } from '../../../lib/control/http/reply/request-id.ts';
+import { requestIdOf } from '../../../lib/control/http/answer/request-id.ts';
 import { MAX_BODY_BYTES, parseBody } from '../../../lib/control/http/request/body.ts';
 import { mergeParams } from '../../../lib/control/http/request/params.ts';
 import { beginDrain, stepDrain } from '../../../lib/control/roster/relocation/drain.ts';

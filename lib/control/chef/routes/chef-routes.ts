@@ -9,15 +9,15 @@ import { chefContracts, MAX_CHEF_BODY_BYTES } from '../../../protocol/api/chef.t
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
-import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
+import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { type JobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
 import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { chefErrorReply } from '../error-form.ts';
+import { chefErrorAnswer } from '../error-form.ts';
 import type { ChefFeeds } from '../feeds/chef-feeds.ts';
 import { parseJobBody } from '../push-jobs/job-body.ts';
 import { parseChefId, toChefId, toChefJob, toChefNodeState, toCountedChefJob } from '../push-jobs/job-shape.ts';
@@ -68,7 +68,7 @@ export function chefRoutes(deps: ChefRouteDeps): Route[] {
     ...route,
     params: route.method === 'POST' ? route.params.partial() : route.params,
     rawBody: { maxBytes: MAX_CHEF_BODY_BYTES },
-    errorReply: chefErrorReply,
+    errorAnswer: chefErrorAnswer,
   }));
 }
 

@@ -3,13 +3,15 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import type { BucketObject } from '../../../platform/moray/bucket.ts';
 import type { Contract, ParamsOf } from '../../../protocol/api/contract/contract.ts';
 import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
-import { bind, empty, ok, type Reply, type RequestContext, type Route } from '../../http/route.ts';
+import { bind, empty, ok, type RequestContext, type Route, type RouteAnswer } from '../../http/route.ts';
 import type { Documents } from '../documents.ts';
 
 const LIST_BYTES = 2 * 1024 * 1024;
 
 interface OwnHandlers {
-  create?(context: RequestContext<ParamsOf<Contract>>): Promise<Pick<Reply, 'body' | 'headers'> & { status: number }>;
+  create?(
+    context: RequestContext<ParamsOf<Contract>>,
+  ): Promise<Pick<RouteAnswer, 'body' | 'headers'> & { status: number }>;
 }
 
 /** `own`: the handlers of a noun whose creation is more than the storing of its fields. */
@@ -23,11 +25,11 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
         const { objects, next } = await documents.list(fields, place);
         return ok({ [plural]: objects.map(({ value }) => value), ...(next !== undefined && { next }) });
       },
-      get: async ({ params }) => versionedReply(200, await documents.get(String(params.uuid))),
+      get: async ({ params }) => versionedAnswer(200, await documents.get(String(params.uuid))),
       create: async (context) =>
-        own.create?.(context) ?? versionedReply(201, await documents.create(context.params, context.withRecord)),
+        own.create?.(context) ?? versionedAnswer(201, await documents.create(context.params, context.withRecord)),
       async update({ params: { uuid, ...changes }, header, withRecord }) {
-        return versionedReply(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
+        return versionedAnswer(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
       },
       async delete({ params, header, withRecord }) {
         await documents.delete(String(params.uuid), ifMatch(header), withRecord);
@@ -43,7 +45,7 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
   );
 }
 
-export const versionedReply = <Status extends number>(
+export const versionedAnswer = <Status extends number>(
   status: Status,
   { value, etag }: Pick<BucketObject, 'value' | 'etag'>,
 ) => ({

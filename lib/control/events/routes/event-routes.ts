@@ -3,7 +3,7 @@
  */
 import { InvalidParametersError } from '../../../platform/errors.ts';
 import { EVENT_KINDS, eventContracts } from '../../../protocol/api/events.ts';
-import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { bind, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import type { DeliveredEvent, Events } from '../events.ts';
 import { toEventData } from './event-view.ts';

@@ -14,14 +14,14 @@ import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { CnapiError } from '../../../platform/errors.ts';
+import { errorAnswer } from '../answer/error-mapping.ts';
+import type { Exchange } from '../answer/exchange.ts';
+import { answerAndClose } from '../answer/raw-answer.ts';
+import { SLOW_READER_MS } from '../answer/write-bounded.ts';
 import { UnreadableRequestError } from '../http-errors.ts';
-import { errorReply } from '../reply/error-mapping.ts';
-import type { Exchange } from '../reply/exchange.ts';
-import { replyAndClose } from '../reply/raw-reply.ts';
-import { SLOW_READER_MS } from '../reply/write-bounded.ts';
 
 /**
- * Far above what any caller sends ahead. With more, replies queue behind a wait, Node stops
+ * Far above what any caller sends ahead. With more, answers queue behind a wait, Node stops
  * reading, and a disconnect goes unnoticed.
  */
 const MAX_UNANSWERED = 16;
@@ -150,7 +150,7 @@ export class CallerConnection {
     if (this.#refusal === undefined || !this.#socket.writable) return;
     const isEarlier = ({ request, isAnswered }: Exchange) => request.complete || isAnswered;
     if (![...this.#unanswered.keys()].some(isEarlier))
-      replyAndClose(this.#socket, errorReply(this.#refusal), this.#clock);
+      answerAndClose(this.#socket, errorAnswer(this.#refusal), this.#clock);
   }
 
   /** When the caller ends its side, Node marks the last answer as the end of the connection. */

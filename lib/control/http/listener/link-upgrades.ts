@@ -12,9 +12,9 @@ import { CnapiError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
+import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
+import { answerAndClose } from '../answer/raw-answer.ts';
 import { NotUpgradableError, StoppingError } from '../http-errors.ts';
-import { errorReply, isDefect } from '../reply/error-mapping.ts';
-import { replyAndClose } from '../reply/raw-reply.ts';
 import { reasonNotAHandshake } from '../request/request-head.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 
@@ -126,7 +126,7 @@ export class LinkUpgrades {
     this.#refused.add(socket);
     socket.once('close', () => this.#refused.delete(socket));
     if (this.#isStopped) socket.once('finish', () => socket.destroy());
-    replyAndClose(socket, errorReply(reason), this.#deps.clock);
+    answerAndClose(socket, errorAnswer(reason), this.#deps.clock);
   }
 }
 

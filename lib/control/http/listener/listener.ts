@@ -1,7 +1,7 @@
 /**
  * The HTTP listener of an instance: restify on one port, for REST and the agent link
  * (`link-upgrades.ts`). Owns the socket, its limits, and each request from the first check
- * (`request-head.ts`) to the one reply (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
+ * (`request-head.ts`) to the one answer (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
  * use.
  *
  *     new ──start()──▶ listening ──beginDrain()──▶ leaving
@@ -17,12 +17,12 @@ import type { Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import { TooManyRequestsError } from '../../access/access-errors.ts';
+import { ErrorForms } from '../answer/error-forms.ts';
+import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
+import { Exchange } from '../answer/exchange.ts';
+import { answerAndClose } from '../answer/raw-answer.ts';
 import { ExpectationFailedError, StoppingError, UnreadableRequestError, UpgradeRequiredError } from '../http-errors.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
-import { ErrorForms } from '../reply/error-forms.ts';
-import { errorReply, isDefect } from '../reply/error-mapping.ts';
-import { Exchange } from '../reply/exchange.ts';
-import { replyAndClose } from '../reply/raw-reply.ts';
 import {
   MAX_URL_CHARS,
   namesOf,
@@ -31,7 +31,7 @@ import {
   reasonToRefuse,
   wantsWebSocket,
 } from '../request/request-head.ts';
-import type { Reply, RequireServer, Route } from '../route.ts';
+import type { RequireServer, Route, RouteAnswer } from '../route.ts';
 import type { Certificates } from './certificates.ts';
 import { TLS_OPTIONS } from './handshakes.ts';
 import { isUpgrade, type LinkHandlers, LinkUpgrades } from './link-upgrades.ts';
@@ -136,7 +136,7 @@ export class HttpListener {
     this.#sockets.closeWhenNobodyComes();
   }
 
-  /** Answers waits with 503, gives replies in progress a second, closes the rest. */
+  /** Answers waits with 503, gives those in progress a second, closes the rest. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
@@ -232,7 +232,7 @@ export class HttpListener {
 
   /** The path of the link, without an upgrade. */
   #requireUpgrade(request: IncomingMessage): void {
-    void this.#exchanges.get(request)?.send(errorReply(new UpgradeRequiredError()));
+    void this.#exchanges.get(request)?.send(errorAnswer(new UpgradeRequiredError()));
   }
 
   #reasonToRefuse(request: IncomingMessage): CnapiError | undefined {
@@ -243,8 +243,8 @@ export class HttpListener {
   /** Refuses a request for its head. How far its body reaches is in doubt, so nothing can follow. */
   #refuse(exchange: Exchange, reason: CnapiError): void {
     if (reason instanceof TooManyRequestsError) exchange.limitRest();
-    const reply = this.#errorForms.replyTo(reason, exchange.request.url ?? '');
-    void exchange.send({ ...reply, headers: { ...reply.headers, Connection: 'close' } });
+    const answer = this.#errorForms.answerTo(reason, exchange.request.url ?? '');
+    void exchange.send({ ...answer, headers: { ...answer.headers, Connection: 'close' } });
     this.#exchanges.on(exchange.request.socket)?.end({ ignoreInput: exchange.isOverBodyLimit });
   }
 
@@ -264,17 +264,17 @@ export class HttpListener {
       await turn;
       if (!request.socket.writable) return;
     }
-    const reply = await this.#replyTo(route, { request, exchange, requireServer });
-    await exchange.send(reply);
+    const answer = await this.#answerTo(route, { request, exchange, requireServer });
+    await exchange.send(answer);
     const { elapsedMs, status } = exchange;
     this.#deps.metrics.count({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
     if (route.quiet !== true) exchange.note(route);
   }
 
-  async #replyTo(
+  async #answerTo(
     route: Route,
     { request, exchange, requireServer }: { request: RoutedRequest; exchange: Exchange; requireServer: RequireServer },
-  ): Promise<Reply> {
+  ): Promise<RouteAnswer> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
       const { authorizer } = this.#deps;
@@ -282,7 +282,7 @@ export class HttpListener {
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request: failed');
-      return (route.errorReply ?? errorReply)(error);
+      return (route.errorAnswer ?? errorAnswer)(error);
     }
   }
 
@@ -290,9 +290,9 @@ export class HttpListener {
   #refuseUnrouted(request: IncomingMessage, error: unknown): void {
     const exchange = this.#exchanges.get(request);
     if (exchange === undefined) return;
-    const reply = this.#errorForms.unroutedReply(error, { method: request.method ?? '', path: exchange.path });
-    if (reply === undefined) exchange.log.error({ err: error }, 'request: routing failed');
-    void exchange.send(reply ?? errorReply(error));
+    const answer = this.#errorForms.unroutedAnswer(error, { method: request.method ?? '', path: exchange.path });
+    if (answer === undefined) exchange.log.error({ err: error }, 'request: routing failed');
+    void exchange.send(answer ?? errorAnswer(error));
   }
 
   /** Input that Node could not parse as a request. */
@@ -300,7 +300,7 @@ export class HttpListener {
     const connection = this.#exchanges.on(socket);
     if (connection !== undefined) connection.refuseUnread(error);
     else if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
-    else replyAndClose(socket, errorReply(new UnreadableRequestError(error)), this.#deps.clock);
+    else answerAndClose(socket, errorAnswer(new UnreadableRequestError(error)), this.#deps.clock);
   }
 
   async #stop(): Promise<void> {

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../../../platform/clock.ts';
-import type { Exchange } from '../reply/exchange.ts';
+import type { Exchange } from '../answer/exchange.ts';
 import { CallerConnection } from './caller-connection.ts';
 
 export class OpenExchanges {

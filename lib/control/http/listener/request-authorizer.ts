@@ -16,10 +16,10 @@ import type { Authenticator } from '../../access/authenticator.ts';
 import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
 import type { AuditOutcome } from '../../audit/audit-store.ts';
-import { errorReply, isDefect } from '../reply/error-mapping.ts';
-import { CALLER_LEFT_STATUS, type Exchange } from '../reply/exchange.ts';
+import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
+import { CALLER_LEFT_STATUS, type Exchange } from '../answer/exchange.ts';
 import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
-import { changesSomething, type Reply, type Route } from '../route.ts';
+import { changesSomething, type Route, type RouteAnswer } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
   isSigned as hasSignature,
@@ -31,7 +31,7 @@ import {
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
-/** The caller had disconnected before the reply; the log uses the same status. */
+/** The caller had disconnected before the answer; the log uses the same status. */
 const CALLER_LEFT_OUTCOME: AuditOutcome = { status: CALLER_LEFT_STATUS, code: 'CallerLeft', object: undefined };
 /**
  * The status of a refusal because of a caller's limit. Metrics count these; a flood of them would
@@ -94,7 +94,7 @@ export class RequestAuthorizer {
   }
 
   /** @throws any refusal, or what the route throws */
-  async serveAuthorized(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
+  async serveAuthorized(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<RouteAnswer> {
     const isSigned = route.signed === true && hasSignature(routed.request);
     if (this.#authenticator.isOpen && !changesSomething(route) && !isSigned)
       return readAndHandle(route, { ...routed, actor: OPEN_ACTOR });
@@ -105,12 +105,12 @@ export class RequestAuthorizer {
         ? await this.#authenticateSigned(route, routed, record)
         : { actor: await this.#authenticate(route, routed, record), body: undefined, signed: undefined };
       caller = signed;
-      const reply = await readAndHandle(route, { ...routed, record, actor, body });
-      record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
-      return reply;
+      const answer = await readAndHandle(route, { ...routed, record, actor, body });
+      record?.end({ status: answer.status, code: undefined, object: objectOf(answer) });
+      return answer;
     } catch (error) {
-      const { status } = (route.errorReply ?? errorReply)(error);
-      const { code } = errorReply(error).body as { code: string };
+      const { status } = (route.errorAnswer ?? errorAnswer)(error);
+      const { code } = errorAnswer(error).body as { code: string };
       const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
       record?.end(isAbandoned ? CALLER_LEFT_OUTCOME : { status, code, object: undefined });
       if (caller !== undefined && record?.isRefusedByStatement === true && isRefusedForNow(error))
@@ -337,8 +337,8 @@ function keepable(text: string | undefined): string | undefined {
   return text?.replace(/[^\P{C}]/gu, '?').slice(0, MAX_PATH_CHARS);
 }
 
-/** The object that the request created, if the reply names it. */
-function objectOf({ body }: Reply): string | undefined {
+/** The object that the request created, if the answer names it. */
+function objectOf({ body }: RouteAnswer): string | undefined {
   if (typeof body !== 'object' || body === null) return undefined;
   const { id, uuid } = body as { id?: unknown; uuid?: unknown };
   return [id, uuid].find((one) => typeof one === 'string');

@@ -18,7 +18,7 @@ export class RequestMetrics {
     this.#requests = metrics.counter('http_requests_total', 'Requests answered', ['method', 'route', 'code']);
     this.#durations = metrics.histogram(
       'http_request_duration_seconds',
-      'Time from the request to the end of its reply, including waits',
+      'Time from the request to the end of its answer, including waits',
       { buckets: SECONDS, labels: ['method', 'route'] },
     );
   }

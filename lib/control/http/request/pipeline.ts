@@ -1,5 +1,5 @@
 /**
- * From a routed request to its reply, in the order of Triton's CNAPI: gather parameters, refuse
+ * From a routed request to its answer, in the order of Triton's CNAPI: gather parameters, refuse
  * undeclared ones, check ids of the path, preconditions, the route's rules, the handler. Failures
  * throw; the listener maps them.
  */
@@ -9,9 +9,9 @@ import { normalizeAddress } from '../../../platform/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
+import type { Exchange } from '../answer/exchange.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
-import type { Exchange } from '../reply/exchange.ts';
-import type { Reply, RequestContext, RequireServer, Route, ServerState, WithRecord } from '../route.ts';
+import type { RequestContext, RequireServer, Route, RouteAnswer, ServerState, WithRecord } from '../route.ts';
 import { checkDroppedBody, readBody, readRawBody } from './body.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
 
@@ -49,7 +49,7 @@ interface GatheredRequest
 export async function readAndHandle(
   route: Route,
   { request, path, exchange, body: received, ...rest }: RoutedExchange,
-): Promise<Reply> {
+): Promise<RouteAnswer> {
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
   if (route.longRequest !== undefined) exchange.begin(route.longRequest);
@@ -70,7 +70,7 @@ export async function rawBodyOf(route: Route, request: IncomingMessage, exchange
   return unlessOver(readRawBody(request, exchange, rawBody.maxBytes), exchange.signal);
 }
 
-export async function validateAndHandle(route: Route, call: GatheredRequest): Promise<Reply> {
+export async function validateAndHandle(route: Route, call: GatheredRequest): Promise<RouteAnswer> {
   const { rawParams, requireServer, record } = call;
   refuseUndeclared(route, rawParams);
   refuseUnstorable(route, rawParams);

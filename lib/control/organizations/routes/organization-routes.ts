@@ -1,6 +1,6 @@
 /** Answers the routes of organizations (lib/protocol/api/organizations.ts). */
 import { listContracts, requestorContracts } from '../../../protocol/api/organizations.ts';
-import { documentRoutes, ifMatch, versionedReply } from '../../documents/routes/document-routes.ts';
+import { documentRoutes, ifMatch, versionedAnswer } from '../../documents/routes/document-routes.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { makeKeyPair } from '../key-material.ts';
 import type { Organizations } from '../organizations.ts';
@@ -34,10 +34,10 @@ export function organizationRoutes(organizations: Pick<Organizations, 'documents
       listContracts,
       {
         async ChangeUserOrganizations({ params: { uuid, change, ...lists }, header, withRecord }) {
-          return versionedReply(200, await users.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+          return versionedAnswer(200, await users.update(uuid, changed(change, lists), ifMatch(header), withRecord));
         },
         async ChangeGroupMembers({ params: { uuid, change, ...lists }, header, withRecord }) {
-          return versionedReply(200, await groups.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+          return versionedAnswer(200, await groups.update(uuid, changed(change, lists), ifMatch(header), withRecord));
         },
       },
       { ChangeUserOrganizations: { commitsRecord: true }, ChangeGroupMembers: { commitsRecord: true } },

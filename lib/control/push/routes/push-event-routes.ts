@@ -2,7 +2,7 @@
 import { invalidParameter } from '../../../platform/errors.ts';
 import { PUSH_STREAM_END, pushEventContracts } from '../../../protocol/api/push/events.ts';
 import type { Actor } from '../../access/token.ts';
-import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import { toTaskEvent } from '../../tasks/routes/task-view.ts';
 import type { FollowUpdate } from '../followers/node-follower.ts';

@@ -5,7 +5,7 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { serverContracts } from '../../../protocol/api/servers.ts';
-import { answerRows } from '../../http/reply/row-stream.ts';
+import { answerRows } from '../../http/answer/row-stream.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
 import type { ServerObject } from '../server.ts';
 import type { RemovedServer } from '../server-store.ts';

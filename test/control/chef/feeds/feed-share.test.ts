@@ -1,7 +1,7 @@
 /** How many feeds one organization can follow at an instance. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { chefErrorReply } from '../../../../lib/control/chef/error-form.ts';
+import { chefErrorAnswer } from '../../../../lib/control/chef/error-form.ts';
 import { ChefFeeds } from '../../../../lib/control/chef/feeds/chef-feeds.ts';
 import type { OrganizationJob } from '../../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import type { Requestor } from '../../../../lib/control/organizations/requestor.ts';
@@ -36,7 +36,7 @@ t.test('an organization has its own maximum of followers, of jobs and of itself'
   await feeds.followOrganization(two);
   const refused = await feeds.followOrganization(follower()).catch((error: unknown) => error);
   t.throws(() => feeds.followJob(job, follower()), { code: 'TooManyRequests', statusCode: 429 });
-  matchLists(t, chefErrorReply(refused), {
+  matchLists(t, chefErrorAnswer(refused), {
     status: 429,
     body: { error: [/^organization 'acme' already follows 2 feeds/] },
   });

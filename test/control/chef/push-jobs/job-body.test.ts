@@ -1,6 +1,6 @@
 /** Every key of a job, what is wrong with it, and Chef's text for that. */
 import t from 'tap';
-import { chefErrorReply } from '../../../../lib/control/chef/error-form.ts';
+import { chefErrorAnswer } from '../../../../lib/control/chef/error-form.ts';
 import { duplicateKeyIn } from '../../../../lib/control/chef/push-jobs/duplicate-key.ts';
 import { parseJobBody } from '../../../../lib/control/chef/push-jobs/job-body.ts';
 import { InvalidJobError } from '../../../../lib/control/chef/pushy-errors.ts';
@@ -112,7 +112,7 @@ t.test('what is wrong is refused with the text of Chef, and named', async (t) =>
       parseJobBody(bytes(given));
       t.fail(about);
     } catch (error) {
-      const { status, body } = chefErrorReply(error);
+      const { status, body } = chefErrorAnswer(error);
       t.ok(error instanceof InvalidJobError, about);
       t.equal(status, 400, about);
       const { error: told, field: named } = body as { error: unknown; field: unknown };

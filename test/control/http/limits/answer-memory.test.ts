@@ -2,13 +2,13 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
+import { STREAM_BYTES } from '../../../../lib/control/http/answer/event-stream.ts';
+import { ROW_STREAM_BYTES } from '../../../../lib/control/http/answer/row-stream.ts';
 import {
   AnswerMemoryFullError,
   AnswerShareFullError,
   answerBudget,
 } from '../../../../lib/control/http/limits/answer-budget.ts';
-import { STREAM_BYTES } from '../../../../lib/control/http/reply/event-stream.ts';
-import { ROW_STREAM_BYTES } from '../../../../lib/control/http/reply/row-stream.ts';
 import { listTasks } from '../../../../lib/control/tasks/record/task-store.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { until } from '../../../support/until.ts';

@@ -1,6 +1,6 @@
 import type { LegacyAgentApi, LegacyAgentTask } from '../../../../lib/control/legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from '../../../../lib/control/legacy/legacy-dispatch.ts';
-import type { PostedEnd } from '../../../../lib/control/legacy/task-reply.ts';
+import type { PostedEnd } from '../../../../lib/control/legacy/task-answer.ts';
 import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
 import type { PostLimits } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { EndReport, ReportSubject } from '../../../../lib/control/tasks/reports/report.ts';

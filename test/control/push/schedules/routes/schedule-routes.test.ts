@@ -31,8 +31,8 @@ const routes = pushScheduleRoutes({
 async function answerTo(role: Role, path: string): Promise<string> {
   const route = routes.find((one) => one.method === 'GET' && one.path === path);
   const actor: Actor = { name: 'somebody', roles: [role] };
-  const reply = await route?.handler({ params: { id: row.id }, actor } as never);
-  return JSON.stringify(reply);
+  const answer = await route?.handler({ params: { id: row.id }, actor } as never);
+  return JSON.stringify(answer);
 }
 
 t.test(

@@ -1,6 +1,6 @@
 /**
- * One request and its reply. Owns the request's id, its time, the signal that its caller has
- * disconnected, and the writing of exactly one reply with the common headers. Created by the
+ * One request and its answer. Owns the request's id, its time, the signal that its caller has
+ * disconnected, and the writing of exactly one answer with the common headers. Created by the
  * listener; `send` never throws.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -14,9 +14,9 @@ import type { LongRequestKind } from '../../../protocol/api/contract/contract.ts
 import { type Actor, ANONYMOUS_ACTOR, callerKey, OPEN_ACTOR } from '../../access/token.ts';
 import type { BodySize } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
-import type { Reply, Route } from '../route.ts';
+import type { Route, RouteAnswer } from '../route.ts';
 import { DroppedBody } from './dropped-body.ts';
-import { errorReply, isDefect } from './error-mapping.ts';
+import { errorAnswer, isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
 import { requestIdOf } from './request-id.ts';
 import { cutOff, writeInSlices } from './write-bounded.ts';
@@ -31,7 +31,7 @@ interface ExchangeDeps {
   limits: CallerLimits;
 }
 
-/** The caller disconnected before the reply. In log and metrics only; the number is nginx's. */
+/** The caller disconnected before the answer. In log and metrics only; the number is nginx's. */
 export const CALLER_LEFT_STATUS = 499;
 
 /**
@@ -141,8 +141,8 @@ export class Exchange {
   }
 
   /**
-   * Aborted when the caller has disconnected, when the reply is complete, or by `abort()`, whose
-   * reason is sent as a reply.
+   * Aborted when the caller has disconnected, when the answer is complete, or by `abort()`, whose
+   * reason is sent as an answer.
    */
   get signal(): AbortSignal {
     return this.#abort.signal;
@@ -262,18 +262,18 @@ export class Exchange {
     this.log.info({ method, path: cutForLog(this.path), route: name, status, ms, ...who, ...left }, 'request');
   }
 
-  async send(reply: Reply): Promise<void> {
+  async send(answer: RouteAnswer): Promise<void> {
     try {
       if (this.#response.destroyed || this.isAnswered) return;
-      if (reply.events !== undefined) {
-        this.#writeHeaders(reply);
+      if (answer.events !== undefined) {
+        this.#writeHeaders(answer);
         const held = (bytes: number) => this.#answerShare().resize(bytes);
-        await sendEvents(this.#response, reply.events, { clock: this.#deps.clock, signal: this.signal, held });
-      } else if (reply.rows !== undefined) {
-        this.#writeHeaders(reply);
-        await this.#sendRows(reply.rows);
+        await sendEvents(this.#response, answer.events, { clock: this.#deps.clock, signal: this.signal, held });
+      } else if (answer.rows !== undefined) {
+        this.#writeHeaders(answer);
+        await this.#sendRows(answer.rows);
       } else {
-        await this.#sendContent(reply);
+        await this.#sendContent(answer);
       }
     } catch (error) {
       this.#noteFailure(error);
@@ -284,24 +284,24 @@ export class Exchange {
   /** Logs no error if the reader disconnected. The reader of a broken stream resumes it. */
   #noteFailure(error: unknown): void {
     if (this.signal.aborted) return;
-    if (isDefect(error)) this.log.error({ err: error }, 'request: its reply failed');
+    if (isDefect(error)) this.log.error({ err: error }, 'request: its answer failed');
     else this.#noteBreak(messageOf(error));
   }
 
   #noteBreak(reason: string): void {
     if (this.#deps.limits.requestLog.mayWrite(this.#address))
-      this.log.info({ reason }, 'request: its reply was cut off');
+      this.log.info({ reason }, 'request: its answer was cut off');
   }
 
-  #writeHeaders(reply: Reply): void {
+  #writeHeaders(answer: RouteAnswer): void {
     const response = this.#response;
-    response.statusCode = reply.status;
+    response.statusCode = answer.status;
     response.setHeader('Server', `cnapi/${this.#deps.version}`);
     response.setHeader('x-request-id', this.requestId);
     response.setHeader('x-response-time', String(Math.round(this.elapsedMs)));
     response.setHeader('x-server-name', os.hostname());
-    for (const [name, value] of Object.entries(reply.headers ?? {})) response.setHeader(name, value);
-    if (reply.events !== undefined) {
+    for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
+    if (answer.events !== undefined) {
       response.setHeader('Content-Type', 'text/event-stream');
       response.setHeader('Cache-Control', 'no-store');
     }
@@ -314,29 +314,29 @@ export class Exchange {
    * If there is no memory for the answer to a GET, sends a refusal instead. All other answers are
    * sent, because their change must not be done twice.
    */
-  async #sendContent(reply: Reply): Promise<void> {
-    const content = contentOf(reply);
+  async #sendContent(answer: RouteAnswer): Promise<void> {
+    const content = contentOf(answer);
     const bytes = content === undefined ? 0 : Buffer.byteLength(content);
     if (bytes <= SMALL_ANSWER_BYTES || this.request.method !== 'GET') this.#answerShare().holdAnyway(bytes);
     else {
       try {
         this.reserve(bytes);
       } catch (error) {
-        const refusal = errorReply(error);
+        const refusal = errorAnswer(error);
         this.#writeHeaders(refusal);
         return this.#end(refusal, contentOf(refusal));
       }
     }
-    this.#writeHeaders(reply);
-    if (content === undefined || bytes <= SMALL_ANSWER_BYTES) return this.#end(reply, content);
-    this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
+    this.#writeHeaders(answer);
+    if (content === undefined || bytes <= SMALL_ANSWER_BYTES) return this.#end(answer, content);
+    this.#response.setHeader('Content-Type', answer.text?.contentType ?? 'application/json');
     this.#response.setHeader('Content-Length', bytes);
     const encoded = typeof content === 'string' ? Buffer.from(content) : content;
     if (await writeInSlices(this.#response, encoded, this.#deps.clock)) this.#finish();
     else this.#cutOff();
   }
 
-  async #sendRows({ first, rest }: NonNullable<Reply['rows']>): Promise<void> {
+  async #sendRows({ first, rest }: NonNullable<RouteAnswer['rows']>): Promise<void> {
     const response = this.#response;
     response.setHeader('Content-Type', 'application/json');
     let text = `[${first}`;
@@ -361,11 +361,11 @@ export class Exchange {
     cutOff(this.#response);
   }
 
-  #end(reply: Reply, content: string | Buffer | undefined): void {
+  #end(answer: RouteAnswer, content: string | Buffer | undefined): void {
     if (content === undefined) {
-      if (reply.status !== 204) this.#response.setHeader('Content-Length', 0);
+      if (answer.status !== 204) this.#response.setHeader('Content-Length', 0);
     } else {
-      this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
+      this.#response.setHeader('Content-Type', answer.text?.contentType ?? 'application/json');
       this.#response.setHeader('Content-Length', Buffer.byteLength(content));
     }
     if (!this.#isBodyOnItsWay) {
@@ -387,7 +387,7 @@ export class Exchange {
   }
 }
 
-function contentOf(reply: Reply): string | Buffer | undefined {
-  if (reply.text !== undefined) return reply.text.content;
-  return reply.body === undefined ? undefined : JSON.stringify(reply.body);
+function contentOf(answer: RouteAnswer): string | Buffer | undefined {
+  if (answer.text !== undefined) return answer.text.content;
+  return answer.body === undefined ? undefined : JSON.stringify(answer.body);
 }

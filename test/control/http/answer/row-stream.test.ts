@@ -1,7 +1,7 @@
 import t from 'tap';
-import { answerRows } from '../../../lib/control/http/reply/row-stream.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
-import { startApi } from './support.ts';
+import { answerRows } from '../../../../lib/control/http/answer/row-stream.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import { startApi } from '../support.ts';
 
 /** Numbers from 1; `read` waits until the test lets it go on. */
 function countingSource(limit: number) {
@@ -14,12 +14,12 @@ function countingSource(limit: number) {
       };
       asked.push({ after, rows, answer });
     });
-  return { asked, reply: answerRows<{ n: number }, number>({ limit, read }) };
+  return { asked, answer: answerRows<{ n: number }, number>({ limit, read }) };
 }
 
-async function streamOf({ reply, asked }: ReturnType<typeof countingSource>) {
+async function streamOf({ answer, asked }: ReturnType<typeof countingSource>) {
   asked[0]?.answer();
-  const answered = await reply;
+  const answered = await answer;
   if (!('rows' in answered)) throw new Error('the answer is no stream');
   return answered.rows;
 }
@@ -46,7 +46,7 @@ t.test('each chunk is read while the one before it is sent, and every row is ans
 t.test('a source of small rows may give them all in its first chunk', async (t) => {
   const sizes: unknown[] = [];
   const rows = Array.from({ length: 1_000 }, (_, n) => ({ n }));
-  const reply = await answerRows<{ n: number }, number>({
+  const answer = await answerRows<{ n: number }, number>({
     limit: 1_000,
     firstChunk: { rows: 5_000, bytes: 700_000 },
     read: async (_after, size) => {
@@ -55,7 +55,7 @@ t.test('a source of small rows may give them all in its first chunk', async (t) 
     },
   });
   t.same(sizes, [{ rows: 1_000, bytes: 700_000 }], 'no more rows than the limit');
-  t.same(JSON.parse('text' in reply ? reply.text.content : ''), rows);
+  t.same(JSON.parse('text' in answer ? answer.text.content : ''), rows);
 });
 
 t.test('a chunk that cannot be read ends the stream with its error', async (t) => {

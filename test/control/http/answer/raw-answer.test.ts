@@ -71,7 +71,7 @@ t.test('a request for a link in another form than that of a WebSocket is refused
   t.same([upgrades, arrivals], [[], []], 'no link was asked for one');
 });
 
-t.test('a refused caller may still send for a while, without a reset that could cost it the reply', async (t) => {
+t.test('a refused caller may still send for a while, without a reset that could cost it the answer', async (t) => {
   const clock = new ManualClock();
   const { port } = await startApi(t, { upgradeRefusal: full, clock });
   const rows: [bytes: string, status: number][] = [

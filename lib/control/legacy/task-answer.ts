@@ -1,7 +1,7 @@
 /**
- * Interprets a legacy agent's reply to `POST /tasks`, or its absence (spec of Triton's CNAPI: 200
+ * Interprets a legacy agent's answer to `POST /tasks`, or its absence (spec of Triton's CNAPI: 200
  * is the task's result, 500 `{error, details}` its failure, all others are refusals), and the list
- * in its reply to `GET /history`. A reply with more values than a frame may have, or nested too
+ * in its answer to `GET /history`. An answer with more values than a frame may have, or nested too
  * deeply, is not parsed. Pure.
  */
 
@@ -11,23 +11,25 @@ import { JsonLimitError, parseBoundedJson } from '../../protocol/json/bounded-js
 import { MAX_JSON_DEPTH } from '../../protocol/json/storable.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { type TaskError, taskEnds } from '../tasks/record/task.ts';
-import type { AgentReply } from './legacy-http-client.ts';
+import type { AgentAnswer } from './legacy-http-client.ts';
 
 export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome: 'failure'; error: TaskError };
 
 const MAX_MESSAGE = 4_000;
 const CODE = /^[A-Za-z][\w.-]{0,99}$/;
 
-export function endOfReply(reply: AgentReply): PostedEnd {
-  if ('unread' in reply) return notKept(reply, reply.unread);
-  const body = parse(reply.body);
-  if (body.excess !== undefined) return notKept(reply, body.excess);
-  return isDone(reply) ? completion(body) : { outcome: 'failure', error: refusal(reply.status, objectOf(body.value)) };
+export function endOfAnswer(answer: AgentAnswer): PostedEnd {
+  if ('unread' in answer) return notKept(answer, answer.unread);
+  const body = parse(answer.body);
+  if (body.excess !== undefined) return notKept(answer, body.excess);
+  return isDone(answer)
+    ? completion(body)
+    : { outcome: 'failure', error: refusal(answer.status, objectOf(body.value)) };
 }
 
-/** Undefined if the reply is not a list, or is longer than accepted. */
-export function listOfReply(reply: AgentReply): unknown[] | undefined {
-  const value = 'body' in reply ? parse(reply.body).value : undefined;
+/** Undefined if the answer is not a list, or is longer than accepted. */
+export function listOfAnswer(answer: AgentAnswer): unknown[] | undefined {
+  const value = 'body' in answer ? parse(answer.body).value : undefined;
   return Array.isArray(value) ? value : undefined;
 }
 
@@ -48,19 +50,19 @@ export function failure(code: string, message: string): PostedEnd {
   return { outcome: 'failure', error: { code, message: message.slice(0, MAX_MESSAGE) } };
 }
 
-const isDone = ({ status }: AgentReply): boolean => status >= 200 && status < 300;
+const isDone = ({ status }: AgentAnswer): boolean => status >= 200 && status < 300;
 
 /** Keeps the end if the agent reported that the task is done: it ran. */
-function notKept(reply: AgentReply, reason: string): PostedEnd {
+function notKept(answer: AgentAnswer, reason: string): PostedEnd {
   const message = `what the agent answered was not kept: ${reason}`;
-  if (isDone(reply) && reply.isJson) return { outcome: 'complete', result: { truncated: true, message } };
-  return failure('BadAgentReply', `the agent answered HTTP ${reply.status}; ${message}`);
+  if (isDone(answer) && answer.isJson) return { outcome: 'complete', result: { truncated: true, message } };
+  return failure('BadAgentAnswer', `the agent answered HTTP ${answer.status}; ${message}`);
 }
 
 interface Parsed {
   value?: unknown;
   isUnreadable?: true;
-  /** How the reply exceeds the accepted number of values or depth. */
+  /** How the answer exceeds the accepted number of values or depth. */
   excess?: string;
 }
 
@@ -80,7 +82,7 @@ function parse(text: string): Parsed {
  */
 function completion({ value, isUnreadable }: Parsed): PostedEnd {
   if (isUnreadable) {
-    return failure('BadAgentReply', 'the answer of the agent is no JSON; whether the task ran is unknown');
+    return failure('BadAgentAnswer', 'the answer of the agent is no JSON; whether the task ran is unknown');
   }
   const result = typeof value === 'object' ? (value ?? {}) : { value };
   return { outcome: 'complete', result: result as JsonObject };
@@ -113,5 +115,5 @@ function meaningOf(status: number, hasMessage: boolean): TaskError {
     return { code: 'NotThisServer', message };
   }
   if (status >= 400) return { code: 'Failed', message: `the agent refused the task with HTTP ${status}` };
-  return { code: 'BadAgentReply', message: `the agent answered HTTP ${status}, which is no answer to a task` };
+  return { code: 'BadAgentAnswer', message: `the agent answered HTTP ${status}, which is no answer to a task` };
 }

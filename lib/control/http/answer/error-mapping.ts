@@ -1,10 +1,10 @@
 /**
- * Maps errors to replies, in this one place. A CnapiError has its own status and code. Anything
+ * Maps errors to answers, in this one place. A CnapiError has its own status and code. Anything
  * else is a defect of cnapi: 500 without internal details, and an error in the log under the same
  * request id.
  */
 import { CnapiError } from '../../../platform/errors.ts';
-import type { Reply } from '../route.ts';
+import type { RouteAnswer } from '../route.ts';
 
 interface ErrorBody {
   code: string;
@@ -12,7 +12,7 @@ interface ErrorBody {
   errors?: { field: string; code: string; message: string }[];
 }
 
-export function errorReply(error: unknown): Reply {
+export function errorAnswer(error: unknown): RouteAnswer {
   if (!(error instanceof CnapiError)) {
     return {
       status: 500,

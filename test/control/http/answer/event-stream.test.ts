@@ -6,7 +6,7 @@ import {
   KEEPALIVE_MS,
   STUCK_READER_MS,
   sendEvents,
-} from '../../../../lib/control/http/reply/event-stream.ts';
+} from '../../../../lib/control/http/answer/event-stream.ts';
 import type { ServerSentEvent } from '../../../../lib/control/http/route.ts';
 import type { Clock } from '../../../../lib/platform/clock.ts';
 import type { Teardown } from '../../../support/postgres.ts';

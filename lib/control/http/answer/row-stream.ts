@@ -27,7 +27,7 @@ interface RowSource<Row, Cursor> {
   read(after: Cursor | undefined, size: ChunkSize): Promise<Chunk<Row, Cursor>>;
 }
 
-type RowReply =
+type RowAnswer =
   | { status: 200; rows: { first: string; rest: AsyncIterator<RowText> } }
   | { status: 200; text: { contentType: string; content: string } };
 
@@ -41,7 +41,7 @@ const MAX_ROWS = 500;
  * The answer: complete if one chunk is all, else a stream. @throws what reading the first chunk
  * throws
  */
-export async function answerRows<Row, Cursor>(source: RowSource<Row, Cursor>): Promise<RowReply> {
+export async function answerRows<Row, Cursor>(source: RowSource<Row, Cursor>): Promise<RowAnswer> {
   const texts = readTexts(source);
   const first = await texts.next();
   if (first.done !== true && !first.value.isLast)

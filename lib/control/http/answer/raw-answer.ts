@@ -1,25 +1,25 @@
 /**
- * Replies on a socket that has no response object: refused upgrades, and input that Node could not
+ * Answers on a socket that has no response object: refused upgrades, and input that Node could not
  * parse.
  */
 import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Clock, Timer } from '../../../platform/clock.ts';
-import type { Reply } from '../route.ts';
+import type { RouteAnswer } from '../route.ts';
 
 /** Limits the time in which the caller may close its side, and the bytes that it may still send. */
 const DRAIN_MS = 1000;
 const DRAIN_BYTES = 256 * 1024;
 
-/** Sends `reply` and closes the connection. */
-export function replyAndClose(socket: Duplex, reply: Reply, clock: Clock): void {
-  const content = JSON.stringify(reply.body);
+/** Sends `answer` and closes the connection. */
+export function answerAndClose(socket: Duplex, answer: RouteAnswer, clock: Clock): void {
+  const content = JSON.stringify(answer.body);
   const head = [
-    `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status] ?? 'Refused'}`,
+    `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status] ?? 'Refused'}`,
     'Connection: close',
     'Content-Type: application/json',
     `Content-Length: ${Buffer.byteLength(content)}`,
-    ...Object.entries(reply.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
+    ...Object.entries(answer.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
   ];
   socket.once('error', () => socket.destroy());
   drain(socket, clock);
@@ -27,7 +27,7 @@ export function replyAndClose(socket: Duplex, reply: Reply, clock: Clock): void 
 }
 
 /**
- * A connection that is closed with unread bytes is reset, and the caller may lose the reply. So what
+ * A connection that is closed with unread bytes is reset, and the caller may lose the answer. So what
  * it still sends is read and dropped until it closes its side, within limits.
  */
 function drain(socket: Duplex, clock: Clock): void {
