@@ -38,6 +38,7 @@ import { refusalOf } from './push/refusal.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
+import type { Vms } from './vms/vms.ts';
 
 export interface AgentDeps {
   clock: Clock;
@@ -56,6 +57,8 @@ export interface AgentDeps {
   allowReboot: boolean;
   /** The commands of push jobs that this agent may run; all if absent. */
   pushCommands?: AllowedCommands | undefined;
+  /** Undefined if this agent runs no containers. */
+  vms?: Vms | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
@@ -104,7 +107,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const { allowReboot } = deps;
+    const { allowReboot, vms } = deps;
     const outbox = this.#outbox();
     this.#push = new PushParticipant({
       clock,
@@ -115,8 +118,8 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
         refusalOf(prepare, { machine, isPaused: this.#runner.isPaused, allowed: deps.pushCommands }),
     });
     const pushJobs = this.#push;
-    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs });
-    this.#reports = new Reports({ machine, outbox: this.#link, log, serverUuid });
+    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs, vms });
+    this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
     this.#posted = new PostedTasks({
       clock,
       random,
@@ -201,6 +204,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   async #stop(): Promise<void> {
     const { clock, httpPort } = this.#deps;
     this.#push.stop();
+    this.#reports.stop();
     await settlesWithin(clock, STOP_WITHIN_MS, this.#runner.stop());
     this.#posted.giveUp();
     await httpPort?.stop();
@@ -220,6 +224,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   abandon(): void {
     this.#stopped ??= Promise.resolve();
     this.#deps.ticker.remove(this);
+    this.#reports.stop();
     this.#link.stop();
     void this.#legacyReporter.stop();
     void this.#runner.abandon();

@@ -9,7 +9,7 @@ import { createLogger, type Logger } from '../platform/log.ts';
 import { systemRandom as random } from '../platform/random.ts';
 import { VERSION as agentVersion } from '../platform/version.ts';
 import { Agent } from './agent.ts';
-import { openContainers } from './containers/open-containers.ts';
+import { type OpenedContainers, openContainers } from './containers/open-containers.ts';
 import { letUsersPass, takeDataDirectory } from './data-directory.ts';
 import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
@@ -25,6 +25,9 @@ import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAge
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { catalogue } from './tasks/catalogue.ts';
+import { FolderImages } from './vms/folder-images.ts';
+import { vmRecords } from './vms/vm-record.ts';
+import { Vms } from './vms/vms.ts';
 
 async function main(): Promise<void> {
   const options = parseAgentOptions(process.argv.slice(2), process.env);
@@ -60,12 +63,15 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     bootParameters: options.bootParameters,
     containers: containers?.state,
   });
+  const vms = containers && (await vmsFor(containers, data.path, log));
+  if (vms) opened.use(vms);
   const agent = new Agent({
     clock,
     random,
     log,
     journal,
     machine,
+    vms,
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),
@@ -97,6 +103,13 @@ async function containersFor(options: AgentOptions['containers'], data: string, 
   const opened = await openContainers({ ...options, clock, log, data, bootId: await bootIdOf() });
   log.info({ containers: opened.containers.list().length }, `agent: ${opened.state}`);
   return opened;
+}
+
+async function vmsFor(opened: OpenedContainers, data: string, log: Logger): Promise<Vms> {
+  const records = vmRecords(join(data, 'vms'));
+  const vms = new Vms({ ...opened, clock, random, log, records, images: new FolderImages(opened.layers) });
+  await vms.start();
+  return vms;
 }
 
 async function httpPortFor(

@@ -3,6 +3,8 @@
  * run again when its outcome is unknown. The agent's catalogue (`lib/agent/tasks`) defines what
  * each task does. An agent's capabilities name its tasks as `task:<name>`.
  */
+import { VM_TASK_KINDS } from './vm-tasks.ts';
+
 interface TaskKind {
   /** Running the task again after an unknown outcome has the same effect as running it once. */
   idempotent: boolean;
@@ -30,6 +32,7 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   server_reboot: { idempotent: false, params: {} },
   agent_pause: { idempotent: true, params: {} },
   agent_resume: { idempotent: true, params: {} },
+  ...VM_TASK_KINDS,
 };
 
 /** The tasks and their parameters in one sentence, for the description of the API. */

@@ -8,10 +8,10 @@ import { z } from 'zod';
 
 /** Milliseconds in which a start or a stop of a VM usually has to end, and at most. */
 export const VM_STOP_MS = 60_000;
-export const MAX_VM_STOP_SECONDS = 3_600;
+const MAX_VM_STOP_SECONDS = 3_600;
 export const MAX_VM_SNAPSHOTS = 32;
 export const MAX_VM_NICS = 8;
-const MAX_RESOLVERS = 3;
+export const MAX_VM_RESOLVERS = 3;
 const MAX_METADATA_BYTES = 256 * 1024;
 const MAX_METADATA_KEYS = 1_000;
 /** Characters of a key of metadata, and of the names of packages. */
@@ -24,7 +24,7 @@ export type VmState = (typeof VM_STATES)[number];
 const VM_BRANDS = ['oci'] as const;
 
 /** Codes of errors with which tasks of VMs end, beside those of all tasks. */
-export const VM_ERRORS = [
+const VM_ERRORS = [
   'VmNotFound',
   'VmExists',
   'VmNotRunning',
@@ -62,7 +62,7 @@ const alias = z
 const name = z.string().max(MAX_NAME_CHARS);
 
 /** Names of snapshots are names of directories. */
-export const snapshotName = z
+const snapshotName = z
   .string('snapshot_name is not a text')
   .regex(
     /^[0-9A-Za-z][0-9A-Za-z_.-]{0,63}$/,
@@ -127,7 +127,7 @@ const reportedNic = z.object({
 export type VmNic = z.infer<typeof reportedNic>;
 
 const nics = z.array(nic).max(MAX_VM_NICS, `has more than ${MAX_VM_NICS} interfaces`);
-const resolvers = z.array(z.string().max(50)).max(MAX_RESOLVERS, `has more than ${MAX_RESOLVERS} addresses`);
+const resolvers = z.array(z.string().max(50)).max(MAX_VM_RESOLVERS, `has more than ${MAX_VM_RESOLVERS} addresses`);
 const memory = wholeNumber(6, 16 * 1024 * 1024, 'MiB');
 const cpuCap = wholeNumber(1, 100_000, '100 is one core');
 const quota = wholeNumber(0, 1024 * 1024, 'GiB');
@@ -281,3 +281,14 @@ export const vmKill = z.object({
 });
 export const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
 export const vmSnapshot = z.object({ uuid: vmUuid, snapshot_name: snapshotName });
+
+const network = z.object({
+  uuid: vmUuid,
+  gateway: z.string().max(50).optional(),
+  resolvers: resolvers.optional(),
+});
+export type VmNetwork = z.infer<typeof network>;
+
+/** A network of NAPI before and after a change; VMs on it get its gateway and resolvers. */
+export const vmNetworks = z.object({ original_network: network, networks: z.array(network).max(100) });
+export type VmNetworks = z.infer<typeof vmNetworks>;

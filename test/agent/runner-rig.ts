@@ -107,6 +107,7 @@ export function setUp(
     outbox,
     tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
     allowReboot: false,
+    vms: undefined,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });
   t.teardown(() => runner.abandon());

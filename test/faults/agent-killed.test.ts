@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { PARALLEL_TASKS } from '../../lib/agent/runner/runner.ts';
+import { PARALLEL_TASKS } from '../../lib/agent/runner/lanes.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';

@@ -25,6 +25,8 @@ export interface Cgroups {
   pathOf(name: string): string;
   /** Undefined if there is no such group. */
   usage(name: string): Promise<ContainerUsage | undefined>;
+  /** The processes of a run, by their ids on the machine; none if there is no such group. */
+  processes(name: string): Promise<readonly number[]>;
   /** Whether the kernel killed a process of the group because its memory was used up. */
   wasOutOfMemory(name: string): Promise<boolean>;
   /** Moves the monitor of a run out of the agent's group. */
@@ -87,6 +89,10 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
       if (bytes === undefined || processes === undefined) return undefined;
       const cpuUs = isV1 ? Math.floor(Number(time ?? 0) / NS_PER_US) : fieldOf(time, 'usage_usec');
       return { memoryBytes: Number(bytes), cpuUs, processes: Number(processes) };
+    },
+    async processes(name) {
+      const tree = of('pids');
+      return tree === undefined ? [] : pidsIn(inside(tree, name));
     },
     async wasOutOfMemory(name) {
       return fieldOf(await file('memory', name, isV1 ? 'memory.oom_control' : 'memory.events'), 'oom_kill') > 0;
@@ -163,9 +169,16 @@ async function removeGroup(clock: Clock, group: string, patienceMs: number): Pro
 }
 
 async function killAll(group: string): Promise<void> {
-  const pids = ((await readText(join(group, 'cgroup.procs'))) ?? '').split('\n').map(Number);
-  // 0 is a process of another pid namespace, and would mean the agent's own group.
-  for (const pid of pids) if (pid > 0) signalProcess(pid, 'SIGKILL');
+  for (const pid of await pidsIn(group)) signalProcess(pid, 'SIGKILL');
+}
+
+/** 0 is a process of another pid namespace, and would mean the agent's own group. */
+async function pidsIn(group: string): Promise<number[]> {
+  const text = (await readText(join(group, 'cgroup.procs'))) ?? '';
+  return text
+    .split('\n')
+    .map(Number)
+    .filter((pid) => pid > 0);
 }
 
 async function directoriesIn(path: string): Promise<string[]> {

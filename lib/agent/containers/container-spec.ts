@@ -162,12 +162,13 @@ async function placed(spec: ContainerSpec, allowed: AllowedPlaces): Promise<Cont
   return { ...spec, root: { ...spec.root, layers }, mounts: mounted.sort((a, b) => (a.target < b.target ? -1 : 1)) };
 }
 
-function fieldErrorOf({ path: at, message }: z.core.$ZodIssue): FieldError {
+/** Names the field by its path; `messageOfIssue` must have made the sentences. */
+export function fieldErrorOf({ path: at, message }: z.core.$ZodIssue): FieldError {
   return { field: at.map((part) => String(part).slice(0, 100)).join('.') || 'container', code: 'Invalid', message };
 }
 
 /** For what has no sentence of its own. */
-function messageOfIssue(issue: z.core.$ZodRawIssue): string {
+export function messageOfIssue(issue: z.core.$ZodRawIssue): string {
   switch (issue.code) {
     case 'invalid_type':
       if (issue.input === undefined) return `is missing; give ${kindOf(issue.expected)}`;

@@ -184,6 +184,37 @@ export class Containers {
     return usage;
   }
 
+  /** Ids of the processes of a running container on the machine. @throws as `usage` */
+  async processes(id: string): Promise<readonly number[]> {
+    return this.#deps.runtime.processes(this.#currentRun(id));
+  }
+
+  /**
+   * Replaces the specification, except the layers. A container that runs gets its limits now and the
+   * rest at its next start. @throws ContainerNotFoundError, ContainerError
+   */
+  change(spec: ContainerSpec): Promise<Container> {
+    return this.hold(spec.id, async (entry) => {
+      const { root, limits } = entry.container.spec;
+      const { state } = entry.container;
+      const next = { ...entry.container, spec: { ...spec, root } };
+      await this.#deps.records.write(next);
+      entry.container = next;
+      if (state.name === 'running' && !isDeepStrictEqual(limits, spec.limits))
+        await this.#deps.runtime.limit(next.spec, state.run);
+      return next;
+    });
+  }
+
+  /** Does this while nothing else happens to the container. @throws ContainerNotFoundError */
+  hold<Result>(id: string, work: (held: { container: Container }) => Promise<Result>): Promise<Result> {
+    const entry = this.#entry(id);
+    return entry.turn.run(async () => {
+      if (!this.#has(entry)) throw new ContainerNotFoundError(id);
+      return work(entry);
+    });
+  }
+
   #add(container: Container): Entry {
     const entry: Entry = { container, turn: new Semaphore(1), killTimer: undefined };
     this.#entries.set(container.spec.id, entry);
@@ -220,8 +251,7 @@ export class Containers {
 
   async #apply(id: string, event: ContainerEvent): Promise<Container> {
     const entry = this.#entry(id);
-    return entry.turn.run(async () => {
-      if (!this.#has(entry)) throw new ContainerNotFoundError(id);
+    return this.hold(id, async () => {
       await this.#step(entry, event);
       return entry.container;
     });

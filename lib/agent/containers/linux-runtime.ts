@@ -31,7 +31,8 @@ import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
 import { monitorLimit } from './logs/log-files.ts';
 import { endMonitor, startMonitor } from './monitor.ts';
 import { execInOci } from './oci/exec.ts';
-import { deleteOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
+import { ociLimitsOf } from './oci/oci-config.ts';
+import { deleteOci, freezeOci, limitOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
 import { readRunRecord, writeRunRecord } from './run-record.ts';
 import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from './runtime.ts';
 
@@ -165,6 +166,26 @@ export class LinuxRuntime implements ContainerRuntime {
     return this.#needHost().cgroups.usage(runName(run));
   }
 
+  async processes(run: RunId): Promise<readonly number[]> {
+    return this.#needHost().cgroups.processes(runName(run));
+  }
+
+  async limit(spec: ContainerSpec, run: number): Promise<void> {
+    const { oci, cgroups } = this.#needHost();
+    if (cgroups.lack === undefined) await limitOci(oci, runName({ id: spec.id, run }), ociLimitsOf(spec, cgroups));
+  }
+
+  /** Its processes stand still during the work. */
+  async freeze(run: RunId, work: () => Promise<void>): Promise<void> {
+    const { oci } = this.#needHost();
+    await freezeOci(oci, runName(run), 'pause');
+    try {
+      await work();
+    } finally {
+      await freezeOci(oci, runName(run), 'resume');
+    }
+  }
+
   async find(run: RunId): Promise<FoundRun> {
     const exit = await this.#exits.exitOf(run);
     if (exit !== undefined) return { exit };
@@ -174,6 +195,8 @@ export class LinuxRuntime implements ContainerRuntime {
     const status = await statusOfOci(this.#needHost().oci, runName(run));
     if (status === 'creating' || status === 'created') return 'not-started';
     if (status === undefined) return { exit: unknown('The container runtime does not know it any more') };
+    // An agent was killed while it took a snapshot.
+    if (status === 'paused') await freezeOci(this.#needHost().oci, runName(run), 'resume');
     // Also one that has just stopped: its monitor is about to write how, or is gone.
     this.#exits.add(run, record.monitor);
     return 'running';

@@ -23,6 +23,8 @@ import { ContainerNetworks } from './network/container-networks.ts';
 import type { UidRange } from './oci/oci-config.ts';
 import { fileRecords } from './records.ts';
 import { LayeredRootFileSystems } from './root/layered-root-file-systems.ts';
+import { LayeredSnapshots } from './root/layered-snapshots.ts';
+import type { RootSnapshots } from './root-snapshots.ts';
 
 /** What the agent's configuration says of containers. */
 export interface ContainerOptions {
@@ -42,13 +44,18 @@ interface OpenContainersDeps extends ContainerOptions {
   data: string;
 }
 
-interface OpenedContainers extends AsyncDisposable {
+export interface OpenedContainers extends AsyncDisposable {
   containers: Containers;
   logs: ContainerLogs;
   /** @throws InvalidContainerSpecError */
   parse(input: unknown): Promise<ContainerSpec>;
+  snapshots: RootSnapshots;
+  /** Where unpacked layers of images are. */
+  layers: string;
   /** With what containers run here, or what is lacking, as a sentence. */
   state: string;
+  /** What is lacking, as a sentence; undefined if containers can run. */
+  lack: string | undefined;
 }
 
 const SCOPE_CHARS = 12;
@@ -88,7 +95,10 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
     containers,
     logs,
     parse: (input) => parseContainerSpec(input, allowed),
+    snapshots: new LayeredSnapshots({ directory, freeze: (run, work) => runtime.freeze(run, work) }),
+    layers,
     state: stateOf(runtime, roots.copyReason),
+    lack: lackOf(runtime),
     [Symbol.asyncDispose]: async () => {
       logs.stop();
       await containers.stop();
@@ -100,9 +110,15 @@ function parentOf(directory: string): string {
   return `/cnapi-${createHash('sha256').update(directory).digest('hex').slice(0, SCOPE_CHARS)}`;
 }
 
-function stateOf({ lack, limitsLack, programs }: LinuxRuntime, copyReason: string | undefined): string {
+function lackOf({ lack, limitsLack }: LinuxRuntime): string | undefined {
+  if (lack !== undefined || limitsLack === undefined) return lack;
+  return `No container can be created on this server. ${limitsLack}`;
+}
+
+function stateOf(runtime: LinuxRuntime, copyReason: string | undefined): string {
+  const lack = lackOf(runtime);
   if (lack !== undefined) return lack;
-  if (limitsLack !== undefined) return `No container can be created on this server. ${limitsLack}`;
+  const { programs } = runtime;
   const copied = copyReason === undefined ? '' : `; root file systems are copied (no overlay: ${copyReason})`;
   return `Containers run with ${programs}, with limits of memory, processor and processes${copied}`;
 }

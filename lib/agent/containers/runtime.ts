@@ -43,6 +43,10 @@ export interface ContainerRuntime {
   signal(run: RunId, signal: string): Promise<void>;
   exec(run: RunId, request: ExecRequest): Promise<ExecResult>;
   usage(run: RunId): Promise<ContainerUsage | undefined>;
+  /** Ids on the machine of the processes of a run; none if it has ended. */
+  processes(run: RunId): Promise<readonly number[]>;
+  /** Gives a run the limits of this specification. @throws ContainerError */
+  limit(spec: ContainerSpec, run: number): Promise<void>;
   /** Looks for a run that an earlier agent started. */
   find(run: RunId): Promise<FoundRun>;
   /** Reports the end of runs that were started or found; each once. */

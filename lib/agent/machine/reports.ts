@@ -1,18 +1,22 @@
 /**
  * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change
  * (checked each minute). Status: at the start of a session, on a significant change (checked every
- * 5 s), and each minute.
+ * 5 s), and each minute. A change of a VM is reported at once.
  */
+import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import type { Link } from '../link/link-driver.ts';
+import type { Vms } from '../vms/vms.ts';
 import type { Machine, Sysinfo } from './machine.ts';
 
 interface ReportsDeps {
+  clock: Clock;
   machine: Machine;
   outbox: Pick<Link, 'hasRoom' | 'send'>;
   log: Logger;
   serverUuid: string;
+  vms?: Pick<Vms, 'summaries' | 'onChange'> | undefined;
 }
 
 type Status = Record<string, unknown>;
@@ -20,6 +24,8 @@ type Status = Record<string, unknown>;
 export const STATUS_LOOK_MS = 5_000;
 export const STATUS_PERIOD_MS = 60_000;
 export const SYSINFO_LOOK_MS = 60_000;
+/** A change of a VM is told at once, and further ones after this time. */
+export const VMS_GAP_MS = 100;
 /** A figure that changed by this fraction is reported before the minute is over. */
 const WORTH_TELLING = 0.05;
 
@@ -30,9 +36,16 @@ export class Reports {
   #statusSentAt = 0;
   #nextStatusAt = 0;
   #nextSysinfoAt = 0;
+  /** A change of a VM that no status tells yet. */
+  #hasVmChanged = false;
+  /** A status about VMs was sent just now, or is being sent. */
+  #isAfterVms = false;
+  #vmsTimer: Timer | undefined;
+  readonly #unlisten: (() => void) | undefined;
 
   constructor(deps: ReportsDeps) {
     this.#deps = deps;
+    this.#unlisten = deps.vms?.onChange(() => this.#vmChanged());
   }
 
   /** Digest of the sysinfo, for the hello. */
@@ -43,6 +56,11 @@ export class Reports {
   /** Called before the first hello, which carries the digest. */
   async start(): Promise<void> {
     this.#digest = digestOf(await this.#deps.machine.sysinfo());
+  }
+
+  stop(): void {
+    this.#unlisten?.();
+    this.#vmsTimer?.cancel();
   }
 
   /** A new session is open. */
@@ -65,11 +83,37 @@ export class Reports {
     }
   }
 
+  #vmChanged(): void {
+    this.#hasVmChanged = true;
+    if (!this.#isAfterVms) this.#guard(this.#sendVms());
+  }
+
+  /** One at a time, with a gap: what changes meanwhile goes with the next one. */
+  async #sendVms(): Promise<void> {
+    const { clock } = this.#deps;
+    this.#isAfterVms = true;
+    this.#hasVmChanged = false;
+    try {
+      await this.#sendStatus(clock.now());
+    } finally {
+      this.#vmsTimer = clock.after(VMS_GAP_MS, () => {
+        this.#isAfterVms = false;
+        if (this.#hasVmChanged) this.#guard(this.#sendVms());
+      });
+    }
+  }
+
+  /** The VMs are read last: a change that comes later makes a status of its own. */
   async #sendStatus(now: number): Promise<void> {
-    const status = await this.#deps.machine.status();
+    const { machine, vms, outbox } = this.#deps;
+    const ofMachine = await machine.status();
+    const status = vms === undefined ? ofMachine : { ...ofMachine, vms: vms.summaries() };
     const due = now - this.#statusSentAt >= STATUS_PERIOD_MS;
     if (this.#sentStatus && !due && !isWorthSending(this.#sentStatus, status)) return;
-    if (!this.#deps.outbox.hasRoom || !this.#deps.outbox.send({ type: 'status', status })) return;
+    if (!outbox.hasRoom || !outbox.send({ type: 'status', status })) {
+      this.#nextStatusAt = now;
+      return;
+    }
     this.#sentStatus = status;
     this.#statusSentAt = now;
   }

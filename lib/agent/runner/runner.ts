@@ -19,10 +19,9 @@
  */
 
 import { isoNow } from '../../platform/clock.ts';
-import { messageOf } from '../../platform/errors.ts';
+import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
-import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import type {
   TaskAckFrame,
@@ -33,16 +32,17 @@ import type {
 } from '../../protocol/link/frames.ts';
 import { hasRoom, type Journal, type JournalTask, maxEndBytes, type ProcessGroup } from '../journal/journal.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
-import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
+import type { AgentTask, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { isTooDeep } from './depth.ts';
+import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
 import type { RunnerTask } from './runner-task.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
-interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs'> {
+interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms'> {
   log: Logger;
   serverUuid: string;
   journal: Journal;
@@ -50,7 +50,6 @@ interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboo
   tasks: Catalogue;
 }
 
-export const PARALLEL_TASKS = 16;
 const MAX_UNPERSISTED_ENDS = 10_000;
 /** An unacknowledged end is sent again at this interval, in case the instance has lost it. */
 const REPEAT_ENDS_MS = 15_000;
@@ -59,11 +58,7 @@ export class Runner {
   readonly #deps: RunnerDeps;
   readonly #warnings: LogLimiter;
   readonly #works = new Map<string, RunnerTask>();
-  readonly #lanes: Record<LaneName, Semaphore> = {
-    serial: new Semaphore(1),
-    parallel: new Semaphore(PARALLEL_TASKS),
-    control: new Semaphore(1),
-  };
+  readonly #lanes = newLanes();
   /** Ended ids whose end this session has not been sent, in order. */
   readonly #unsentEnds = new Set<string>();
   /** Ended ids whose end is being written to disk. */
@@ -283,7 +278,7 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { clock, machine, allowReboot, pushJobs, outbox } = this.#deps;
+    const { clock, machine, allowReboot, pushJobs, vms, outbox } = this.#deps;
     return {
       id: work.frame.id,
       signal: work.abort.signal,
@@ -291,6 +286,7 @@ export class Runner {
       machine,
       allowReboot,
       pushJobs,
+      vms,
       begin: (group) => this.#begin(work, group),
       progress: (value) => {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'progress', value });
@@ -375,6 +371,7 @@ export class Runner {
 
   #failureOf(error: unknown, { frame }: RunnerTask): TaskFailure {
     if (error instanceof TaskFailure) return error;
+    if (error instanceof CnapiError) return new TaskFailure(error.code, error.message, { cause: error });
     this.#deps.log.error(
       { server_uuid: this.#deps.serverUuid, task: frame.id, task_name: frame.name, err: error },
       'task: failed',

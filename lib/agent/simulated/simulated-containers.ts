@@ -5,9 +5,10 @@
  * until a signal ends it.
  */
 import type { Clock, Timer } from '../../platform/clock.ts';
-import type { ContainerSpec, ContainerUsage } from '../containers/container.ts';
+import type { Container, ContainerSpec, ContainerUsage } from '../containers/container.ts';
 import { ContainerError } from '../containers/container-errors.ts';
 import type { ContainerExit } from '../containers/lifecycle.ts';
+import type { RootSnapshots } from '../containers/root-snapshots.ts';
 import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from '../containers/runtime.ts';
 
 interface SimulatedRun {
@@ -21,6 +22,7 @@ interface SimulatedRoot {
   spec: ContainerSpec;
   /** The last run; undefined before the first one, and when it is cleared. */
   last: SimulatedRun | undefined;
+  snapshots: Set<string>;
 }
 
 /** Signals that a program without handlers ignores. */
@@ -44,6 +46,22 @@ export class SimulatedContainerHost {
     return runtime;
   }
 
+  /** Remembers names only: a program in memory has no files. */
+  get snapshots(): RootSnapshots {
+    const namesOf = ({ spec }: Container) => {
+      const root = this.#roots.get(spec.id);
+      if (root === undefined) throw new ContainerError(`There is no root file system of ${spec.id}`);
+      return root.snapshots;
+    };
+    return {
+      take: async (container, name) => void namesOf(container).add(name),
+      restore: async (container, name) => {
+        if (!namesOf(container).has(name)) throw new ContainerError(`There is no snapshot ${name}`);
+      },
+      remove: async (container, name) => void namesOf(container).delete(name),
+    };
+  }
+
   /** Ids of the containers with a root file system. */
   get ids(): string[] {
     return [...this.#roots.keys()];
@@ -59,7 +77,7 @@ export class SimulatedContainerHost {
 
   prepare(spec: ContainerSpec): void {
     if (this.#roots.has(spec.id)) throw new ContainerError(`There is a root file system of ${spec.id} already`);
-    this.#roots.set(spec.id, { spec, last: undefined });
+    this.#roots.set(spec.id, { spec, last: undefined, snapshots: new Set() });
   }
 
   start({ id, process }: ContainerSpec, run: number): void {
@@ -155,6 +173,15 @@ class SimulatedRuntime implements ContainerRuntime {
 
   async usage(run: RunId): Promise<ContainerUsage | undefined> {
     return this.#host.usage(run);
+  }
+
+  /** It has no processes of the machine. */
+  async processes(): Promise<readonly number[]> {
+    return [];
+  }
+
+  async limit(): Promise<void> {
+    // A program in memory needs none.
   }
 
   async find(run: RunId): Promise<FoundRun> {

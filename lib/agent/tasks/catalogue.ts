@@ -6,6 +6,7 @@ import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../proto
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
+import { machineTasks } from './machine-tasks.ts';
 import { nop } from './nop.ts';
 import { pushCommand } from './push-command.ts';
 import { serverReboot } from './server-reboot.ts';
@@ -24,6 +25,7 @@ export const catalogue: Catalogue = new Map([
   ['server_reboot', serverReboot],
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
+  ...machineTasks,
 ]);
 
 /** The agent's capabilities for the greeting. */

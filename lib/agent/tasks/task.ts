@@ -6,12 +6,13 @@ import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { PushRun } from '../push/push-participant.ts';
 import { TaskFailure } from '../runner/task-end.ts';
+import type { Vms } from '../vms/vms.ts';
 
 /**
  * Tasks of one lane wait for each other: `serial` runs one at a time, `parallel` some, `control` is
- * independent of other work.
+ * independent of other work. Actions of VMs and questions about them have lanes of their own.
  */
-export type LaneName = 'serial' | 'parallel' | 'control';
+export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries';
 
 export interface TaskContext {
   id: string;
@@ -24,6 +25,8 @@ export interface TaskContext {
   allowReboot: boolean;
   /** The push jobs for which this agent has voted. */
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
+  /** Undefined if this agent runs no containers. */
+  vms: Vms | undefined;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;

@@ -3,13 +3,15 @@ import { hostname, release, totalmem } from 'node:os';
 import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { parseBootParameters, parseCpuinfo } from '../../../lib/agent/machine/linux-sysinfo.ts';
-import { isWorthSending, Reports } from '../../../lib/agent/machine/reports.ts';
+import { isWorthSending, Reports, VMS_GAP_MS } from '../../../lib/agent/machine/reports.ts';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
+import type { Vms } from '../../../lib/agent/vms/vms.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { digestOf } from '../../../lib/protocol/json/canonical-json.ts';
 import type { AgentFrame } from '../../../lib/protocol/link/frames.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 
 const serverUuid = random.uuid();
@@ -126,7 +128,7 @@ t.test('status is sent at the start, each minute, and in between only after a ch
   machine.sysinfo = async () => ({ Hostname: hostnameNow });
   const sent: AgentFrame[] = [];
   const outbox = { hasRoom: true, maxFrameBytes: 1e6, send: (frame: AgentFrame) => sent.push(frame) > 0 };
-  const reports = new Reports({ machine, outbox, log: silentLogger, serverUuid });
+  const reports = new Reports({ clock, machine, outbox, log: silentLogger, serverUuid });
   await reports.start();
   const { digest } = reports;
   const at = async (now: number) => {
@@ -144,4 +146,49 @@ t.test('status is sent at the start, each minute, and in between only after a ch
   hostnameNow = 'b';
   t.same(await at(71_200), ['status', 'sysinfo'], 'a minute later, after the machine changed');
   t.not(reports.digest, digest);
+});
+
+t.test('a change of a VM is told at once, and further ones after a gap with the next status', async (t) => {
+  const manual = new ManualClock();
+  const machine = new SimulatedMachine({
+    clock: manual,
+    random,
+    serverUuid,
+    number: 1,
+    agentVersion: '1',
+    sysinfoSize: 'small',
+  });
+  let state = 'provisioning';
+  let changed = () => undefined as unknown;
+  const vms = {
+    summaries: () => ({ a: { state } }) as unknown as ReturnType<Vms['summaries']>,
+    onChange: (listener: () => void) => {
+      changed = listener;
+      return () => undefined;
+    },
+  };
+  const sent: unknown[] = [];
+  const outbox = {
+    hasRoom: true,
+    send: (frame: AgentFrame) =>
+      sent.push((frame as unknown as { status: { vms: { a: { state: string } } } }).status.vms.a.state) > 0,
+  };
+  const reports = new Reports({ clock: manual, machine, outbox, log: silentLogger, serverUuid, vms });
+  t.teardown(() => reports.stop());
+  const become = async (next: string, afterMs: number) => {
+    state = next;
+    changed();
+    await manual.advance(afterMs);
+    return sent.splice(0);
+  };
+  t.same(await become('running', 0), ['running']);
+  t.same(await become('stopping', 0), []);
+  t.same(await become('stopped', VMS_GAP_MS), ['stopped'], 'the latest only');
+  await manual.advance(VMS_GAP_MS);
+  outbox.hasRoom = false;
+  t.same(await become('running', VMS_GAP_MS), []);
+  outbox.hasRoom = true;
+  reports.tick(manual.now());
+  await manual.advance(0);
+  t.same(sent, ['running'], 'what the session could not take follows with the next tick');
 });

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { inventoryOf } from '../../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
-import { PARALLEL_TASKS } from '../../../lib/agent/runner/runner.ts';
+import { PARALLEL_TASKS } from '../../../lib/agent/runner/lanes.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { MAX_INVENTORY_TASKS } from '../../../lib/protocol/limits.ts';

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
-import { PARALLEL_TASKS } from '../../../lib/agent/runner/runner.ts';
+import { PARALLEL_TASKS } from '../../../lib/agent/runner/lanes.ts';
 import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';

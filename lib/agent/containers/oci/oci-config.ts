@@ -141,9 +141,14 @@ export function ociProcessOf({ args, env, directory, uid, gid }: ContainerProces
   };
 }
 
-function resourcesOf({ limits }: ContainerSpec, { limitsSwap }: OciPlace) {
+const resourcesOf = (spec: ContainerSpec, place: OciPlace) => ({
+  devices: [{ allow: false, access: 'rwm' }],
+  ...ociLimitsOf(spec, place),
+});
+
+/** Also for a container that runs already. */
+export function ociLimitsOf({ limits }: Pick<ContainerSpec, 'limits'>, { limitsSwap }: { limitsSwap: boolean }) {
   return {
-    devices: [{ allow: false, access: 'rwm' }],
     memory: { limit: limits.memoryBytes, ...(limitsSwap ? { swap: limits.memoryBytes } : {}) },
     cpu: { period: CPU_PERIOD_US, quota: Math.round((limits.cpuPercent * CPU_PERIOD_US) / 100) },
     pids: { limit: limits.processes },

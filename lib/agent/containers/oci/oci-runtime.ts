@@ -36,6 +36,21 @@ export async function signalOci(runtime: OciRuntime, name: string, signal: strin
   throw new ContainerError(`It could not be sent ${signal}: ${reasonOfEnd(end)}`);
 }
 
+/** Its processes stand still, or go on again. @throws ContainerError */
+export async function freezeOci(runtime: OciRuntime, name: string, command: 'pause' | 'resume'): Promise<void> {
+  const end = await runToEnd(runtime.file, [...runtime.args, command, name], { timeoutMs: COMMAND_MS });
+  if (end.exitCode !== 0) throw new ContainerError(`Its processes could not ${command}: ${reasonOfEnd(end)}`);
+}
+
+/** @param limits `linux.resources` of the OCI specification @throws ContainerError */
+export async function limitOci(runtime: OciRuntime, name: string, limits: object): Promise<void> {
+  const end = await runToEnd(runtime.file, [...runtime.args, 'update', '--resources', '/dev/stdin', name], {
+    timeoutMs: COMMAND_MS,
+    input: [Buffer.from(JSON.stringify(limits))],
+  });
+  if (end.exitCode !== 0) throw new ContainerError(`Its limits could not be changed: ${reasonOfEnd(end)}`);
+}
+
 /** Undefined if it knows no such container. */
 export async function statusOfOci(runtime: OciRuntime, name: string): Promise<OciStatus | undefined> {
   const end = await runToEnd(runtime.file, [...runtime.args, 'state', name], { timeoutMs: COMMAND_MS });

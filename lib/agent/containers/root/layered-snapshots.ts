@@ -1,0 +1,86 @@
+/**
+ * Snapshots of root file systems: copies of what a container has changed, beside its root.
+ *
+ *     snapshots/NAME       a copy of upper/, or of root/ where overlay cannot be mounted
+ *     snapshots/.making    one that is being made
+ *     restored, replaced   during a restore: the copy that becomes the root, and what it replaces
+ *
+ * They are removed with the root file system. A file system that can share data of files (reflink)
+ * makes a copy quickly and without space.
+ */
+import { mkdir, rename } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Container } from '../container.ts';
+import { containerPaths } from '../container-paths.ts';
+import type { RootSnapshots } from '../root-snapshots.ts';
+import type { RunId } from '../runtime.ts';
+import { lstatIfAny } from './lstat.ts';
+import { unmountAll } from './mounts.ts';
+import { overlayPaths } from './overlay.ts';
+import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { removeTree } from './remove-tree.ts';
+
+interface LayeredSnapshotsDeps {
+  /** Of the containers. */
+  directory: string;
+  /** Makes the processes of a run stand still during some work. */
+  freeze(run: RunId, work: () => Promise<void>): Promise<void>;
+}
+
+const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
+
+export class LayeredSnapshots implements RootSnapshots {
+  readonly #deps: LayeredSnapshotsDeps;
+
+  constructor(deps: LayeredSnapshotsDeps) {
+    this.#deps = deps;
+  }
+
+  async take({ spec, state }: Container, name: string): Promise<void> {
+    const { tree, snapshots } = await this.#placesOf(spec.id);
+    const making = join(snapshots, '.making');
+    await mkdir(snapshots, { recursive: true, mode: 0o700 });
+    await removeTree(making);
+    const copyTree = () => copy(tree, making);
+    if (state.name === 'running') await this.#deps.freeze({ id: spec.id, run: state.run }, copyTree);
+    else await copyTree();
+    await runOrThrow('sync', ['--file-system', making], { timeoutMs: LONG_TIMEOUT_MS });
+    await removeTree(join(snapshots, name));
+    await rename(making, join(snapshots, name));
+  }
+
+  async restore({ spec }: Container, name: string): Promise<void> {
+    const { base, tree, snapshots } = await this.#placesOf(spec.id);
+    const [restored, replaced] = [join(base, 'restored'), join(base, 'replaced')];
+    await removeTree(restored);
+    await copy(join(snapshots, name), restored);
+    const { root, work } = overlayPaths(base);
+    await unmountAll(root);
+    await removeTree(work);
+    await removeTree(replaced);
+    if ((await lstatIfAny(tree)) !== undefined) await rename(tree, replaced);
+    await rename(restored, tree);
+    await removeTree(replaced);
+  }
+
+  async remove({ spec }: Container, name: string): Promise<void> {
+    await removeTree(join((await this.#placesOf(spec.id)).snapshots, name));
+  }
+
+  /** An agent that was killed may have left no tree, but it has left the links to its layers. */
+  async #placesOf(id: string): Promise<{ base: string; tree: string; snapshots: string }> {
+    const base = containerPaths(this.#deps.directory, id).root;
+    const { root, upper, layers } = overlayPaths(base);
+    const isOverlay = (await lstatIfAny(layers)) !== undefined;
+    return { base, tree: isOverlay ? upper : root, snapshots: join(base, 'snapshots') };
+  }
+}
+
+async function copy(from: string, to: string): Promise<void> {
+  try {
+    await runOrThrow('cp', [...COPY, from, to], { timeoutMs: LONG_TIMEOUT_MS });
+  } catch (error) {
+    await removeTree(to);
+    throw error;
+  }
+}

@@ -1,0 +1,87 @@
+/**
+ * Records of things that outlive the agent: one JSON file each, in a directory that only the agent
+ * reads, because they may hold secrets. A file is written beside and renamed, so after a crash it is
+ * the old or the new one.
+ */
+import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { messageOf } from '../platform/errors.ts';
+
+export interface DamagedRecord {
+  id: string;
+  reason: string;
+}
+
+export interface RecordFiles<Value> {
+  /** `damaged` cannot be read, and are left as they are. */
+  load(): Promise<{ records: Value[]; damaged: DamagedRecord[] }>;
+  /** Resolves when it survives a crash of the machine. */
+  write(value: Value): Promise<void>;
+  /** Can be repeated. */
+  remove(id: string): Promise<void>;
+}
+
+const ENDING = '.json';
+/** Of the form in which records are written. */
+const VERSION = 1;
+
+/** @param idOf names the file; it must be a safe file name */
+export function recordFiles<Value extends object>(
+  directory: string,
+  idOf: (value: Value) => string | undefined,
+): RecordFiles<Value> {
+  const pathOf = (id: string) => join(directory, `${id}${ENDING}`);
+  return {
+    async load() {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      const records: Value[] = [];
+      const damaged: DamagedRecord[] = [];
+      for (const name of await readdir(directory)) {
+        if (!name.endsWith(ENDING)) {
+          await rm(join(directory, name), { force: true });
+          continue;
+        }
+        const id = name.slice(0, -ENDING.length);
+        try {
+          records.push(parse(await readFile(pathOf(id), 'utf8'), (value) => idOf(value) === id));
+        } catch (error) {
+          damaged.push({ id, reason: messageOf(error) });
+        }
+      }
+      return { records, damaged };
+    },
+    async write(value) {
+      const path = pathOf(idOf(value) ?? '');
+      const draft = `${path}.new`;
+      const file = await open(draft, 'w', 0o600);
+      try {
+        await file.writeFile(JSON.stringify({ version: VERSION, ...value }));
+        await file.datasync();
+      } finally {
+        await file.close();
+      }
+      await rename(draft, path);
+      await syncDirectory(directory);
+    },
+    async remove(id) {
+      await rm(pathOf(id), { force: true });
+      await syncDirectory(directory);
+    },
+  };
+}
+
+function parse<Value extends object>(text: string, isOwn: (value: Value) => boolean): Value {
+  const { version, ...value } = JSON.parse(text) as Value & { version: number };
+  if (version !== VERSION) throw new Error(`The record has version ${version}, and this agent writes ${VERSION}`);
+  if (!isOwn(value as unknown as Value)) throw new Error('The record is of something else than its name says');
+  return value as unknown as Value;
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}

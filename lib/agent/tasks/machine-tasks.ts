@@ -1,0 +1,167 @@
+/**
+ * The tasks of VMs, with the names, parameters and results of Triton's agent: `{vm}` for actions, the
+ * VM itself for `machine_load`, `{}` for `machine_destroy`. An action goes on if its task is
+ * cancelled or takes too long: it is an action on the server, and the task only its report.
+ */
+import { z } from 'zod';
+import { VM_TASK_KINDS } from '../../protocol/vm-tasks.ts';
+import {
+  type Vm,
+  vmBoot,
+  vmCreate,
+  vmKill,
+  vmNetworks,
+  vmReboot,
+  vmReprovision,
+  vmShutdown,
+  vmSnapshot,
+  vmUpdate,
+  vmUuid,
+} from '../../protocol/vms.ts';
+import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
+import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
+import type { Vms } from '../vms/vms.ts';
+import { type AgentTask, defineTask, type TaskContext } from './task.ts';
+
+const one = z.object({ uuid: vmUuid });
+const MS = 1000;
+
+/** Parameters of which the schema checks only the names that the API describes. */
+const described = (name: string) => {
+  const names = Object.keys(VM_TASK_KINDS[name]?.params ?? {});
+  return z.looseObject(Object.fromEntries(names.map((param) => [param, z.unknown().optional()])));
+};
+
+/** An update that this backend does not know must not seem done. */
+const UPDATES = /^(add|remove|set|update|resize)_/;
+const MAX_REFUSED = 5;
+const MAX_NAME_CHARS = 100;
+
+const vmAction = <Schema extends z.ZodObject>(
+  params: Schema,
+  run: (vms: Vms, params: z.infer<Schema>) => Promise<Vm>,
+): AgentTask =>
+  defineTask({
+    lane: 'vms',
+    params,
+    run: async (given, context) => ({ vm: await untilAborted(context, run(vmsOf(context), given)) }),
+  });
+
+const vmQuery = <Schema extends z.ZodObject>(
+  params: Schema,
+  run: (vms: Vms, params: z.infer<Schema>) => Promise<Record<string, unknown>>,
+): AgentTask =>
+  defineTask({
+    lane: 'vm-queries',
+    params,
+    run: (given, context) => untilAborted(context, run(vmsOf(context), given)),
+  });
+
+export const machineTasks: readonly (readonly [string, AgentTask])[] = [
+  ['machine_create', vmAction(described('machine_create'), (vms, params) => vms.create(parse(vmCreate, params)))],
+  ['machine_load', vmQuery(one, (vms, { uuid }) => vms.load(uuid))],
+  [
+    'machine_info',
+    vmQuery(one.extend({ types: z.array(z.string()).default(['all']) }), async (vms, { uuid, types }) => {
+      const facts = await vms.info(uuid);
+      const wanted = types.includes('all') ? Object.keys(facts) : types;
+      const unknown = wanted.find((type) => !Object.hasOwn(facts, type));
+      if (unknown !== undefined)
+        throw new VmError(
+          'NotSupported',
+          `A container has no ${unknown.slice(0, MAX_NAME_CHARS)}; it has ${Object.keys(facts).join(', ')}`,
+        );
+      return Object.fromEntries(wanted.map((type) => [type, facts[type]]));
+    }),
+  ],
+  ['machine_proc', vmQuery(one, async (vms, { uuid }) => ({ processes: await vms.processes(uuid) }))],
+  ['machine_boot', vmAction(vmBoot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest))],
+  [
+    'machine_shutdown',
+    vmAction(vmShutdown, (vms, { uuid, timeout, ...rest }) =>
+      vms.shutdown(uuid, { ...rest, timeoutMs: msOf(timeout) }),
+    ),
+  ],
+  [
+    'machine_reboot',
+    vmAction(vmReboot, (vms, { uuid, timeout, ...rest }) => vms.reboot(uuid, { ...rest, timeoutMs: msOf(timeout) })),
+  ],
+  ['machine_kill', vmAction(vmKill, (vms, { uuid, ...rest }) => vms.kill(uuid, rest))],
+  [
+    'machine_update',
+    vmAction(one.loose(), (vms, { uuid, ...params }) => {
+      const unknown = Object.keys(params).filter((name) => UPDATES.test(name) && !Object.hasOwn(vmUpdate.shape, name));
+      if (unknown.length > 0) throw new InvalidVmError(unknown.slice(0, MAX_REFUSED).map(notSupported));
+      return vms.update(uuid, parse(vmUpdate, params));
+    }),
+  ],
+  [
+    'machine_update_nics',
+    defineTask({
+      lane: 'vms',
+      params: vmNetworks,
+      run: (params, context) => untilAborted(context, vmsOf(context).updateNetworks(params)),
+    }),
+  ],
+  ['machine_reprovision', vmAction(vmReprovision, (vms, { uuid, image_uuid }) => vms.reprovision(uuid, image_uuid))],
+  [
+    'machine_destroy',
+    defineTask({
+      lane: 'vms',
+      params: one,
+      run: (params, context) => untilAborted(context, destroy(vmsOf(context), params.uuid)),
+    }),
+  ],
+  [
+    'machine_create_snapshot',
+    vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.createSnapshot(uuid, snapshot_name)),
+  ],
+  [
+    'machine_rollback_snapshot',
+    vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.rollbackSnapshot(uuid, snapshot_name)),
+  ],
+  [
+    'machine_delete_snapshot',
+    vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.deleteSnapshot(uuid, snapshot_name)),
+  ],
+  [
+    'machine_create_image',
+    vmAction(one.extend({ manifest: z.record(z.string(), z.unknown()) }), () => {
+      throw new VmError('NotSupported', 'This server cannot make images of VMs yet');
+    }),
+  ],
+];
+
+async function destroy(vms: Vms, uuid: string) {
+  await vms.destroy(uuid);
+  return {};
+}
+
+function vmsOf({ vms }: TaskContext): Vms {
+  if (vms !== undefined) return vms;
+  throw new VmError('NoContainers', 'The agent of this server was started without --containers, so it has no VMs');
+}
+
+/** @throws InvalidVmError naming each wrong field */
+function parse<Schema extends z.ZodObject>(schema: Schema, params: Record<string, unknown>): z.infer<Schema> {
+  const parsed = schema.safeParse(params, { error: messageOfIssue });
+  if (parsed.success) return parsed.data;
+  throw new InvalidVmError(parsed.error.issues.map(fieldErrorOf));
+}
+
+const notSupported = (name: string) => ({
+  field: name.slice(0, MAX_NAME_CHARS),
+  code: 'Invalid',
+  message: 'is not supported by VMs of this server',
+});
+
+const msOf = (seconds: number | undefined) => (seconds === undefined ? undefined : seconds * MS);
+
+function untilAborted<Result>({ signal }: TaskContext, work: Promise<Result>): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const aborted = () => reject(signal.reason);
+    if (signal.aborted) aborted();
+    signal.addEventListener('abort', aborted, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', aborted));
+  });
+}

@@ -1,0 +1,35 @@
+/**
+ * Images that are unpacked layers already: the layer of image UUID is the directory UUID among the
+ * layers of this server, with its configuration in UUID.json beside it, if it has one.
+ */
+import { access, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ImageDefaults, VmImage, VmImages } from './vm-images.ts';
+
+export class FolderImages implements VmImages {
+  readonly #directory: string;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  async get(uuid: string): Promise<VmImage | undefined> {
+    const layer = join(this.#directory, uuid);
+    const isThere = await access(layer).then(
+      () => true,
+      () => false,
+    );
+    if (!isThere) return undefined;
+    const text = await readFile(`${layer}.json`, 'utf8').catch(() => '{}');
+    return { layers: [layer], defaults: JSON.parse(text) as ImageDefaults };
+  }
+
+  /** Nothing removes a layer here. */
+  async use(): Promise<void> {
+    // No user is counted.
+  }
+
+  async release(): Promise<void> {
+    // As `use`.
+  }
+}

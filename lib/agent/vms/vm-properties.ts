@@ -1,0 +1,173 @@
+/** The properties of a VM from what its creator asked for, and what an update makes of them. Pure. */
+import { isIPv4 } from 'node:net';
+import type { FieldError } from '../../platform/errors.ts';
+import { optionalField } from '../../platform/optional-field.ts';
+import type { Random } from '../../platform/random.ts';
+import {
+  MAX_VM_NICS,
+  MAX_VM_RESOLVERS,
+  type VmCreate,
+  type VmNetwork,
+  type VmNic,
+  type VmNicRequest,
+  type VmUpdate,
+} from '../../protocol/vms.ts';
+import { InvalidVmError } from './vm-errors.ts';
+import type { VmProperties } from './vm-record.ts';
+
+/** vmadm's; a whole core, as it would otherwise be without a limit. */
+const DEFAULTS = { max_physical_memory: 256, cpu_cap: 100, quota: 10, max_lwps: 2_000, autoboot: true };
+
+const SIMPLE = ['max_physical_memory', 'cpu_cap', 'quota', 'max_lwps', 'hostname', 'resolvers', 'autoboot'] as const;
+const OPTIONAL = ['alias', 'owner_uuid', 'billing_id', 'package_name', 'package_version', 'dns_domain'] as const;
+
+/** @throws InvalidVmError */
+export function propertiesOf(request: VmCreate, random: Random): VmProperties {
+  const { uuid, brand, image_uuid, customer_metadata, internal_metadata, tags } = request;
+  return {
+    ...DEFAULTS,
+    hostname: uuid,
+    resolvers: [],
+    ...given(request),
+    ...{ brand, image_uuid, customer_metadata, internal_metadata, tags },
+    nics: withNics([], request.nics, random),
+  };
+}
+
+/** @throws InvalidVmError */
+export function updatedProperties(now: VmProperties, update: VmUpdate, random: Random): VmProperties {
+  const { customer_metadata: customer, internal_metadata: internal, tags } = now;
+  return {
+    ...now,
+    ...given(update),
+    customer_metadata: changed(customer, update.set_customer_metadata, update.remove_customer_metadata),
+    internal_metadata: changed(internal, update.set_internal_metadata, update.remove_internal_metadata),
+    tags: changed(tags, update.set_tags, update.remove_tags),
+    nics: updatedNics(now.nics, update, random),
+  };
+}
+
+/** For a VM on a network that has changed. */
+export function networkUpdate(
+  { nics, resolvers }: Pick<VmProperties, 'nics' | 'resolvers'>,
+  before: VmNetwork,
+  after: VmNetwork,
+): VmUpdate {
+  const kept = resolvers.filter((one) => before.resolvers?.includes(one) !== true);
+  const added = (after.resolvers ?? []).filter((one) => !kept.includes(one));
+  const on = nics.filter(({ network_uuid }) => network_uuid === before.uuid);
+  return {
+    resolvers: [...added, ...kept].slice(0, MAX_VM_RESOLVERS),
+    update_nics: on.map(({ mac }) => ({ mac, ...optionalField('gateway', after.gateway) })),
+  };
+}
+
+/** Fields that have a value. */
+function given(request: VmCreate | VmUpdate): Partial<VmProperties> {
+  const named = [...SIMPLE, ...OPTIONAL].map((name) => [name, request[name]]);
+  return Object.fromEntries(named.filter(([, value]) => value !== undefined));
+}
+
+function changed<Value>(
+  now: Readonly<Record<string, Value>>,
+  set: Readonly<Record<string, Value>> = {},
+  remove: readonly string[] = [],
+): Record<string, Value> {
+  const kept = Object.entries(now).filter(([key]) => !remove.includes(key));
+  return { ...Object.fromEntries(kept), ...set };
+}
+
+function updatedNics(now: readonly VmNic[], update: VmUpdate, random: Random): VmNic[] {
+  const { add_nics: add = [], update_nics: changes = [], remove_nics: removed = [] } = update;
+  const errors: FieldError[] = [];
+  const missing = (field: string, mac: string) =>
+    errors.push({ field, code: 'Invalid', message: `names no interface of the VM: ${mac}` });
+  removed.forEach((mac, index) => {
+    if (!now.some((one) => one.mac === mac)) missing(`remove_nics.${index}`, mac);
+  });
+  const left = now.filter(({ mac }) => !removed.includes(mac));
+  changes.forEach(({ mac }, index) => {
+    if (!left.some((one) => one.mac === mac)) missing(`update_nics.${index}.mac`, mac);
+  });
+  if (errors.length > 0) throw new InvalidVmError(errors);
+  const kept = left.map((one) => {
+    const change = changes.find(({ mac }) => mac === one.mac);
+    if (change === undefined) return one;
+    const { nic_tag = one.nic_tag, ...rest } = change;
+    return nicOf({ ...withoutReplaced(one, rest), ...rest, nic_tag }, one);
+  });
+  return withNics(kept, add, random);
+}
+
+/** An address is given in two forms, of which the newer counts. */
+function withoutReplaced(one: VmNic, change: Omit<VmNicRequest, 'nic_tag'>): Omit<VmNic, 'vlan_id'> {
+  const { ip: _ip, netmask: _mask, gateway: _gateway, gateways: _gateways, vlan_id: _vlan, ...rest } = one;
+  const ips = change.ips === undefined && change.ip !== undefined ? [] : one.ips;
+  const isMoved = change.gateway !== undefined || change.gateways !== undefined;
+  return { ...rest, ips, ...(isMoved ? {} : optionalField('gateways', one.gateways)) };
+}
+
+function withNics(now: readonly VmNic[], added: readonly VmNicRequest[], random: Random): VmNic[] {
+  const all = [...now];
+  for (const one of added) {
+    const taken = (name: string) => all.some((other) => other.interface === name);
+    const free = Array.from({ length: MAX_VM_NICS + 1 }, (_, index) => `net${index}`).find((name) => !taken(name));
+    all.push(nicOf(one, { interface: free ?? 'net0', mac: randomMac(random) }));
+  }
+  if (all.length > MAX_VM_NICS)
+    throw new InvalidVmError([{ field: 'nics', code: 'Invalid', message: `are more than ${MAX_VM_NICS}` }]);
+  const primary = Math.max(
+    all.findLastIndex((one) => one.primary === true),
+    0,
+  );
+  return all.map(({ primary: _primary, ...one }, index) => (index === primary ? { ...one, primary: true } : one));
+}
+
+function nicOf(request: VmNicRequest, usual: { interface: string; mac: string }): VmNic {
+  const [first] = addressesOf(request);
+  const [ip, prefix] = first?.split('/') ?? [];
+  const gateways = request.gateways ?? (request.gateway === undefined ? undefined : [request.gateway]);
+  return {
+    interface: request.interface ?? usual.interface,
+    mac: request.mac ?? usual.mac,
+    nic_tag: request.nic_tag,
+    vlan_id: 0,
+    ips: addressesOf(request),
+    ...optionalField('ip', ip),
+    ...optionalField('netmask', ip !== undefined && isIPv4(ip) ? netmaskOf(Number(prefix)) : undefined),
+    ...optionalField('gateway', gateways?.[0]),
+    ...optionalField('gateways', gateways),
+    ...optionalField('primary', request.primary),
+    ...optionalField('network_uuid', request.network_uuid),
+  };
+}
+
+function addressesOf({ ips, ip, netmask }: Pick<VmNicRequest, 'ips' | 'ip' | 'netmask'>): string[] {
+  if (ips !== undefined && ips.length > 0) return ips;
+  if (ip === undefined) return [];
+  return [netmask === undefined ? ip : `${ip}/${bitsOf(netmask)}`];
+}
+
+const BITS = 32;
+
+/** -1 for what is no netmask; the address is refused then. */
+function bitsOf(netmask: string): number {
+  if (!isIPv4(netmask)) return -1;
+  const bits = netmask
+    .split('.')
+    .map((part) => Number(part).toString(2).padStart(8, '0'))
+    .join('');
+  return /^1*0*$/.test(bits) ? bits.lastIndexOf('1') + 1 : -1;
+}
+
+function netmaskOf(prefix: number): string | undefined {
+  if (!(prefix >= 0 && prefix <= BITS)) return undefined;
+  const bits = '1'.repeat(prefix).padEnd(BITS, '0');
+  return [0, 8, 16, 24].map((from) => Number.parseInt(bits.slice(from, from + 8), 2)).join('.');
+}
+
+/** Of Triton's range for VMs. */
+function randomMac(random: Random): string {
+  const digits = random.uuid().replaceAll('-', '').slice(0, 6);
+  return `90:b8:d0:${digits.slice(0, 2)}:${digits.slice(2, 4)}:${digits.slice(4, 6)}`;
+}

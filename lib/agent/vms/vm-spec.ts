@@ -1,0 +1,120 @@
+/**
+ * The container of a VM. The program comes from the internal metadata of Triton's docker VMs, and
+ * otherwise from the image. Pure.
+ */
+import { z } from 'zod';
+import type { FieldError } from '../../platform/errors.ts';
+import { optionalField } from '../../platform/optional-field.ts';
+import type { VmNic } from '../../protocol/vms.ts';
+import { InvalidVmError } from './vm-errors.ts';
+import type { ImageDefaults, VmImage } from './vm-images.ts';
+import type { VmProperties } from './vm-record.ts';
+
+const MIB = 1024 * 1024;
+const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+const words = z.array(z.string());
+
+/** For `parseContainerSpec`, which checks it. @throws InvalidVmError */
+export function containerInputOf(uuid: string, properties: VmProperties, image: VmImage): Record<string, unknown> {
+  const { hostname, max_physical_memory, cpu_cap, max_lwps, nics, resolvers } = properties;
+  return {
+    id: uuid,
+    hostname,
+    root: { layers: image.layers },
+    process: processOf(properties.internal_metadata, image.defaults),
+    limits: { memoryBytes: max_physical_memory * MIB, cpuPercent: cpu_cap, processes: max_lwps },
+    nics: nics.map(containerNic),
+    resolvers,
+    metadata: { vm: uuid },
+  };
+}
+
+function processOf(metadata: Readonly<Record<string, string>>, image: ImageDefaults) {
+  const errors: FieldError[] = [];
+  const complain = (name: string, message: string) =>
+    errors.push({ field: `internal_metadata.docker:${name}`, code: 'Invalid', message });
+  const list = (name: string): string[] | undefined => {
+    const text = metadata[`docker:${name}`];
+    if (text === undefined) return undefined;
+    const parsed = words.safeParse(jsonOf(text));
+    if (!parsed.success) complain(name, 'is no JSON list of texts');
+    return parsed.data;
+  };
+  const [entrypoint, cmd, env] = [list('entrypoint'), list('cmd'), list('env')];
+  const directory = textOf(metadata['docker:workdir'] ?? metadata['docker:workingdir']) || image.WorkingDir;
+  const user = textOf(metadata['docker:user']) || image.User || '0';
+  const ids = /^(\d{1,5}|root)(?::(\d{1,5}|root))?$/.exec(user);
+  if (ids === null) complain('user', 'is no number of a user; this server does not look up names in images');
+  const args = argsOf({ entrypoint, cmd }, image);
+  if (args.length === 0) complain('cmd', 'is missing, and the image names no program; give one');
+  if (errors.length > 0) throw new InvalidVmError(errors);
+  const idOf = (text: string | undefined) => (text === undefined || text === 'root' ? 0 : Number(text));
+  const variables = [`PATH=${PATH}`, ...(image.Env ?? []), ...(env ?? [])];
+  return {
+    args,
+    env: Object.fromEntries(variables.map(variableOf)),
+    ...optionalField('directory', directory || undefined),
+    uid: idOf(ids?.[1]),
+    gid: idOf(ids?.[2]),
+  };
+}
+
+/** As Docker: another entry point makes the image's command mean nothing. */
+function argsOf(own: { entrypoint: string[] | undefined; cmd: string[] | undefined }, image: ImageDefaults): string[] {
+  const hasEntrypoint = own.entrypoint !== undefined && own.entrypoint.length > 0;
+  const first = hasEntrypoint ? own.entrypoint : image.Entrypoint;
+  const rest = own.cmd ?? (hasEntrypoint ? [] : image.Cmd);
+  return [...(first ?? []), ...(rest ?? [])];
+}
+
+function variableOf(text: string): [string, string] {
+  const at = text.indexOf('=');
+  return at < 0 ? [text, ''] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+/** Triton writes some texts as JSON. */
+function textOf(text: string | undefined): string | undefined {
+  const parsed = text === undefined ? undefined : jsonOf(text);
+  return typeof parsed === 'string' ? parsed : text;
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The default route is that of the primary interface, as in Triton. */
+function containerNic(one: VmNic): Record<string, unknown> {
+  return {
+    name: one.interface,
+    bridge: one.nic_tag,
+    mac: one.mac,
+    addresses: one.ips,
+    ...(one.primary === true ? optionalField('gateway', one.gateway) : {}),
+  };
+}
+
+const NAMES: readonly [RegExp, string][] = [
+  [/^nics\.(\d+)\.bridge/, 'nics.$1.nic_tag'],
+  [/^nics\.(\d+)\.name/, 'nics.$1.interface'],
+  [/^nics\.(\d+)\.addresses/, 'nics.$1.ips'],
+  [/^limits\.memoryBytes/, 'max_physical_memory'],
+  [/^limits\.cpuPercent/, 'cpu_cap'],
+  [/^limits\.processes/, 'max_lwps'],
+  [/^process\.args/, 'internal_metadata.docker:cmd'],
+  [/^process\.env/, 'internal_metadata.docker:env'],
+  [/^process\.directory/, 'internal_metadata.docker:workdir'],
+  [/^process\.[ug]id/, 'internal_metadata.docker:user'],
+  [/^root\.layers/, 'image_uuid'],
+];
+
+/** Names the fields of a container as the caller of a VM knows them. */
+export function vmFields(errors: readonly FieldError[]): FieldError[] {
+  return errors.map(({ field, ...rest }) => {
+    const [pattern, name] = NAMES.find(([one]) => one.test(field)) ?? [];
+    return { ...rest, field: pattern === undefined || name === undefined ? field : field.replace(pattern, name) };
+  });
+}

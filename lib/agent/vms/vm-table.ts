@@ -1,0 +1,182 @@
+/**
+ * The VMs of this server by uuid: their records on disk, what is seen of them, and the turn of each,
+ * in which one action at a time works on it.
+ */
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Vm } from '../../protocol/vms.ts';
+import type { Container } from '../containers/container.ts';
+import { ContainerNotFoundError } from '../containers/container-errors.ts';
+import type { Containers } from '../containers/containers.ts';
+import type { DamagedRecord, RecordFiles } from '../record-files.ts';
+import { VmError, vmNotFound, vmStateError } from './vm-errors.ts';
+import { decideVm, shownState, type VmAction } from './vm-lifecycle.ts';
+import type { VmRecord } from './vm-record.ts';
+import { vmOf } from './vm-view.ts';
+
+export interface VmEntry {
+  record: VmRecord;
+  /** One action at a time, in order of arrival. */
+  turn: Semaphore;
+}
+
+export interface VmTableDeps {
+  clock: Clock;
+  log: Logger;
+  records: RecordFiles<VmRecord>;
+  containers: Containers;
+}
+
+/** More actions of one VM are refused. */
+const MAX_WAITING_ACTIONS = 16;
+
+export class VmTable {
+  readonly #deps: VmTableDeps;
+  readonly #entries = new Map<string, VmEntry>();
+  readonly #listeners = new Set<() => void>();
+  #damaged: readonly DamagedRecord[] = [];
+
+  constructor(deps: VmTableDeps) {
+    this.#deps = deps;
+  }
+
+  async load(): Promise<void> {
+    const { records: found, damaged } = await this.#deps.records.load();
+    this.#damaged = damaged;
+    for (const { id, reason } of damaged)
+      this.#deps.log.error({ vm: id, reason }, 'vms: a record cannot be read; its VM is left as it is');
+    for (const record of found) this.#add(record);
+  }
+
+  get size(): number {
+    return this.#entries.size + this.#damaged.length;
+  }
+
+  all(): VmEntry[] {
+    return [...this.#entries.values()];
+  }
+
+  find(uuid: string): VmEntry | undefined {
+    return this.#entries.get(uuid);
+  }
+
+  /** @throws VmError */
+  get(uuid: string): VmEntry {
+    const entry = this.#entries.get(uuid);
+    if (entry === undefined) throw vmNotFound(uuid);
+    return entry;
+  }
+
+  isDamaged(uuid: string): boolean {
+    return this.#damaged.some(({ id }) => id === uuid);
+  }
+
+  /** Its record is on disk before `work` begins. @throws VmError if it cannot be written */
+  async create(record: VmRecord, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
+    const entry = this.#add(record);
+    return entry.turn.run(async () => {
+      try {
+        await this.#deps.records.write(record);
+      } catch (error) {
+        this.#entries.delete(record.uuid);
+        throw unrecorded(record.uuid, error);
+      }
+      this.announce();
+      await work(entry);
+      return this.view(entry);
+    });
+  }
+
+  containerOf({ record }: VmEntry): Container | undefined {
+    try {
+      return this.#deps.containers.get(record.uuid);
+    } catch (error) {
+      if (error instanceof ContainerNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  view(entry: VmEntry): Vm {
+    return vmOf(entry.record, this.containerOf(entry));
+  }
+
+  /** @throws VmError if the VM cannot do it in its state */
+  decide(entry: VmEntry, action: VmAction, idempotent: boolean): 'do' | 'done' {
+    const { uuid, phase } = entry.record;
+    const state = shownState(phase, this.containerOf(entry)?.state);
+    const decision = decideVm(action, state, { idempotent });
+    if (decision === 'do' || decision === 'done') return decision;
+    throw vmStateError(uuid, decision, phase.name === 'failed' ? phase.reason : undefined);
+  }
+
+  /** Waits for its turn unless too many wait, decides, and works. */
+  async act(
+    uuid: string,
+    { action, idempotent = false }: { action: VmAction; idempotent?: boolean | undefined },
+    work: (entry: VmEntry) => Promise<void>,
+  ): Promise<Vm> {
+    const entry = this.get(uuid);
+    if (entry.turn.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
+    return this.inTurn(entry, async () => {
+      if (this.decide(entry, action, idempotent) === 'do') await work(entry);
+      return this.view(entry);
+    });
+  }
+
+  /** @throws VmError if it is gone when its turn comes */
+  inTurn<Result>(entry: VmEntry, work: () => Promise<Result>): Promise<Result> {
+    return entry.turn.run(async () => {
+      if (this.#entries.get(entry.record.uuid) !== entry) throw vmNotFound(entry.record.uuid);
+      return work();
+    });
+  }
+
+  /**
+   * What cannot be recorded goes on when the disk is full, except what replaces something that a new
+   * agent would take for whole.
+   */
+  async save(entry: VmEntry, change: Partial<VmRecord>): Promise<void> {
+    const { clock, records, log } = this.#deps;
+    const next = { ...entry.record, ...change, modifiedAt: clock.wallTime() };
+    const { uuid } = next;
+    try {
+      await records.write(next);
+    } catch (err) {
+      const phase = change.phase?.name;
+      if (phase === 'provisioning' || phase === 'rolling-back') throw unrecorded(uuid, err);
+      log.error({ err, vm: uuid }, 'vms: a change cannot be recorded');
+    }
+    if (change.phase !== undefined)
+      log.info({ vm: uuid, from: entry.record.phase, to: next.phase }, 'vms: the phase changed');
+    entry.record = next;
+    this.announce();
+  }
+
+  /** Nothing of it is left. */
+  async forget({ record: { uuid } }: VmEntry): Promise<void> {
+    await this.#deps.records.remove(uuid);
+    this.#entries.delete(uuid);
+    this.#deps.log.info({ vm: uuid }, 'vms: a VM is destroyed');
+    this.announce();
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  announce(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  #add(record: VmRecord): VmEntry {
+    const entry = { record, turn: new Semaphore(1) };
+    this.#entries.set(record.uuid, entry);
+    return entry;
+  }
+}
+
+const unrecorded = (uuid: string, error: unknown) =>
+  new VmError('VmFailed', `VM ${uuid} cannot be recorded: ${messageOf(error)}`, error);

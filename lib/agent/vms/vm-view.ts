@@ -1,0 +1,49 @@
+/** A VM as the agent tells of it, from its record and its container. */
+import { constants } from 'node:os';
+import { optionalField } from '../../platform/optional-field.ts';
+import type { Vm } from '../../protocol/vms.ts';
+import type { Container } from '../containers/container.ts';
+import type { ContainerExit } from '../containers/lifecycle.ts';
+import { shownState, ZONE_STATES } from './vm-lifecycle.ts';
+import type { VmRecord } from './vm-record.ts';
+
+/** What is said of a signal that ended a program: 128 and its number. */
+const SIGNALLED = 128;
+
+export function vmOf(record: VmRecord, container: Container | undefined): Vm {
+  const state = shownState(record.phase, container?.state);
+  const exit = container?.state.name === 'stopped' ? container.state.exit : undefined;
+  const changedAt = Math.max(record.modifiedAt, container?.changedAt ?? 0);
+  return {
+    uuid: record.uuid,
+    zonename: record.uuid,
+    ...record.properties,
+    state,
+    zone_state: ZONE_STATES[state],
+    create_timestamp: iso(record.createdAt),
+    last_modified: iso(changedAt),
+    ...optionalField('boot_timestamp', record.bootedAt === undefined ? undefined : iso(record.bootedAt)),
+    ...(exit === undefined || container === undefined
+      ? {}
+      : { exit_timestamp: iso(container.changedAt), exit_status: statusOf(exit) }),
+    ...optionalField('error', errorOf(record, container, exit)),
+    snapshots: [...record.snapshots],
+  };
+}
+
+function errorOf({ phase }: VmRecord, container: Container | undefined, exit: ContainerExit | undefined) {
+  if (phase.name === 'failed') return phase.reason;
+  if (container === undefined && phase.name === 'provisioned') return 'The container of the VM is gone';
+  if (container?.state.name === 'failed') return container.state.reason;
+  if (exit === undefined) return undefined;
+  if ('unknown' in exit) return exit.unknown;
+  return exit.outOfMemory === true ? 'The kernel ended it because its memory was used up' : undefined;
+}
+
+function statusOf(exit: ContainerExit): number | null {
+  if ('code' in exit) return exit.code;
+  if ('signal' in exit) return SIGNALLED + (constants.signals[exit.signal as NodeJS.Signals] ?? 0);
+  return null;
+}
+
+const iso = (ms: number): string => new Date(ms).toISOString();

@@ -1,0 +1,194 @@
+/**
+ * What the actions on a VM do. Each runs in the turn of its VM. One that fails half-way leaves a VM
+ * that is `failed` with the reason, or one that is as it was; the caller gets the reason.
+ */
+import { constants } from 'node:os';
+import { isDeepStrictEqual } from 'node:util';
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { MAX_VM_SNAPSHOTS, VM_STOP_MS } from '../../protocol/vms.ts';
+import type { ContainerSpec } from '../containers/container.ts';
+import { ContainerNotFoundError, InvalidContainerSpecError } from '../containers/container-errors.ts';
+import type { Containers } from '../containers/containers.ts';
+import type { RootSnapshots } from '../containers/root-snapshots.ts';
+import { InvalidVmError, VmError } from './vm-errors.ts';
+import type { VmImages } from './vm-images.ts';
+import type { VmProperties, VmRecord } from './vm-record.ts';
+import { containerInputOf, vmFields } from './vm-spec.ts';
+import type { VmEntry } from './vm-table.ts';
+
+export interface VmWorkDeps {
+  clock: Clock;
+  log: Logger;
+  containers: Containers;
+  snapshots: RootSnapshots;
+  images: VmImages;
+  /** @throws InvalidContainerSpecError */
+  parse(input: unknown): Promise<ContainerSpec>;
+  save(entry: VmEntry, change: Partial<VmRecord>): Promise<void>;
+}
+
+const STOP_SIGNAL = 'SIGTERM';
+
+export class VmWork {
+  readonly #deps: VmWorkDeps;
+
+  constructor(deps: VmWorkDeps) {
+    this.#deps = deps;
+  }
+
+  /** The container of such a VM. @throws VmError, InvalidVmError */
+  async specOf(uuid: string, properties: VmProperties): Promise<ContainerSpec> {
+    const { images, parse } = this.#deps;
+    const image = await images.get(properties.image_uuid);
+    if (image === undefined)
+      throw new VmError(
+        'ImageNotFound',
+        `This server does not have the image ${properties.image_uuid}; bring it first`,
+      );
+    try {
+      return await parse(containerInputOf(uuid, properties, image));
+    } catch (error) {
+      if (error instanceof InvalidContainerSpecError) throw new InvalidVmError(vmFields(error.errors ?? []));
+      throw error;
+    }
+  }
+
+  /** Of a VM that has no container. */
+  async provision(entry: VmEntry, spec: ContainerSpec, { isStarted }: { isStarted: boolean }): Promise<void> {
+    const { containers, images, save } = this.#deps;
+    const { uuid, properties } = entry.record;
+    try {
+      await images.use(properties.image_uuid, uuid);
+      const { state } = await containers.create(spec);
+      if (state.name === 'failed') throw new Error(state.reason);
+      await save(entry, { phase: { name: 'provisioned' }, isWanted: isStarted });
+      if (isStarted) await this.start(entry);
+    } catch (error) {
+      const reason = messageOf(error);
+      await save(entry, { phase: { name: 'failed', reason }, isWanted: false });
+      throw new VmError('VmFailed', `VM ${uuid} could not be created: ${reason}`, error);
+    }
+  }
+
+  /** Starts it again if it ran. */
+  async reprovision(entry: VmEntry, { properties, spec }: { properties: VmProperties; spec: ContainerSpec }) {
+    const isStarted = entry.record.isWanted;
+    await this.#deps.save(entry, { properties, phase: { name: 'provisioning', by: 'reprovision' }, snapshots: [] });
+    await this.removeContainer(entry);
+    await this.provision(entry, spec, { isStarted });
+  }
+
+  /** With its use of an image. Can be repeated. */
+  async removeContainer({ record }: VmEntry): Promise<void> {
+    const { containers, images } = this.#deps;
+    try {
+      await containers.delete(record.uuid, { force: true });
+    } catch (error) {
+      if (!(error instanceof ContainerNotFoundError)) throw error;
+    }
+    await images.release(record.uuid);
+  }
+
+  async start(entry: VmEntry): Promise<void> {
+    const { containers, clock, save } = this.#deps;
+    const { uuid } = entry.record;
+    await save(entry, { isWanted: true, bootedAt: clock.wallTime() });
+    const { state } = await containers.run(uuid);
+    if (state.name !== 'stopped' || !('unknown' in state.exit)) return;
+    await save(entry, { isWanted: false });
+    throw new VmError('VmFailed', `VM ${uuid} could not be started: ${state.exit.unknown}`);
+  }
+
+  async stop(entry: VmEntry, timeoutMs = VM_STOP_MS): Promise<void> {
+    await this.#deps.save(entry, { isWanted: false });
+    await this.#deps.containers.halt(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
+  }
+
+  /** A new agent continues it. */
+  async restart(entry: VmEntry, timeoutMs = VM_STOP_MS): Promise<void> {
+    const { containers, save } = this.#deps;
+    await save(entry, { phase: { name: 'rebooting' } });
+    try {
+      await containers.halt(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
+      await this.start(entry);
+    } finally {
+      await save(entry, { phase: { name: 'provisioned' } });
+    }
+  }
+
+  /** An agent that was killed may have recorded properties that the container does not have yet. */
+  async align({ record }: VmEntry): Promise<void> {
+    const { containers, log } = this.#deps;
+    if (record.phase.name === 'failed') return;
+    try {
+      const spec = await this.specOf(record.uuid, record.properties);
+      const { root, ...own } = containers.get(record.uuid).spec;
+      if (!isDeepStrictEqual({ root, ...own }, { ...spec, root })) await containers.change(spec);
+    } catch (err) {
+      log.warn({ err, vm: record.uuid }, 'vms: a VM keeps the container that it has');
+    }
+  }
+
+  /** Processes of a running VM stand still meanwhile. */
+  async takeSnapshot(entry: VmEntry, name: string): Promise<void> {
+    const { clock, containers, snapshots, save } = this.#deps;
+    const { uuid, snapshots: known } = entry.record;
+    if (known.some((one) => one.name === name))
+      throw new VmError(
+        'SnapshotExists',
+        `VM ${uuid} has a snapshot ${name} already; delete it, or choose another name`,
+      );
+    if (known.length >= MAX_VM_SNAPSHOTS)
+      throw new VmError('TooManySnapshots', `VM ${uuid} has ${known.length} snapshots, as many as it may; delete some`);
+    const created_at = new Date(clock.wallTime()).toISOString();
+    await containers.hold(uuid, ({ container }) => snapshots.take(container, name));
+    await save(entry, { snapshots: [...known, { name, created_at }] });
+  }
+
+  /** Stops the VM if it runs, and starts it again. Can be repeated: a new agent does. */
+  async rollBack(entry: VmEntry, name: string): Promise<void> {
+    const { containers, snapshots, save } = this.#deps;
+    const { uuid } = entry.record;
+    this.#needSnapshot(entry, name);
+    const { state } = containers.get(uuid);
+    const isRunning = state.name === 'running' || state.name === 'stopping';
+    await save(entry, {
+      phase: { name: 'rolling-back', snapshot: name },
+      isWanted: entry.record.isWanted || isRunning,
+    });
+    try {
+      await containers.halt(uuid, { signal: STOP_SIGNAL, timeoutMs: VM_STOP_MS });
+      await containers.hold(uuid, ({ container }) => snapshots.restore(container, name));
+    } catch (error) {
+      const reason = `Its snapshot ${name} could not be restored: ${messageOf(error)}`;
+      await save(entry, { phase: { name: 'failed', reason }, isWanted: false });
+      throw new VmError('VmFailed', `VM ${uuid} has failed. ${reason}`, error);
+    }
+    await save(entry, { phase: { name: 'provisioned' } });
+    if (entry.record.isWanted) await this.start(entry);
+  }
+
+  async deleteSnapshot(entry: VmEntry, name: string): Promise<void> {
+    const { containers, snapshots, save } = this.#deps;
+    this.#needSnapshot(entry, name);
+    const { uuid } = entry.record;
+    await containers.hold(uuid, ({ container }) => snapshots.remove(container, name));
+    await save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
+  }
+
+  #needSnapshot({ record }: VmEntry, name: string): void {
+    if (record.snapshots.some((one) => one.name === name)) return;
+    throw new VmError('SnapshotNotFound', `VM ${record.uuid} has no snapshot ${name}`);
+  }
+}
+
+/** As SIGTERM, TERM or 15. @throws InvalidVmError */
+export function signalName(signal: string | number): string {
+  const known = Object.entries(constants.signals);
+  const text = String(signal).toUpperCase();
+  const found = known.find(([name, number]) => name === text || name === `SIG${text}` || String(number) === text);
+  if (found !== undefined) return found[0];
+  throw new InvalidVmError([{ field: 'signal', code: 'Invalid', message: `is no signal: ${text.slice(0, 20)}` }]);
+}

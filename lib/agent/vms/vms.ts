@@ -1,0 +1,334 @@
+/**
+ * The VMs of this server. Each is a container (../containers) with a record, which is on disk before
+ * anything is done for a new phase, so the next agent can continue. Actions on one VM happen in
+ * order, and a bounded number of them waits; those on different VMs do not wait for each other.
+ * vm-lifecycle.ts says what is allowed, vm-work.ts does it, vm-table.ts keeps it.
+ */
+
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { Random } from '../../platform/random.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
+import {
+  type Vm,
+  type VmCreate,
+  type VmNetworks,
+  type VmSummary,
+  type VmUpdate,
+  vmSummaryOf,
+} from '../../protocol/vms.ts';
+import { readProcesses, type VmProcess } from './machine-info.ts';
+import { VmError, vmStateError } from './vm-errors.ts';
+import { recoverVm } from './vm-lifecycle.ts';
+import { networkUpdate, propertiesOf, updatedProperties } from './vm-properties.ts';
+import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
+import { signalName, VmWork, type VmWorkDeps } from './vm-work.ts';
+
+interface VmsDeps extends VmTableDeps, Omit<VmWorkDeps, 'save'> {
+  random: Random;
+  /** Why this server can run none, as a sentence. */
+  lack?: string | undefined;
+  /** Default 1,000. */
+  maxVms?: number | undefined;
+}
+
+interface StopRequest {
+  force?: boolean;
+  timeoutMs?: number | undefined;
+  idempotent?: boolean;
+}
+
+interface BootRequest {
+  update?: Pick<VmUpdate, 'set_internal_metadata'> | undefined;
+  idempotent?: boolean;
+}
+
+interface KillRequest {
+  signal?: string | number;
+  idempotent?: boolean;
+}
+
+const MAX_VMS = 1_000;
+const MAX_PROCESSES = 1_000;
+const RECOVERED_AT_ONCE = 8;
+
+export class Vms {
+  readonly #deps: VmsDeps;
+  readonly #table: VmTable;
+  readonly #work: VmWork;
+  #unlisten: (() => void) | undefined;
+
+  constructor(deps: VmsDeps) {
+    this.#deps = deps;
+    this.#table = new VmTable(deps);
+    this.#work = new VmWork({ ...deps, save: (entry, change) => this.#table.save(entry, change) });
+  }
+
+  /** The containers must have started. Continues what an earlier agent had begun. */
+  async start(): Promise<void> {
+    await this.#table.load();
+    this.#unlisten = this.#deps.containers.onChange(({ id }) => this.#onContainer(id));
+    const turns = new Semaphore(RECOVERED_AT_ONCE);
+    await Promise.all(this.#table.all().map((entry) => turns.run(() => this.#recover(entry))));
+  }
+
+  /** Leaves the VMs as they are: the next agent continues. */
+  async stop(): Promise<void> {
+    this.#unlisten?.();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  list(): Vm[] {
+    return this.#table.all().map((entry) => this.#table.view(entry));
+  }
+
+  /** What a status frame tells of all VMs. */
+  summaries(): Record<string, VmSummary> {
+    return Object.fromEntries(this.list().map((one) => [one.uuid, vmSummaryOf(one)]));
+  }
+
+  /** Calls the listener after each change of a VM; returns what ends that. */
+  onChange(listener: () => void): () => void {
+    return this.#table.onChange(listener);
+  }
+
+  /** @throws VmError */
+  async load(uuid: string): Promise<Vm> {
+    const one = this.#table.view(this.#table.get(uuid));
+    if (one.state !== 'running') return one;
+    const [pid] = await this.#deps.containers.processes(uuid).catch(() => []);
+    return pid === undefined ? one : { ...one, pid };
+  }
+
+  /** What it uses and what it may use. @throws VmError */
+  async info(uuid: string): Promise<Record<string, unknown>> {
+    this.#needRunning(uuid);
+    const { containers } = this.#deps;
+    const [usage, pids] = await Promise.all([containers.usage(uuid), containers.processes(uuid)]);
+    const { limits } = containers.get(uuid).spec;
+    return {
+      ...(pids[0] === undefined ? {} : { pid: pids[0] }),
+      usage: { memory_bytes: usage.memoryBytes, cpu_us: usage.cpuUs, processes: usage.processes },
+      limits: { memory_bytes: limits.memoryBytes, cpu_cap: limits.cpuPercent, max_lwps: limits.processes },
+    };
+  }
+
+  /** At most 1,000 of its processes. @throws VmError */
+  async processes(uuid: string): Promise<VmProcess[]> {
+    this.#needRunning(uuid);
+    return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
+  }
+
+  /**
+   * Creates the VM and starts it, unless `autoboot` is false. A create that is repeated with the same
+   * payload returns the VM as it is now. @throws VmError, InvalidVmError
+   */
+  async create(request: VmCreate): Promise<Vm> {
+    const { lack, clock, random, maxVms = MAX_VMS } = this.#deps;
+    if (lack !== undefined) throw new VmError('NoContainers', lack);
+    const { uuid } = request;
+    const digest = digestOf(request);
+    const repeated = this.#repeated(uuid, digest);
+    if (repeated !== undefined) return repeated;
+    const properties = propertiesOf(request, random);
+    const spec = await this.#work.specOf(uuid, properties);
+    // Another create of it may have come meanwhile.
+    const known = this.#repeated(uuid, digest);
+    if (known !== undefined) return known;
+    if (this.#table.size >= maxVms)
+      throw new VmError('TooManyVms', `This server has ${maxVms} VMs, as many as it may; destroy some`);
+    const now = clock.wallTime();
+    const fresh = {
+      uuid,
+      request: digest,
+      properties,
+      isWanted: false,
+      snapshots: [],
+      createdAt: now,
+      modifiedAt: now,
+    };
+    return this.#table.create({ ...fresh, phase: { name: 'provisioning', by: 'create' } }, (entry) =>
+      this.#work.provision(entry, spec, { isStarted: properties.autoboot }),
+    );
+  }
+
+  boot(uuid: string, { update, idempotent }: BootRequest = {}): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'boot', idempotent }, async (entry) => {
+      await this.#updateMetadata(entry, update);
+      await this.#work.start(entry);
+    });
+  }
+
+  /** With `force` it is killed at once, also while another stop waits. */
+  async shutdown(uuid: string, { force = false, timeoutMs, idempotent }: StopRequest = {}): Promise<Vm> {
+    if (force) return this.kill(uuid, { idempotent: idempotent ?? false });
+    return this.#table.act(uuid, { action: 'shutdown', idempotent }, (entry) => this.#work.stop(entry, timeoutMs));
+  }
+
+  reboot(uuid: string, { update, force = false, timeoutMs, idempotent }: StopRequest & BootRequest = {}): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'reboot', idempotent }, async (entry) => {
+      await this.#updateMetadata(entry, update);
+      await this.#work.restart(entry, force ? 0 : timeoutMs);
+    });
+  }
+
+  /** Does not wait for other actions: it may be what ends a stop that takes long. */
+  async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
+    const name = signalName(signal);
+    const entry = this.#table.get(uuid);
+    if (this.#table.decide(entry, 'kill', idempotent) === 'done') return this.#table.view(entry);
+    if (name !== 'SIGKILL') await this.#deps.containers.signal(uuid, name);
+    else {
+      await this.#deps.containers.halt(uuid, { signal: name, timeoutMs: 0 });
+      await this.#table.inTurn(entry, () => this.#settle(entry));
+    }
+    return this.#table.view(entry);
+  }
+
+  update(uuid: string, update: VmUpdate): Promise<Vm> {
+    const changesNics = [update.add_nics, update.remove_nics, update.update_nics].some((one) => (one ?? []).length > 0);
+    return this.#table.act(uuid, { action: 'update' }, async (entry) => {
+      await this.#update(entry, update);
+      // As with vmadm: an interface that comes or goes needs a reboot.
+      if (changesNics && this.#table.view(entry).state === 'running') await this.#work.restart(entry);
+    });
+  }
+
+  /** Gives VMs the new gateways and resolvers of a network, from their next start on. */
+  async updateNetworks({ original_network: before, networks }: VmNetworks): Promise<{ vms: string[] }> {
+    const after = networks.find(({ uuid }) => uuid === before.uuid);
+    const isOn = ({ nics }: Vm) => nics.some(({ network_uuid }) => network_uuid === before.uuid);
+    const changed = after === undefined ? [] : this.list().filter(isOn);
+    for (const one of changed)
+      await this.#table.act(one.uuid, { action: 'update' }, (entry) =>
+        this.#update(entry, networkUpdate(one, before, after ?? before)),
+      );
+    return { vms: changed.map(({ uuid }) => uuid) };
+  }
+
+  /** Replaces the root file system by that of another image; snapshots are lost. */
+  reprovision(uuid: string, imageUuid: string): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'reprovision' }, async (entry) => {
+      const properties = { ...entry.record.properties, image_uuid: imageUuid };
+      const spec = await this.#work.specOf(uuid, properties);
+      await this.#work.reprovision(entry, { properties, spec });
+    });
+  }
+
+  /** A VM that is not there is a success. */
+  async destroy(uuid: string): Promise<void> {
+    const entry = this.#table.find(uuid);
+    await entry?.turn.run(async () => {
+      if (this.#table.find(uuid) === entry) await this.#destroy(entry);
+    });
+  }
+
+  createSnapshot(uuid: string, name: string): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'create-snapshot' }, (entry) => this.#work.takeSnapshot(entry, name));
+  }
+
+  rollbackSnapshot(uuid: string, name: string): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'rollback-snapshot' }, (entry) => this.#work.rollBack(entry, name));
+  }
+
+  deleteSnapshot(uuid: string, name: string): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'delete-snapshot' }, (entry) => this.#work.deleteSnapshot(entry, name));
+  }
+
+  #needRunning(uuid: string): void {
+    const { state } = this.#table.view(this.#table.get(uuid));
+    if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
+  }
+
+  /** The answer to a create of a VM that is there. */
+  #repeated(uuid: string, digest: string): Promise<Vm> | undefined {
+    if (this.#table.isDamaged(uuid))
+      throw new VmError('VmExists', `VM ${uuid} exists, and its record on the server cannot be read`);
+    const entry = this.#table.find(uuid);
+    if (entry === undefined) return undefined;
+    if (entry.record.request !== digest)
+      throw new VmError('VmExists', `VM ${uuid} exists already, with other properties; destroy it first`);
+    return this.#table.inTurn(entry, async () => {
+      const one = this.#table.view(entry);
+      if (one.state !== 'failed') return one;
+      throw new VmError('VmFailed', `VM ${uuid} has failed: ${one.error}`);
+    });
+  }
+
+  async #updateMetadata(entry: VmEntry, update: BootRequest['update']): Promise<void> {
+    if (update?.set_internal_metadata !== undefined) await this.#update(entry, update);
+  }
+
+  /** Limits count at once, the rest from the next start on. */
+  async #update(entry: VmEntry, update: VmUpdate): Promise<void> {
+    const { uuid, properties: now } = entry.record;
+    const properties = updatedProperties(now, update, this.#deps.random);
+    const spec = await this.#work.specOf(uuid, properties);
+    await this.#table.save(entry, { properties });
+    await this.#deps.containers.change(spec);
+  }
+
+  async #destroy(entry: VmEntry): Promise<void> {
+    await this.#table.save(entry, { phase: { name: 'destroying' }, isWanted: false });
+    await this.#work.removeContainer(entry);
+    await this.#table.forget(entry);
+  }
+
+  async #recover(entry: VmEntry): Promise<void> {
+    const { uuid, phase, isWanted, properties } = entry.record;
+    const container = this.#table.containerOf(entry)?.state;
+    const recovery = recoverVm(phase, container, { isWanted, autoboot: properties.autoboot });
+    await this.#log(uuid, () =>
+      this.#table.inTurn(entry, async () => {
+        switch (recovery.do) {
+          case 'destroy':
+            return this.#destroy(entry);
+          case 'fail':
+            return this.#table.save(entry, { phase: { name: 'failed', reason: recovery.reason }, isWanted: false });
+          case 'nothing':
+            await this.#work.align(entry);
+            return this.#settle(entry);
+          case 'start':
+            await this.#work.align(entry);
+            return this.#work.start(entry);
+          case 'restart':
+            await this.#work.align(entry);
+            return this.#work.restart(entry);
+          case 'roll-back':
+            return this.#work.rollBack(entry, recovery.snapshot);
+          default:
+            return recovery satisfies never;
+        }
+      }),
+    );
+  }
+
+  #onContainer(id: string): void {
+    const entry = this.#table.find(id);
+    if (entry === undefined) return;
+    this.#table.announce();
+    if (this.#table.containerOf(entry)?.state.name !== 'stopped') return;
+    void this.#log(id, () =>
+      entry.turn.run(async () => {
+        if (this.#table.find(id) === entry) await this.#settle(entry);
+      }),
+    );
+  }
+
+  /** A VM that has stopped by itself is not started again by the next agent. */
+  async #settle(entry: VmEntry): Promise<void> {
+    const { phase, isWanted } = entry.record;
+    const isStopped = this.#table.containerOf(entry)?.state.name === 'stopped';
+    if (phase.name === 'provisioned' && isWanted && isStopped) await this.#table.save(entry, { isWanted: false });
+  }
+
+  async #log(uuid: string, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (err) {
+      this.#deps.log.error({ err, vm: uuid }, 'vms: work on a VM failed');
+    }
+  }
+}

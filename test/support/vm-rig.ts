@@ -1,0 +1,113 @@
+/** VMs in memory: one machine, on which agents come and go and what runs stays. */
+import type { Test } from 'tap';
+import { parseContainerSpec } from '../../lib/agent/containers/container-spec.ts';
+import { Containers } from '../../lib/agent/containers/containers.ts';
+import type { ContainerRecords } from '../../lib/agent/containers/records.ts';
+import type { RecordFiles } from '../../lib/agent/record-files.ts';
+import { SimulatedContainerHost } from '../../lib/agent/simulated/simulated-containers.ts';
+import type { VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
+import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
+import { Vms } from '../../lib/agent/vms/vms.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
+import { type VmCreate, vmCreate } from '../../lib/protocol/vms.ts';
+import { ManualClock } from './manual-clock.ts';
+
+export const IMAGE = '11111111-1111-4111-8111-111111111111';
+export const OTHER_IMAGE = '22222222-2222-4222-8222-222222222222';
+/** The program of these images runs until a signal ends it. */
+const image: VmImage = { layers: ['/'], defaults: { Cmd: ['serve'] } };
+
+export const uuidOf = (number: number): string => `00000000-0000-4000-8000-${String(number).padStart(12, '0')}`;
+
+/** A payload as a caller sends it. */
+export const payload = (number: number, change: object = {}): VmCreate =>
+  vmCreate.parse({ uuid: uuidOf(number), image_uuid: IMAGE, max_physical_memory: 64, ...change });
+
+class MemoryImages implements VmImages {
+  readonly known = new Map([IMAGE, OTHER_IMAGE].map((uuid) => [uuid, image]));
+  /** Image by container. */
+  readonly uses = new Map<string, string>();
+
+  async get(uuid: string): Promise<VmImage | undefined> {
+    return this.known.get(uuid);
+  }
+
+  async use(uuid: string, containerId: string): Promise<void> {
+    this.uses.set(containerId, uuid);
+  }
+
+  async release(containerId: string): Promise<void> {
+    this.uses.delete(containerId);
+  }
+}
+
+/** Records as they would be on disk. */
+class MemoryFiles<Value> implements RecordFiles<Value> {
+  readonly kept = new Map<string, string>();
+  /** Called before each write; an error of it is one of the disk. */
+  beforeWrite: (value: Value) => void | Promise<void> = () => undefined;
+  readonly #idOf: (value: Value) => string;
+
+  constructor(idOf: (value: Value) => string) {
+    this.#idOf = idOf;
+  }
+
+  async load() {
+    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text) as Value), damaged: [] };
+  }
+
+  async write(value: Value) {
+    await this.beforeWrite(value);
+    this.kept.set(this.#idOf(value), JSON.stringify(value));
+  }
+
+  async remove(id: string) {
+    this.kept.delete(id);
+  }
+}
+
+export class VmMachine {
+  readonly clock = new ManualClock();
+  readonly host = new SimulatedContainerHost(this.clock);
+  readonly images = new MemoryImages();
+  readonly records = new MemoryFiles<VmRecord>(({ uuid }) => uuid);
+  readonly #containerRecords = new MemoryFiles<Parameters<ContainerRecords['write']>[0]>(({ spec }) => spec.id);
+  containers!: Containers;
+  #vms: Vms | undefined;
+
+  constructor(t: Test) {
+    t.teardown(() => this.#end());
+  }
+
+  /** The VMs as a new agent has them; the one before is gone, whatever it was doing. */
+  async agent({ lack, maxVms }: { lack?: string; maxVms?: number } = {}): Promise<Vms> {
+    await this.#end();
+    const { clock, host, images, records } = this;
+    const files = this.#containerRecords;
+    const containers = new Containers({
+      clock,
+      log: silentLogger,
+      runtime: host.runtime(),
+      records: {
+        load: async () => ({ containers: (await files.load()).records, damaged: [] }),
+        write: (container) => files.write(container),
+        remove: (id) => files.remove(id),
+      },
+    });
+    await containers.start();
+    this.containers = containers;
+    const places = { directories: [], bridges: ['br0'], layerDirectories: ['/'] };
+    const parse = (input: unknown) => parseContainerSpec(input, places);
+    const snapshots = host.snapshots;
+    const deps = { clock, random, log: silentLogger, containers, parse, snapshots, images, records };
+    this.#vms = new Vms({ ...deps, lack, maxVms });
+    await this.#vms.start();
+    return this.#vms;
+  }
+
+  async #end(): Promise<void> {
+    await this.#vms?.stop();
+    await this.containers?.stop();
+  }
+}
