@@ -35,6 +35,12 @@ export async function writeBundle(spec: ContainerSpec, { paths, facts, root, gro
   await writeNew(paths.config, JSON.stringify(ociConfigOf(spec, { ...facts, root, files, group })), 0o600);
 }
 
+/** For a run that has other ones already. @returns the path of the file */
+export async function writeLimits({ limits }: ContainerPaths, resources: object): Promise<string> {
+  await writeNew(limits, JSON.stringify(resources), 0o600);
+  return limits;
+}
+
 function hostsOf({ hostname, nics }: ContainerSpec): string {
   const own = nics.flatMap(({ addresses }) => addresses.map((address) => address.replace(/\/\d+$/, '')));
   const lines = [

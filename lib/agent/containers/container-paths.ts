@@ -16,6 +16,8 @@ const RUN_NAME = /^([0-9a-z][0-9a-z-]{0,63})\.([1-9]\d{0,14})$/;
 export interface ContainerPaths {
   bundle: string;
   config: string;
+  /** New limits of a run. */
+  limits: string;
   /** The directory for the root file system; `RootFileSystems` owns what is in it. */
   root: string;
   /** What the container writes (logs/log-files.ts). */
@@ -43,6 +45,7 @@ export function containerPaths(directory: string, id: string): ContainerPaths {
   return {
     bundle,
     config: inside('config.json'),
+    limits: inside('limits.json'),
     root: inside('root'),
     logs: inside('logs'),
     control: inside('ctl'),

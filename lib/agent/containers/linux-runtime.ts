@@ -13,7 +13,7 @@ import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
-import { makePassable, writeBundle } from './bundle.ts';
+import { makePassable, writeBundle, writeLimits } from './bundle.ts';
 import type { ContainerSpec, ContainerUsage } from './container.ts';
 import { ContainerError } from './container-errors.ts';
 import {
@@ -172,7 +172,9 @@ export class LinuxRuntime implements ContainerRuntime {
 
   async limit(spec: ContainerSpec, run: number): Promise<void> {
     const { oci, cgroups } = this.#needHost();
-    if (cgroups.lack === undefined) await limitOci(oci, runName({ id: spec.id, run }), ociLimitsOf(spec, cgroups));
+    if (cgroups.lack !== undefined) return;
+    const file = await writeLimits(containerPaths(this.#deps.directory, spec.id), ociLimitsOf(spec, cgroups));
+    await limitOci(oci, runName({ id: spec.id, run }), file);
   }
 
   /** Its processes stand still during the work. */

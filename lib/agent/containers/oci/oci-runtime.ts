@@ -42,12 +42,10 @@ export async function freezeOci(runtime: OciRuntime, name: string, command: 'pau
   if (end.exitCode !== 0) throw new ContainerError(`Its processes could not ${command}: ${reasonOfEnd(end)}`);
 }
 
-/** @param limits `linux.resources` of the OCI specification @throws ContainerError */
-export async function limitOci(runtime: OciRuntime, name: string, limits: object): Promise<void> {
-  const end = await runToEnd(runtime.file, [...runtime.args, 'update', '--resources', '/dev/stdin', name], {
-    timeoutMs: COMMAND_MS,
-    input: [Buffer.from(JSON.stringify(limits))],
-  });
+/** @param file with `linux.resources` of the OCI specification @throws ContainerError */
+export async function limitOci(runtime: OciRuntime, name: string, file: string): Promise<void> {
+  const args = [...runtime.args, 'update', '--resources', file, name];
+  const end = await runToEnd(runtime.file, args, { timeoutMs: COMMAND_MS });
   if (end.exitCode !== 0) throw new ContainerError(`Its limits could not be changed: ${reasonOfEnd(end)}`);
 }
 
