@@ -172,8 +172,6 @@ export const vmCreate = z.object({
   customer_metadata: metadata.default({}),
   internal_metadata: metadata.default({}),
   tags: tags.default({}),
-  /** Where ensure-image found the image, for a server that does not have it. */
-  imgapi_url: z.string().max(2_048).optional(),
 });
 export type VmCreate = z.infer<typeof vmCreate>;
 
@@ -260,24 +258,42 @@ export function vmSummaryOf(one: Vm): VmSummary {
   return vmSummary.parse(one);
 }
 
+/** Also as it stands in a query. */
+const flag = z
+  .union([z.boolean(), z.enum(['true', 'false'])], 'is not true or false')
+  .transform((one) => one === true || one === 'true')
+  .default(false);
+
 /** Of a boot. `update` may only set internal metadata. */
 export const vmBoot = z.object({
   uuid: vmUuid,
   update: z.strictObject({ set_internal_metadata: metadata.optional() }).optional(),
-  idempotent: z.boolean().default(false),
+  idempotent: flag,
 });
 /** `timeout` is in seconds, as vmadm's. */
 export const vmShutdown = z.object({
   uuid: vmUuid,
-  force: z.boolean().default(false),
-  timeout: wholeNumber(0, MAX_VM_STOP_SECONDS, 'seconds').optional(),
-  idempotent: z.boolean().default(false),
+  force: flag,
+  timeout: z
+    .union(
+      [
+        z.number(),
+        z
+          .string()
+          .regex(/^\d{1,6}$/)
+          .transform(Number),
+      ],
+      'is not a number of seconds',
+    )
+    .pipe(wholeNumber(0, MAX_VM_STOP_SECONDS, 'seconds'))
+    .optional(),
+  idempotent: flag,
 });
 export const vmReboot = vmShutdown.extend({ update: vmBoot.shape.update });
 export const vmKill = z.object({
   uuid: vmUuid,
   signal: z.union([z.string().max(20), z.number()]).default('SIGKILL'),
-  idempotent: z.boolean().default(false),
+  idempotent: flag,
 });
 export const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
 export const vmSnapshot = z.object({ uuid: vmUuid, snapshot_name: snapshotName });

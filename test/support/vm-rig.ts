@@ -103,6 +103,7 @@ export class VmMachine {
     const deps = { clock, random, log: silentLogger, containers, parse, snapshots, images, records };
     this.#vms = new Vms({ ...deps, lack, maxVms });
     await this.#vms.start();
+    await this.#vms.recovered();
     return this.#vms;
   }
 

@@ -17,7 +17,7 @@ export interface VmProcess {
 }
 
 const MAX_SHOWN_CHARS = 4_096;
-const MAX_ARGS = 100;
+const MAX_ARGS = 20;
 const KIB = 1024;
 
 /** Those that have ended meanwhile are left out. */

@@ -48,7 +48,8 @@ interface KillRequest {
 }
 
 const MAX_VMS = 1_000;
-const MAX_PROCESSES = 1_000;
+/** An end of a task has room for so many. */
+const MAX_PROCESSES = 300;
 const RECOVERED_AT_ONCE = 8;
 
 export class Vms {
@@ -56,6 +57,7 @@ export class Vms {
   readonly #table: VmTable;
   readonly #work: VmWork;
   #unlisten: (() => void) | undefined;
+  #recovered: Promise<unknown> | undefined;
 
   constructor(deps: VmsDeps) {
     this.#deps = deps;
@@ -63,12 +65,20 @@ export class Vms {
     this.#work = new VmWork({ ...deps, save: (entry, change) => this.#table.save(entry, change) });
   }
 
-  /** The containers must have started. Continues what an earlier agent had begun. */
+  /**
+   * The containers must have started. Continues what an earlier agent had begun, before any new
+   * action of the same VM.
+   */
   async start(): Promise<void> {
     await this.#table.load();
     this.#unlisten = this.#deps.containers.onChange(({ id }) => this.#onContainer(id));
-    const turns = new Semaphore(RECOVERED_AT_ONCE);
-    await Promise.all(this.#table.all().map((entry) => turns.run(() => this.#recover(entry))));
+    const slots = new Semaphore(RECOVERED_AT_ONCE);
+    this.#recovered = Promise.all(this.#table.all().map((entry) => this.#recover(entry, slots)));
+  }
+
+  /** Resolves when what an earlier agent had begun is done, which may take as long as a stop. */
+  async recovered(): Promise<void> {
+    await this.#recovered;
   }
 
   /** Leaves the VMs as they are: the next agent continues. */
@@ -115,7 +125,7 @@ export class Vms {
     };
   }
 
-  /** At most 1,000 of its processes. @throws VmError */
+  /** At most 300 of its processes. @throws VmError */
   async processes(uuid: string): Promise<VmProcess[]> {
     this.#needRunning(uuid);
     return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
@@ -180,10 +190,7 @@ export class Vms {
     const entry = this.#table.get(uuid);
     if (this.#table.decide(entry, 'kill', idempotent) === 'done') return this.#table.view(entry);
     if (name !== 'SIGKILL') await this.#deps.containers.signal(uuid, name);
-    else {
-      await this.#deps.containers.halt(uuid, { signal: name, timeoutMs: 0 });
-      await this.#table.inTurn(entry, () => this.#settle(entry));
-    }
+    else await this.#deps.containers.halt(uuid, { signal: name, timeoutMs: 0 });
     return this.#table.view(entry);
   }
 
@@ -276,33 +283,34 @@ export class Vms {
     await this.#table.forget(entry);
   }
 
-  async #recover(entry: VmEntry): Promise<void> {
-    const { uuid, phase, isWanted, properties } = entry.record;
+  /** Takes the turn at once, and works when there is a slot. */
+  #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
+    return this.#log(entry.record.uuid, () => this.#table.inTurn(entry, () => slots.run(() => this.#continue(entry))));
+  }
+
+  async #continue(entry: VmEntry): Promise<void> {
+    const { phase, isWanted, properties } = entry.record;
     const container = this.#table.containerOf(entry)?.state;
     const recovery = recoverVm(phase, container, { isWanted, autoboot: properties.autoboot });
-    await this.#log(uuid, () =>
-      this.#table.inTurn(entry, async () => {
-        switch (recovery.do) {
-          case 'destroy':
-            return this.#destroy(entry);
-          case 'fail':
-            return this.#table.save(entry, { phase: { name: 'failed', reason: recovery.reason }, isWanted: false });
-          case 'nothing':
-            await this.#work.align(entry);
-            return this.#settle(entry);
-          case 'start':
-            await this.#work.align(entry);
-            return this.#work.start(entry);
-          case 'restart':
-            await this.#work.align(entry);
-            return this.#work.restart(entry);
-          case 'roll-back':
-            return this.#work.rollBack(entry, recovery.snapshot);
-          default:
-            return recovery satisfies never;
-        }
-      }),
-    );
+    switch (recovery.do) {
+      case 'destroy':
+        return this.#destroy(entry);
+      case 'fail':
+        return this.#table.save(entry, { phase: { name: 'failed', reason: recovery.reason }, isWanted: false });
+      case 'nothing':
+        await this.#work.align(entry);
+        return this.#settle(entry);
+      case 'start':
+        await this.#work.align(entry);
+        return this.#work.start(entry);
+      case 'restart':
+        await this.#work.align(entry);
+        return this.#work.restart(entry);
+      case 'roll-back':
+        return this.#work.rollBack(entry, recovery.snapshot);
+      default:
+        return recovery satisfies never;
+    }
   }
 
   #onContainer(id: string): void {

@@ -27,7 +27,7 @@ t.test('tasks of VMs answer as those of the agent of Triton', async (t) => {
   t.same(await run('machine_proc', { uuid: A }), { processes: [] });
   t.match(await run('machine_update', { uuid: A, alias: 'web' }), { vm: { alias: 'web' } });
   t.match(await run('machine_create_snapshot', { uuid: A, snapshot_name: 'one' }), { vm: { state: 'running' } });
-  t.match(await run('machine_shutdown', { uuid: A, timeout: 5 }), { vm: { state: 'stopped' } });
+  t.match(await run('machine_shutdown', { uuid: A, timeout: '5', force: 'false' }), { vm: { state: 'stopped' } });
   t.match(await run('machine_boot', { uuid: A, update: { set_internal_metadata: { a: 'b' } } }), {
     vm: { state: 'running', internal_metadata: { a: 'b' } },
   });
@@ -53,7 +53,7 @@ t.test('bad parameters are refused, and the message names them', async (t) => {
     ['machine_load', { uuid: A }, { code: 'VmNotFound' }],
     ['machine_create_snapshot', { uuid: A, snapshot_name: '../x' }, /is no name of a snapshot/],
     ['machine_boot', { uuid: A, update: { ram: 5 } }, /update/],
-    ['machine_shutdown', { uuid: A, timeout: 1e9 }, /timeout is not a whole number|timeout: is not/],
+    ['machine_shutdown', { uuid: A, timeout: 1e9 }, /timeout: is not a whole number/],
   ];
   for (const [name, params, wanted] of rows) await t.rejects(run(name, params), wanted, name);
   const created = await run('machine_create', { ...good, max_physical_memory: 64 });

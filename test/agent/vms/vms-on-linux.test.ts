@@ -47,6 +47,7 @@ async function agentOn(data: string): Promise<Opened> {
   const records = vmRecords(join(data, 'vms'));
   const vms = new Vms({ ...opened, clock, random, log, records, images: new FolderImages(opened.layers) });
   await vms.start();
+  await vms.recovered();
   return {
     vms,
     opened,
