@@ -1,93 +1,30 @@
-import { createHash } from 'node:crypto';
-import { mkdir, readdir, readFile, rmdir, symlink } from 'node:fs/promises';
+import { readdir, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Readable } from 'node:stream';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
-import { DEFAULT_UID_RANGE } from '../../../lib/agent/containers/linux-host.ts';
-import { openContainers } from '../../../lib/agent/containers/open-containers.ts';
-import { LayeredRootFileSystems } from '../../../lib/agent/containers/root/layered-root-file-systems.ts';
-import { letUsersPass } from '../../../lib/agent/data-directory.ts';
-import { bootIdOf } from '../../../lib/agent/machine/proc.ts';
-import { FolderImages } from '../../../lib/agent/vms/folder-images.ts';
-import { vmRecords } from '../../../lib/agent/vms/vm-record.ts';
-import { Vms } from '../../../lib/agent/vms/vms.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
-import { silentLogger as log } from '../../../lib/platform/log.ts';
-import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { vmUpdate } from '../../../lib/protocol/vms.ts';
-import { busyboxLayer } from '../../support/busybox-layer.ts';
 import { lacksContainers } from '../../support/container-machine.ts';
-import { cannotMount, mountedFolder, mountsBelow } from '../../support/mounted-folder.ts';
+import { cannotMount, mountsBelow } from '../../support/mounted-folder.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 import { IMAGE, payload, uuidOf } from '../../support/vm-rig.ts';
+import {
+  agentOn,
+  dataWithImage,
+  groupParentOf,
+  internal_metadata,
+  type OpenedVms,
+} from '../../support/vms-on-linux.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers() || cannotMount();
 const A = uuidOf(1);
-const SCRIPT = `
-  trap 'exit 0' TERM
-  echo "$GREETING $(cat /file 2>/dev/null)" >> /log
-  while true; do sleep 0.05; done`;
-const internal_metadata = {
-  'docker:entrypoint': '["/bin/sh", "-c"]',
-  'docker:cmd': JSON.stringify([SCRIPT]),
-  'docker:env': '["GREETING=hello"]',
-};
-
-interface Opened extends AsyncDisposable {
-  vms: Vms;
-  opened: Awaited<ReturnType<typeof openContainers>>;
-}
-
-async function agentOn(data: string): Promise<Opened> {
-  const places = { directories: [], bridges: [], uidRange: undefined };
-  const opened = await openContainers({ clock, log, data, bootId: await bootIdOf(), ...places });
-  const records = vmRecords(join(data, 'vms'));
-  const vms = new Vms({ ...opened, clock, random, log, records, images: new FolderImages(opened.layers) });
-  await vms.start();
-  await vms.recovered();
-  return {
-    vms,
-    opened,
-    async [Symbol.asyncDispose]() {
-      await vms.stop();
-      await opened[Symbol.asyncDispose]();
-    },
-  };
-}
-
-/** The data directory of an agent with an image of busybox. */
-async function dataWithImage(t: Test): Promise<string> {
-  const data = await mountedFolder(t);
-  t.teardown(() => removeAll(data));
-  await letUsersPass(data);
-  const directory = join(data, 'containers');
-  await mkdir(join(directory, 'layers'), { recursive: true });
-  const roots = await LayeredRootFileSystems.open({ directory, ids: DEFAULT_UID_RANGE });
-  const limits = { maxBytes: 64 * 1024 * 1024, maxEntries: 10_000, maxNameBytes: 1_000_000 };
-  await roots.unpack(Readable.from([await busyboxLayer()]), join(directory, 'layers', IMAGE), { limits });
-  return data;
-}
-
-async function removeAll(data: string): Promise<void> {
-  {
-    await using agent = await agentOn(data);
-    for (const { uuid } of agent.vms.list()) await agent.vms.destroy(uuid);
-  }
-  const hash = createHash('sha256').update(join(data, 'containers')).digest('hex').slice(0, 12);
-  for (const { directory } of hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8')))
-    await rmdir(join(directory, `cnapi-${hash}`)).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error;
-    });
-}
 
 const rootOf = (data: string, name: string) => join(data, 'containers/all', A, 'root', name);
 const readRoot = (data: string, path: string) => readFile(join(rootOf(data, 'root'), path), 'utf8').catch(() => '');
 
 /** Runs a script in the VM; its output. */
-async function shell({ opened }: Opened, script: string): Promise<string> {
+async function shell({ opened }: OpenedVms, script: string): Promise<string> {
   const chunks: Buffer[] = [];
   await opened.containers.exec(A, {
     ...{ args: ['/bin/sh', '-c', script], env: {}, directory: '/', uid: 0, gid: 0 },
@@ -116,10 +53,11 @@ t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, 
 
   const groups = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
   const limitOf = async () => {
-    const hash = createHash('sha256').update(join(data, 'containers')).digest('hex').slice(0, 12);
     for (const { directory } of groups)
       for (const file of ['memory.limit_in_bytes', 'memory.max']) {
-        const text = await readFile(join(directory, `cnapi-${hash}`, `${A}.1`, file), 'utf8').catch(() => undefined);
+        const text = await readFile(join(directory, groupParentOf(data), `${A}.1`, file), 'utf8').catch(
+          () => undefined,
+        );
         if (text !== undefined) return Number(text);
       }
     return undefined;

@@ -1,0 +1,83 @@
+/** Real VMs for tests: the data directory of an agent with an image of busybox. */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import type { Test } from 'tap';
+import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
+import { DEFAULT_UID_RANGE } from '../../lib/agent/containers/linux-host.ts';
+import { type OpenedContainers, openContainers } from '../../lib/agent/containers/open-containers.ts';
+import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
+import { letUsersPass } from '../../lib/agent/data-directory.ts';
+import { bootIdOf } from '../../lib/agent/machine/proc.ts';
+import { FolderImages } from '../../lib/agent/vms/folder-images.ts';
+import { vmRecords } from '../../lib/agent/vms/vm-record.ts';
+import { Vms } from '../../lib/agent/vms/vms.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { silentLogger as log } from '../../lib/platform/log.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
+import { busyboxLayer } from './busybox-layer.ts';
+import { mountedFolder } from './mounted-folder.ts';
+import { IMAGE } from './vm-rig.ts';
+
+/** It greets in /log, runs until it is asked to end, and ends well then. */
+const SCRIPT = `
+  trap 'exit 0' TERM
+  echo "$GREETING $(cat /file 2>/dev/null)" >> /log
+  while true; do sleep 0.05; done`;
+export const internal_metadata = {
+  'docker:entrypoint': '["/bin/sh", "-c"]',
+  'docker:cmd': JSON.stringify([SCRIPT]),
+  'docker:env': '["GREETING=hello"]',
+};
+
+export interface OpenedVms extends AsyncDisposable {
+  vms: Vms;
+  opened: OpenedContainers;
+}
+
+export async function agentOn(data: string): Promise<OpenedVms> {
+  const places = { directories: [], bridges: [], uidRange: undefined };
+  const opened = await openContainers({ clock, log, data, bootId: await bootIdOf(), ...places });
+  const records = vmRecords(join(data, 'vms'));
+  const vms = new Vms({ ...opened, clock, random, log, records, images: new FolderImages(opened.layers) });
+  await vms.start();
+  await vms.recovered();
+  return {
+    vms,
+    opened,
+    async [Symbol.asyncDispose]() {
+      await vms.stop();
+      await opened[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** The data directory of an agent with an image of busybox. */
+export async function dataWithImage(t: Test): Promise<string> {
+  const data = await mountedFolder(t);
+  t.teardown(() => removeAll(data));
+  await letUsersPass(data);
+  const directory = join(data, 'containers');
+  await mkdir(join(directory, 'layers'), { recursive: true });
+  const roots = await LayeredRootFileSystems.open({ directory, ids: DEFAULT_UID_RANGE });
+  const limits = { maxBytes: 64 * 1024 * 1024, maxEntries: 10_000, maxNameBytes: 1_000_000 };
+  await roots.unpack(Readable.from([await busyboxLayer()]), join(directory, 'layers', IMAGE), { limits });
+  return data;
+}
+
+async function removeAll(data: string): Promise<void> {
+  {
+    await using agent = await agentOn(data);
+    for (const { uuid } of agent.vms.list()) await agent.vms.destroy(uuid);
+  }
+  const parent = groupParentOf(data);
+  for (const { directory } of hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8')))
+    await rmdir(join(directory, parent)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+    });
+}
+
+/** The control group in which those of its containers are. */
+export const groupParentOf = (data: string): string =>
+  `cnapi-${createHash('sha256').update(join(data, 'containers')).digest('hex').slice(0, 12)}`;
