@@ -24,6 +24,7 @@ import { pushSubsystem } from './push/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
+import { vmsSubsystem } from './vms/subsystem.ts';
 import { waitlistSubsystem } from './waitlist/subsystem.ts';
 
 /** Subsystems that need nothing but a core (`core.ts`), so the simulation runs them, too. */
@@ -33,6 +34,7 @@ export const coreSubsystems = [
   legacySubsystem,
   serversSubsystem,
   tasksSubsystem,
+  vmsSubsystem,
   dutySubsystem,
   pushSubsystem,
   waitlistSubsystem,

@@ -167,8 +167,14 @@ export const defects: readonly Defect[] = [
     cuts: [['order by status.server_uuid for update skip locked', '']],
   },
   {
-    name: 'parts of servers: the documents are not locked',
-    statements: ['storeSysinfos', 'storeReports'],
+    name: 'sysinfos: the documents are not locked',
+    statements: ['storeSysinfos'],
+    cuts: [['for key share of s', '']],
+  },
+  {
+    name: 'reports: the documents are not locked',
+    statements: ['storeReports'],
+    function: 'cnapi_store_reports',
     cuts: [['for key share of s', '']],
   },
   {

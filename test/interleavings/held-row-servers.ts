@@ -42,7 +42,7 @@ export async function serverWorks(t: Test, database: PostgresDatabase): Promise<
       name: 'reports of servers',
       holds: { cnapi_server_reports: `server_uuid = '${heldOf(reporting)}'` },
       begin: () => {
-        for (const one of reporting) servers.queueReport(one, report(2), 100);
+        for (const one of reporting) servers.queueReport({ serverUuid: one, epoch: undefined }, report(2), 100);
       },
       isSo: (one) =>
         has(

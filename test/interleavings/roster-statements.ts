@@ -223,7 +223,11 @@ const servers: Statement[] = [
   writes(storeReports, {
     all: {
       args: (world) => [
-        world.inOrder(world.seats).map(({ serverUuid }) => [serverUuid, { vms: {}, memory: {}, disk: {} }] as const),
+        world.inOrder(world.seats).map(({ serverUuid, epoch }) => ({
+          serverUuid,
+          epoch,
+          report: { vms: { [serverUuid]: { state: 'running' } }, memory: {}, disk: {} },
+        })),
       ],
     },
   }),

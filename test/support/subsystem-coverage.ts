@@ -59,6 +59,9 @@ export const subsystemCoverage = {
       cnapi_full_servers: { untested: 'two instances that write a row at once write the same' },
     },
   },
+  vms: {
+    tables: { cnapi_vms: { untested: 'changed only with the report of the server locked, or by the key of the VM' } },
+  },
   duty: { tables: { cnapi_duties: { tests: ALL, logKey: 'id' } } },
   push: {
     tables: {

@@ -110,6 +110,25 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/push/schedules/routes',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
+  // Changes of VMs are tasks.
+  'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks'],
+  'control/vms/routes': [
+    ...rest,
+    'protocol',
+    'control/access',
+    'control/legacy',
+    'control/servers',
+    'control/tasks',
+    'control/tasks/routes',
+    'control/vms',
+  ],
+  'control/vms/subsystem.ts': [
+    ...database,
+    'control/subsystem.ts',
+    'platform/moray',
+    'control/vms',
+    'control/vms/routes',
+  ],
   'control/link': [...base, 'protocol', 'protocol/link', 'control/tasks', 'control/roster'],
   'control/http': [
     ...base,

@@ -44,6 +44,11 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_servers',
     why: 'the name of a node is the hostname of its server, and a binding ends with its server',
   },
+  {
+    part: 'control/vms',
+    table: 'cnapi_tasks',
+    why: 'triggers claim the uuid of a VM with the task that creates it, and change the VM with the end of a task',
+  },
   { part: 'control/push', table: 'cnapi_servers', why: 'the rehab of a server ends when it was removed' },
   { part: 'control/chef', table: 'cnapi_push_jobs', why: 'jobs of organizations are read in the form of Chef' },
   { part: 'control/chef', table: 'cnapi_push_nodes', why: 'jobs of organizations are read in the form of Chef' },

@@ -2,11 +2,13 @@
  * Writes the agents' reports of VMs, memory and disk in batches. Each agent reports at least once a
  * minute, and ten thousand agents must not cost more statements than a hundred. The first report
  * after a quiet time is written at once. Reports that arrive within GAP_MS of a write are written
- * with the next one; several reports of one server are merged, newer figures over older ones.
- * Called by `servers.ts`.
+ * with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one server
+ * are merged, newer figures over older ones. Called by `servers.ts`.
  *
  * The size of the queue is bounded in bytes, and so is each statement. Beyond the bound, a report
  * is dropped and counted.
+ *
+ * A report of a session that has been replaced changes nothing.
  *
  * A report whose server does not exist yet (its sysinfo is on its way), or that the database
  * refuses, is retried a few times. Then it is dropped; the next one arrives within a minute.
@@ -14,11 +16,13 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { mergeReports, type ServerReport } from './server.ts';
-import { storeReports } from './server-store.ts';
+import { type ReportToStore, storeReports } from './server-store.ts';
 
 interface ReportQueueDeps {
   database: Queryable;
@@ -27,6 +31,10 @@ interface ReportQueueDeps {
 }
 
 const GAP_MS = 4_000;
+/** The time in which changes of VMs gather. They are to be seen everywhere within 500 ms. */
+const CHANGE_MS = 50;
+/** Servers whose last VMs are known. One that is not counts as changed if it has VMs. */
+const MAX_KNOWN = 20_000;
 /** Rows of one statement: bounds its locks and its time. */
 const MAX_BATCH = 500;
 const MAX_BATCH_SIZE = 8 * 1024 * 1024;
@@ -36,9 +44,7 @@ const MAX_BATCH_SIZE = 8 * 1024 * 1024;
 const MAX_WAITING_SIZE = 64 * 1024 * 1024;
 const MAX_TRIES = 3;
 
-interface Waiting {
-  serverUuid: string;
-  report: ServerReport;
+interface Waiting extends ReportToStore {
   /** The length of its text, in characters. */
   size: number;
   tries: number;
@@ -47,6 +53,8 @@ interface Waiting {
 export class ReportQueue {
   readonly #deps: ReportQueueDeps;
   readonly #waiting: BatchQueue<Waiting>;
+  /** Digests of the VMs of the last reports. */
+  readonly #lastVms = new BoundedMap<string, string>(MAX_KNOWN);
   #waitingSize = 0;
   #wroteAt = Number.NEGATIVE_INFINITY;
   /** Reports dropped because the queue was full. */
@@ -68,10 +76,13 @@ export class ReportQueue {
   }
 
   /** If the new report does not fit, it is dropped, and the queued report of its server stays. */
-  add(serverUuid: string, report: ServerReport, size: number): void {
+  add({ serverUuid, epoch, report }: ReportToStore, size: number): void {
     const last = this.#waiting.get(serverUuid)?.size ?? 0;
-    if (this.#waitingSize + Math.max(size - last, 0) > MAX_WAITING_SIZE) this.dropped += 1;
-    else this.#put({ serverUuid, report, size, tries: 0 });
+    if (this.#waitingSize + Math.max(size - last, 0) > MAX_WAITING_SIZE) {
+      this.dropped += 1;
+      return;
+    }
+    this.#put({ serverUuid, epoch, report, size, tries: 0 }, this.#hasChangedVms(serverUuid, report));
   }
 
   /** Drops the queued reports. */
@@ -79,29 +90,37 @@ export class ReportQueue {
     await this.#waiting.stop();
   }
 
-  #put(waiting: Waiting): void {
+  #put(waiting: Waiting, isUrgent: boolean): void {
     this.#waitingSize += waiting.size;
-    this.#waiting.add(waiting, Math.max(0, this.#wroteAt + GAP_MS - this.#deps.clock.now()));
+    const pauseMs = Math.max(0, this.#wroteAt + GAP_MS - this.#deps.clock.now());
+    this.#waiting.add(waiting, isUrgent ? Math.min(CHANGE_MS, pauseMs) : pauseMs);
   }
 
-  async #store(batch: readonly Waiting[], database: Queryable): Promise<undefined> {
+  #hasChangedVms(serverUuid: string, { vms }: ServerReport): boolean {
+    const before = this.#lastVms.get(serverUuid);
+    if (before === undefined && Object.keys(vms).length === 0) return false;
+    const digest = digestOf(vms);
+    this.#lastVms.set(serverUuid, digest);
+    return digest !== before;
+  }
+
+  /** Returns those whose rows are locked. */
+  async #store(batch: readonly Waiting[], database: Queryable): Promise<Waiting[]> {
     this.#wroteAt = this.#deps.clock.now();
-    const kept = await storeReports(
-      database,
-      batch.map(({ serverUuid, report }) => [serverUuid, report]),
-    );
-    const known = new Set(kept);
+    const outcomes = await storeReports(database, batch);
     for (const waiting of batch) {
-      if (known.has(waiting.serverUuid)) {
+      const outcome = outcomes.get(waiting.serverUuid);
+      if (outcome === 'locked') continue;
+      if (outcome !== undefined) {
         this.#waitingSize -= waiting.size;
         continue;
       }
       const again = this.#again(waiting, 'there is no such server');
       if (again === undefined) continue;
       this.#waitingSize -= again.size;
-      this.#put(again);
+      this.#put(again, false);
     }
-    return undefined;
+    return batch.filter(({ serverUuid }) => outcomes.get(serverUuid) === 'locked');
   }
 
   /** Returns the report for another try; undefined when it was tried often enough. */

@@ -192,31 +192,36 @@ export async function storeSysinfos(database: Queryable, kept: readonly KeptSysi
   return rows.map((row) => row.server_uuid);
 }
 
+/** What happened to a report; `locked`: nothing yet, try again. */
+type ReportOutcome = 'stored' | 'outdated' | 'locked';
+
+export interface ReportToStore {
+  serverUuid: string;
+  /** Of the session that sent it; undefined for a legacy agent, which has none. */
+  epoch: number | undefined;
+  report: ServerReport;
+}
+
 /**
- * Stores the reports of those servers that exist; returns these servers. Each server may occur only
- * once. Figures that a report leaves out keep their values.
+ * Stores the reports of those servers that exist, with the VMs in them. Returns what happened, by
+ * server; a server that does not exist is absent. Each server may occur only once. Figures that a
+ * report leaves out keep their values.
  */
 export async function storeReports(
   database: Queryable,
-  reports: readonly (readonly [serverUuid: string, report: ServerReport])[],
-): Promise<string[]> {
-  const { rows } = await database.query<{ server_uuid: string }>(
-    `with ${EXISTING}
-     insert into cnapi_server_reports as r (server_uuid, vms, memory, disk, stored_at)
-     select e.uuid, n.vms::jsonb, n.memory::jsonb, n.disk::jsonb, cnapi_now()
-       from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as n (server_uuid, vms, memory, disk)
-       join existing e on e.uuid = n.server_uuid order by e.uuid
-     on conflict (server_uuid) do update
-       set vms = excluded.vms, memory = r.memory || excluded.memory, disk = r.disk || excluded.disk,
-           stored_at = excluded.stored_at
-     returning server_uuid`,
+  reports: readonly ReportToStore[],
+): Promise<Map<string, ReportOutcome>> {
+  const { rows } = await database.query<{ server_uuid: string; outcome: ReportOutcome }>(
+    `select server_uuid, outcome
+       from cnapi_store_reports($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[])`,
     [
-      reports.map(([serverUuid]) => serverUuid),
-      ...(['vms', 'memory', 'disk'] as const).map((part) => reports.map(([, report]) => JSON.stringify(report[part]))),
+      reports.map(({ serverUuid }) => serverUuid),
+      reports.map(({ epoch }) => epoch ?? null),
+      ...(['vms', 'memory', 'disk'] as const).map((part) => reports.map(({ report }) => JSON.stringify(report[part]))),
     ],
     { name: 'store reports' },
   );
-  return rows.map((row) => row.server_uuid);
+  return new Map(rows.map(({ server_uuid, outcome }) => [server_uuid, outcome]));
 }
 
 /** The server's roster row before the removal; nulls when it had none. */

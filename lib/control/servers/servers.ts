@@ -6,7 +6,7 @@
  */
 
 import { type Clock, isoNow } from '../../platform/clock.ts';
-import { CnapiError } from '../../platform/errors.ts';
+import { CnapiError, DatabaseBusyError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
@@ -51,6 +51,11 @@ interface FoundServer {
   isRunning: boolean;
 }
 
+interface ReportingSession {
+  serverUuid: string;
+  epoch: number | undefined;
+}
+
 interface ListQuery {
   filter: store.ServerFilter;
   partSelection: store.PartSelection;
@@ -85,6 +90,10 @@ const MAX_DIGESTS = 200;
 const MAX_DOCUMENTS = 50;
 /** How many sysinfos one statement writes; each has about 40 KB. */
 const MAX_SYSINFOS = 25;
+
+/** For a report whose row is locked: two seconds, as statements wait for a lock. */
+const LOCKED_TRIES = 40;
+const LOCKED_PAUSE_MS = 50;
 
 const MAX_GROUP_BYTES = 1024 * 1024;
 const serverGroupsBucket = bucketOf(serverGroups);
@@ -251,9 +260,18 @@ export class Servers {
     return isNew;
   }
 
-  /** Stores an agent's report of VMs, memory and disk. False when the server does not exist. */
+  /**
+   * Stores a legacy agent's report of VMs, memory and disk. False when the server does not exist.
+   * @throws DatabaseBusyError while somebody else changes the server's report
+   */
   async recordReport(serverUuid: string, status: JsonObject): Promise<boolean> {
-    return (await store.storeReports(this.#database, [[serverUuid, parseReport(status)]])).length > 0;
+    const report = { serverUuid, epoch: undefined, report: parseReport(status) };
+    for (let attempt = 1; attempt <= LOCKED_TRIES; attempt++) {
+      const outcome = (await store.storeReports(this.#database, [report])).get(serverUuid);
+      if (outcome !== 'locked') return outcome !== undefined;
+      await this.#clock.sleep(LOCKED_PAUSE_MS);
+    }
+    throw new DatabaseBusyError('locked');
   }
 
   /** Returns these keys of the stored sysinfo; undefined when there is none. */
@@ -261,9 +279,12 @@ export class Servers {
     return store.readSysinfoParts(this.#database, serverUuid, keys);
   }
 
-  /** As `recordReport`, but later and in a batch; a report that cannot be stored is dropped. */
-  queueReport(serverUuid: string, status: JsonObject, size: number): void {
-    this.#reports.add(serverUuid, parseReport(status), size);
+  /**
+   * As `recordReport`, but later and in a batch; a report that cannot be stored is dropped. `epoch`:
+   * of the session that sent it.
+   */
+  queueReport({ serverUuid, epoch }: ReportingSession, status: JsonObject, size: number): void {
+    this.#reports.add({ serverUuid, epoch, report: parseReport(status) }, size);
   }
 
   /** Reports that were dropped because the queue was full. */

@@ -27,7 +27,7 @@ export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
       name: 'servers',
       routes: serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }),
       agents: {
-        frames: { status: ({ serverUuid }, frame, size) => servers.queueReport(serverUuid, frame.status, size) },
+        frames: { status: (session, frame, size) => servers.queueReport(session, frame.status, size) },
       },
       prepare: () => servers.start(),
       stop: () => servers.stop(),

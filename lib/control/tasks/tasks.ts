@@ -23,6 +23,7 @@ import { DEFAULT_TASK_TIMEOUT_MS, type TaskRequest, type TaskRow } from './recor
 import {
   BadSecretParamsError,
   IdempotencyConflictError,
+  orRefusal,
   TaskEndedError,
   TaskNotCancellableError,
   TaskNotFoundError,
@@ -157,10 +158,9 @@ export class Tasks {
       throw new TaskUnknownError(request.serverUuid, request.name);
     }
     const task = toNewTask(request, this.#deps.random.uuid());
-    const made =
-      task.ticketUuid === undefined
-        ? await createTask(this.#deps.database, task)
-        : await this.#createUnderTicket(request, task, task.ticketUuid);
+    const made = await this.#create(request, task).catch((error: unknown) => {
+      throw orRefusal(error);
+    });
     if (made === undefined) {
       this.#refusedCreates += 1;
       throw new TooManyTasksError(request.serverUuid, QUEUE_QUOTA);
@@ -261,6 +261,12 @@ export class Tasks {
   stats(): TaskStats {
     const { waits, follows } = this.waiters;
     return { waits, follows, refusedCreates: this.#refusedCreates, ...this.dispatcher.stats() };
+  }
+
+  async #create(request: TaskRequest, task: NewTask): Promise<CreatedTask | undefined> {
+    return task.ticketUuid === undefined
+      ? await createTask(this.#deps.database, task)
+      : await this.#createUnderTicket(request, task, task.ticketUuid);
   }
 
   async #createUnderTicket(request: TaskRequest, task: NewTask, ticketUuid: string): Promise<CreatedTask | undefined> {

@@ -15,12 +15,14 @@ import { serverContracts } from './servers.ts';
 import { taskContracts } from './tasks.ts';
 import { ticketContracts } from './tickets.ts';
 import { tokenContracts } from './tokens.ts';
+import { vmContracts } from './vms.ts';
 
 export const contractList: readonly Contract[] = [
   processContracts,
   serverContracts,
   legacyAgentContracts,
   serverTaskContracts,
+  vmContracts,
   taskContracts,
   pushJobContracts,
   pushEventContracts,

@@ -5,7 +5,7 @@ import { list, text, uuid } from './contract/rules.ts';
 import { JOB_STATUSES } from './push/job-schemas.ts';
 import { FIRING_OUTCOMES, SCHEDULE_STATUSES } from './push/schedules.ts';
 
-export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance', 'push_job', 'push_schedule'] as const;
+export const EVENT_KINDS = ['status', 'task', 'vm', 'ticket', 'instance', 'push_job', 'push_schedule'] as const;
 
 /** The form of any kind. Only an instance knows all of them: each noun of documents is a kind. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
@@ -30,6 +30,15 @@ const bodies = {
     task: z.string(),
     status: z.enum(['queued', 'active', 'complete', 'failure']),
     attempt: z.int(),
+    time,
+  }),
+  vm: answer({
+    uuid: uuid(),
+    server_uuid: uuid(),
+    alias: z.string().nullable(),
+    owner_uuid: z.string().nullable(),
+    state: z.string().describe('`destroyed`: there is no such VM any more'),
+    previous: z.string().nullable().describe('Null: the VM is new'),
     time,
   }),
   ticket: answer({
@@ -91,6 +100,7 @@ const documentEvent = <Kind extends z.ZodType<string>>(kind: Kind) =>
 const ownEvents = [
   event('status'),
   event('task'),
+  event('vm'),
   event('ticket'),
   event('instance'),
   event('push_job'),
@@ -113,8 +123,8 @@ export const eventContracts = contracts({
     method: 'GET',
     path: '/events',
     summary:
-      'Changes of servers, tasks, tickets, instances, push jobs, their schedules and documents as they happen, as server-sent events: ' +
-      'status, task, ticket, instance, push_job, push_schedule, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
+      'Changes of servers, tasks, VMs, tickets, instances, push jobs, their schedules and documents as they happen, as server-sent events: ' +
+      'status, task, vm, ticket, instance, push_job, push_schedule, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
     longRequest: 'stream',
     tag: 'events',
     origin: 'own',

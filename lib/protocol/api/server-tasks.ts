@@ -29,7 +29,7 @@ const MAX_COMMAND_MS = 24 * 3_600_000;
 export const HISTORY_PAGE = 100;
 
 /** Refusals of every route that creates a task. */
-const refusals = {
+export const refusals = {
   ...noServer,
   409: errorResponse(
     'ServerNotRunning: its agent is not connected; TicketNotActive, TicketOfAnotherServer: so much for the ticket named',
@@ -38,12 +38,13 @@ const refusals = {
     'TicketOfAnotherServer',
     'UnknownTask',
     'IdempotencyConflict',
+    'VmExists',
   ),
   503: errorResponse('TooManyTasks: the queue of the server is full', 'TooManyTasks'),
 };
 
 /** Failures of every route that also waits for the task's end. */
-const failures = {
+export const failures = {
   ...refusals,
   500: errorResponse("The task failed, or did not end in time; the message is the task's", 'InternalError'),
   503: errorResponse(
@@ -65,14 +66,14 @@ const legacyFailures = {
   503: errorResponse(failures[503].description, ...failures[503].codes, 'TooManyAgentRequests'),
 };
 
-const taskId = answer({ id: uuid() }).meta({ id: 'TaskId' });
-const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
+export const taskId = answer({ id: uuid() }).meta({ id: 'TaskId' });
+export const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
 
 /**
  * For every route here that creates a task. A failure is 400, also on Triton's routes,
  * because the parameter is our own.
  */
-const underTicket = {
+export const underTicket = {
   ticket_uuid: z
     .unknown()
     .refine((value) => isUuid(value), { message: 'value is not a UUID', params: BAD_REQUEST })

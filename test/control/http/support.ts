@@ -36,10 +36,13 @@ import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-
 import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
 import { tasksSubsystem } from '../../../lib/control/tasks/subsystem.ts';
 import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
+import { vmRoutes } from '../../../lib/control/vms/routes/vm-routes.ts';
+import { VmRegistry } from '../../../lib/control/vms/vm-registry.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { openApiBytes } from '../../../lib/protocol/api/contract/openapi.ts';
@@ -88,6 +91,7 @@ export type Parts = Parameters<typeof processRoutes>[0] &
   Parameters<typeof legacyAgentRoutes>[0] &
   Parameters<typeof serverTaskRoutes>[0] &
   Parameters<typeof taskRoutes>[0] &
+  Parameters<typeof vmRoutes>[0] &
   Parameters<typeof ticketRoutes>[0] &
   Parameters<typeof pushJobRoutes>[0] &
   Parameters<typeof pushEventRoutes>[0] &
@@ -164,12 +168,14 @@ const noSchedules: Parts['pushSchedules'] = {
 };
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
-  const migrations = migrationsOf('moray', 'access', 'audit', 'roster', 'legacy', 'servers', 'tasks');
+  const migrations = migrationsOf('moray', 'access', 'audit', 'roster', 'legacy', 'servers', 'tasks', 'vms');
   const fresh = await freshDatabase(t, { migrations });
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
   await servers.start();
   const tasks = new FakeTasks(database);
+  const vms = new VmRegistry({ buckets: new BucketStore({ database }), tasks, random: systemRandom });
+  await vms.prepare();
   const roster = new FakeRoster();
   const legacyAgents = new FakeLegacyAgents();
   const health = { database: true, bus: true };
@@ -211,6 +217,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     instanceLeaving: new AbortController().signal,
     servers,
     tasks,
+    vms,
     waitlist,
     pushJobs: noPushJobs,
     pushSchedules: noSchedules,
@@ -236,6 +243,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     legacyAgentRoutes,
     serverTaskRoutes,
     taskRoutes,
+    vmRoutes,
     ticketRoutes,
     pushJobRoutes,
     pushEventRoutes,

@@ -20,7 +20,7 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
 
-const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
+const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers', 'tasks', 'vms');
 
 t.test('addresses are stored while another instance holds those that must go', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations });

@@ -12,7 +12,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 
-export const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
+export const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers', 'tasks', 'vms');
 
 export async function openFleet(database: Database) {
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });

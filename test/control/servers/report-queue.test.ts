@@ -1,11 +1,13 @@
 import t from 'tap';
 import { ReportQueue } from '../../../lib/control/servers/report-queue.ts';
+import type { ServerReport } from '../../../lib/control/servers/server.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const report = (disk: number) => ({ vms: {}, memory: {}, disk: { disk_pool_size_bytes: disk } });
+const of = (serverUuid: string, one: ServerReport) => ({ serverUuid, epoch: 1, report: one });
 const memory = (bytes: number) => ({ vms: {}, memory: { memory_total_bytes: bytes }, disk: {} });
 
 /**
@@ -14,14 +16,16 @@ const memory = (bytes: number) => ({ vms: {}, memory: { memory_total_bytes: byte
 function queueFor(known: string[]) {
   const clock = new ManualClock();
   const written: string[][] = [];
-  const state = { isAway: false, locked: '' };
+  const state = { isAway: false, locked: '', skipped: '' };
   const database: Queryable = {
     async query(_text, values = []) {
-      const [servers, , , disks] = values as string[][];
+      const [servers, , , , disks] = values as string[][];
       written.push((servers ?? []).map((server, index) => `${server} ${disks?.[index]?.match(/\d+/)?.[0]}`));
       if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
       if (servers?.includes(state.locked)) throw new DatabaseBusyError('locked');
-      const rows = (servers ?? []).filter((server) => known.includes(server)).map((server_uuid) => ({ server_uuid }));
+      const rows = (servers ?? [])
+        .filter((server) => known.includes(server))
+        .map((server_uuid) => ({ server_uuid, outcome: server_uuid === state.skipped ? 'locked' : 'stored' }));
       return { rows, rowCount: rows.length } as never;
     },
   };
@@ -30,19 +34,19 @@ function queueFor(known: string[]) {
 
 t.test('the first report is written at once, later ones together, the newest of each server', async (t) => {
   const { clock, written, queue } = queueFor(['a', 'b']);
-  queue.add('a', report(1), 100);
+  queue.add(of('a', report(1)), 100);
   await clock.advance(0);
   t.same(written, [['a 1']]);
-  queue.add('a', report(2), 100);
-  queue.add('b', report(3), 100);
-  queue.add('a', report(4), 100);
+  queue.add(of('a', report(2)), 100);
+  queue.add(of('b', report(3)), 100);
+  queue.add(of('a', report(4)), 100);
   await clock.advance(3_900);
   t.equal(written.length, 1, 'not before the interval has passed');
   await clock.advance(200);
   t.same(written.slice(1), [['a 4', 'b 3']]);
   await clock.advance(10_000);
   t.equal(written.length, 2, 'only once');
-  queue.add('b', report(5), 100);
+  queue.add(of('b', report(5)), 100);
   await clock.advance(0);
   t.same(written.slice(2), [['b 5']], 'at once again');
   await queue.stop();
@@ -51,9 +55,9 @@ t.test('the first report is written at once, later ones together, the newest of 
 t.test('a report of an unknown server is retried until a newer one arrives or it is too old', async (t) => {
   const known = ['a'];
   const { clock, written, queue } = queueFor(known);
-  queue.add('a', report(1), 100);
-  queue.add('new', report(2), 100);
-  queue.add('never', report(3), 100);
+  queue.add(of('a', report(1)), 100);
+  queue.add(of('new', report(2)), 100);
+  queue.add(of('never', report(3)), 100);
   await clock.advance(1_000);
   known.push('new');
   await clock.advance(30_000);
@@ -66,7 +70,7 @@ t.test('a report of an unknown server is retried until a newer one arrives or it
 t.test('while the database is unreachable, a report is kept for a while', async (t) => {
   const { clock, written, state, queue } = queueFor(['a']);
   state.isAway = true;
-  queue.add('a', report(1), 100);
+  queue.add(of('a', report(1)), 100);
   await clock.advance(0);
   state.isAway = false;
   await clock.advance(5_000);
@@ -79,17 +83,17 @@ t.test('while the database is unreachable, a report is kept for a while', async 
 t.test('reports are written in batches of bounded size, and stop drops those that wait', async (t) => {
   const servers = Array.from({ length: 1_200 }, (_, index) => `s${index}`);
   const { clock, written, queue } = queueFor(['first', ...servers]);
-  queue.add('first', report(0), 100);
+  queue.add(of('first', report(0)), 100);
   await clock.advance(0);
-  for (const server of servers) queue.add(server, report(1), 100);
+  for (const server of servers) queue.add(of(server, report(1)), 100);
   await clock.advance(4_100);
   t.same(
     written.map((batch) => batch.length),
     [1, 500, 500, 200],
   );
-  queue.add('first', report(2), 100);
+  queue.add(of('first', report(2)), 100);
   await queue.stop();
-  queue.add('first', report(3), 100);
+  queue.add(of('first', report(3)), 100);
   await clock.advance(10_000);
   t.equal(written.length, 4);
 });
@@ -100,24 +104,25 @@ t.test('figures that a newer report omits are taken from the previous one, writt
   const clock = new ManualClock();
   const database: Queryable = {
     async query(_text, values = []) {
-      const [servers, , memories, disks] = values as string[][];
+      const [servers, , , memories, disks] = values as string[][];
       if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
       written.push(`${memories?.[0]} ${disks?.[0]}`);
-      return { rows: (servers ?? []).map((server_uuid) => ({ server_uuid })), rowCount: 1 } as never;
+      const rows = (servers ?? []).map((server_uuid) => ({ server_uuid, outcome: 'stored' }));
+      return { rows, rowCount: rows.length } as never;
     },
   };
   const queue = new ReportQueue({ database, clock, log: silentLogger });
-  queue.add('a', report(1), 100);
+  queue.add(of('a', report(1)), 100);
   await clock.advance(0);
-  queue.add('a', report(2), 100);
-  queue.add('a', memory(7), 100);
+  queue.add(of('a', report(2)), 100);
+  queue.add(of('a', memory(7)), 100);
   await clock.advance(4_100);
   t.equal(written[1], '{"memory_total_bytes":7} {"disk_pool_size_bytes":2}');
   await clock.advance(10_000);
   state.isAway = true;
-  queue.add('a', report(3), 100);
+  queue.add(of('a', report(3)), 100);
   await clock.advance(0);
-  queue.add('a', memory(8), 100);
+  queue.add(of('a', memory(8)), 100);
   state.isAway = false;
   await clock.advance(4_100);
   t.equal(written[2], '{"memory_total_bytes":8} {"disk_pool_size_bytes":3}');
@@ -129,11 +134,11 @@ t.test('the queue and each statement are bounded in bytes; reports above that ar
   const servers = Array.from({ length: 20 }, (_, index) => `s${index}`);
   const { clock, written, state, queue } = queueFor(servers);
   state.isAway = true;
-  queue.add('first', report(0), 100);
+  queue.add(of('first', report(0)), 100);
   await clock.advance(100);
-  for (const server of servers) queue.add(server, report(1), 4 * mib);
+  for (const server of servers) queue.add(of(server, report(1)), 4 * mib);
   t.equal(queue.dropped, 5, '64 MiB have room for 15 besides the first');
-  queue.add('s0', report(2), 4 * mib);
+  queue.add(of('s0', report(2)), 4 * mib);
   t.equal(queue.dropped, 5, 'a newer report replaces the waiting one');
   state.isAway = false;
   await clock.advance(5_000);
@@ -154,13 +159,42 @@ t.test('the queue and each statement are bounded in bytes; reports above that ar
 t.test('a report whose row is locked delays no other', async (t) => {
   const { clock, written, state, queue } = queueFor(['a', 'b', 'c', 'd']);
   state.locked = 'b';
-  queue.add('a', report(1), 100);
-  for (const server of ['b', 'c', 'd']) queue.add(server, report(2), 100);
+  queue.add(of('a', report(1)), 100);
+  for (const server of ['b', 'c', 'd']) queue.add(of(server, report(2)), 100);
   await clock.advance(4_100);
   t.same(written.slice(0, 5), [['a 1'], ['b 2', 'c 2', 'd 2'], ['b 2'], ['c 2'], ['d 2']]);
   await clock.advance(60_000);
   state.locked = '';
   await clock.advance(1_100);
   t.same(written.at(-1), ['b 2'], 'it is retried as long as its row is locked');
+  await queue.stop();
+});
+
+t.test('a report that a statement skipped is tried again until it is stored', async (t) => {
+  const { clock, written, state, queue } = queueFor(['a']);
+  state.skipped = 'a';
+  queue.add(of('a', report(1)), 100);
+  for (let second = 0; second < 3; second++) await clock.advance(1_000);
+  t.ok(written.length > 1);
+  state.skipped = '';
+  for (let second = 0; second < 30; second++) await clock.advance(1_000);
+  const tries = written.length;
+  await clock.advance(10_000);
+  t.equal(written.length, tries);
+  await queue.stop();
+});
+
+t.test('changes of VMs are written soon, also right after another write', async (t) => {
+  const { clock, written, queue } = queueFor(['a', 'b']);
+  const withVm = (disk: number, state: string) => ({ ...report(disk), vms: { one: { state } } });
+  queue.add(of('a', withVm(1, 'running')), 100);
+  await clock.advance(0);
+  queue.add(of('a', withVm(2, 'stopped')), 100);
+  queue.add(of('b', report(3)), 100);
+  await clock.advance(60);
+  t.same(written, [['a 1'], ['a 2', 'b 3']]);
+  queue.add(of('a', withVm(4, 'stopped')), 100);
+  await clock.advance(1_000);
+  t.equal(written.length, 2, 'VMs that have not changed can wait');
   await queue.stop();
 });

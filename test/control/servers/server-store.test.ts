@@ -40,11 +40,14 @@ t.test('what is stored for a server during its removal leaves nothing behind', a
     { name: 'sysinfo', run: () => storeSysinfos(database, sysinfos) },
     {
       name: 'report',
-      run: () =>
-        storeReports(
-          database,
-          sysinfos.map(({ serverUuid }) => [serverUuid, report]),
-        ),
+      run: async () => [
+        ...(
+          await storeReports(
+            database,
+            sysinfos.map(({ serverUuid }) => ({ serverUuid, epoch: undefined, report })),
+          )
+        ).keys(),
+      ],
     },
   ]);
   t.same(stored, [[kept], [kept]]);

@@ -11,7 +11,7 @@ import { freshDatabase } from '../../support/postgres.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
-const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
+const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers', 'tasks', 'vms');
 const everything = {
   filter: {},
   partSelection: { agents: true, report: true, sysinfo: true, lastHeartbeat: true },
@@ -44,7 +44,7 @@ for (const [name, fresh] of databases) {
 
     await servers.recordSysinfo(UUID, { UUID: UUID.toUpperCase(), Hostname: 'a' }, 'digest-1');
     t.equal(await servers.sysinfoDigest(UUID), 'digest-1');
-    servers.queueReport(OTHER, { vms: { foreign: { uuid: 'foreign' } } }, 100);
+    servers.queueReport({ serverUuid: OTHER, epoch: 1 }, { vms: { foreign: { uuid: 'foreign' } } }, 100);
     t.equal(await servers.recordReport(UUID, { vms: { v: { uuid: 'v' } } }), true);
     matchLists(t, (await servers.list(everything)).servers, [
       { uuid: UUID, hostname: 'a', status: 'unknown', vms: { v: { uuid: 'v' } }, sysinfo: { Hostname: 'a' } },

@@ -12,6 +12,7 @@ begin
   had_document := found;
   delete from cnapi_server_sysinfo where server_uuid = removed_uuid;
   delete from cnapi_server_reports where server_uuid = removed_uuid;
+  perform cnapi_remove_vms(removed_uuid);
   select * into authority from cnapi_remove_authority(by_uuid, removed_uuid);
   if had_document or authority.was_running then
     return query select authority.previous_run, authority.kept_epoch;

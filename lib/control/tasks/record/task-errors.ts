@@ -1,5 +1,6 @@
 /** Task errors that a caller can act on. Thrown by the store, the waiters and `Tasks`. */
 import { CnapiError } from '../../../platform/errors.ts';
+import { sqlStateOf } from '../../../platform/postgres/database.ts';
 
 /** The task does not exist, or it was deleted after its 30 days. The text is Triton's. */
 export class TaskNotFoundError extends CnapiError {
@@ -96,4 +97,17 @@ export class TooManyTasksError extends CnapiError {
     const message = `Too many tasks are queued for server ${serverUuid}: ${quota}; try again when some have been taken`;
     super('TooManyTasks', 503, message, { retryAfterSeconds: 5 });
   }
+}
+
+/** The state in which a trigger of the database refuses a task; the hint of the error is the code. */
+const REFUSED_STATE = 'CN409';
+
+/**
+ * Another noun refuses the task, by a trigger in the statement that creates it: a VM with this uuid
+ * exists. Other errors are returned unchanged.
+ */
+export function orRefusal(error: unknown): unknown {
+  if (sqlStateOf(error) !== REFUSED_STATE) return error;
+  const { hint, message } = error as { hint?: string; message: string };
+  return new CnapiError(hint ?? 'InvalidArgument', 409, message, { cause: error });
 }

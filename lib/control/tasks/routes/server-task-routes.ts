@@ -3,21 +3,19 @@
  * the task and wait.
  */
 
-import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
+import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
-import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
-import { TokenEndedError } from '../../access/access-errors.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
-import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
+import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { endError } from '../record/task.ts';
 import type { ServerTaskCursor } from '../record/task-store.ts';
 import type { Tasks } from '../tasks.ts';
+import { type RunContext, runTask, TaskRunError } from './run-task.ts';
 import { toLegacyHistoryEntry, toTaskHistoryEntry } from './task-view.ts';
 
 interface ServerTaskRouteDeps {
@@ -26,26 +24,6 @@ interface ServerTaskRouteDeps {
   legacyAgentApi: Pick<LegacyAgentApi, 'has' | 'history' | 'setPaused'>;
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
-}
-
-type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
-
-/** A synchronous route's task failed, or did not end in time: 500, with Triton's text. */
-class TaskRunError extends CnapiError {
-  constructor(message: string) {
-    super('InternalError', 500, message);
-  }
-}
-
-/**
- * A synchronous route ends its wait while its task runs. Do not retry: that would run the task
- * twice.
- */
-class TaskContinuesError extends CnapiError {
-  constructor(id: string) {
-    const message = `This instance is stopping, task ${id} continues; wait for it at another instance, at /tasks/${id}/wait`;
-    super('ServiceUnavailable', 503, message);
-  }
 }
 
 export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
@@ -158,36 +136,6 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
     throw new InvalidArgumentError(`To ${verb} a legacy agent is not a task; it cannot be put under a ticket`);
   await legacyAgentApi.setPaused(params.server_uuid, requestId, verb === 'pause');
   return empty(204);
-}
-
-/**
- * Runs a task to its end and returns its result. @throws TaskRunError if it failed or did not end
- * in time, TaskContinuesError, TokenEndedError
- */
-async function runTask(
-  { tasks, instanceLeaving: endSignal }: Pick<ServerTaskRouteDeps, 'tasks' | 'instanceLeaving'>,
-  {
-    params: { server_uuid: serverUuid, ticket_uuid },
-    requestId,
-    actor,
-    signal,
-    setAuditedObject,
-    withRecord,
-  }: RunContext,
-  { name, params }: { name: string; params: Record<string, unknown> },
-): Promise<Record<string, unknown>> {
-  const about = { requestId, actor: actor.name, ...optionalField('ticketUuid', ticket_uuid) };
-  const { id } = await withRecord((record) => tasks.create({ serverUuid, name, params, ...about, record }));
-  setAuditedObject(id);
-  const waiting = tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, endSignal });
-  const task = await waiting.catch((error: unknown) => {
-    if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);
-    throw signal.aborted ? new TaskContinuesError(id) : error;
-  });
-  if (task.outcome === null && endSignal.aborted) throw new TaskContinuesError(id);
-  if (task.outcome === null) throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
-  if (task.outcome === 'failure') throw new TaskRunError(endError(task)?.message ?? 'no error given');
-  return task.result ?? {};
 }
 
 /**

@@ -29,6 +29,7 @@ export type LongRequestKind = 'wait' | 'stream';
 const TAGS = {
   misc: 'The instance that answers: health, version, log level, metrics',
   servers: 'The servers, their properties and their status',
+  vms: 'The VMs of servers: made, changed and stopped by tasks of their agents',
   tasks: "Work for one server's agent: durable, with exactly one end",
   'push jobs': 'One command on many servers, after enough of them have agreed',
   pushy: 'The same jobs, for clients of Chef Push Jobs',

@@ -11,6 +11,7 @@ export const ERROR_CODES = {
   BadRequest: 'Not a request that can be upgraded to a WebSocket',
   BadSignatureHeaders: 'Headers of a signed request are missing, or its version is unknown',
   DatabaseBusy: 'A row is locked or the statement is slow; nothing was changed, try again',
+  DockerCopyStoppedContainerNoPlatformSupport: 'The platform of the server cannot copy from a stopped container',
   EtagConflict: 'Another write came first',
   ExpectationFailed: 'An `Expect` other than 100-continue',
   Forbidden: 'The token may not do this, or the request came from where none may',
@@ -21,9 +22,13 @@ export const ERROR_CODES = {
   InvalidArgument: 'A parameter that is unknown, or cannot have this value',
   InvalidContent: 'A body that does not match its declared format',
   InvalidParameters: 'Parameters that fail their rules; `errors` lists all of them',
+  FileNotFound: 'There is no such file in the VM',
+  InvalidVersion: 'The platform of the server is too old for the task',
   LastInstance: 'No other instance would take its place',
   MethodNotAllowedError: 'The path does not have this method',
   NoAgentAddress: 'The sysinfo of a legacy agent names no address',
+  NotSupported: 'The agent of the server cannot do this',
+  PathNotDirectory: 'The path in the VM is not a directory',
   PreconditionFailed: 'A required confirmation is missing',
   PushJobEnded: 'The push job has ended',
   PushJobNotChangeable: 'The push job does not take this change in its state',
@@ -61,6 +66,8 @@ export const ERROR_CODES = {
   UnknownTask: 'The agent does not know this task',
   UnsupportedMediaType: 'A Content-Type or Content-Encoding that is not supported',
   UpgradeRequired: 'Agents connect here with a WebSocket',
+  VmExists: 'A VM with this uuid exists, or is being created, on this or another server',
+  VmNotRunning: 'The VM does not run',
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_CODES;

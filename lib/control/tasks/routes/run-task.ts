@@ -1,0 +1,89 @@
+/** Runs a task for a route that answers with its result. Used by the synchronous routes of servers and VMs. */
+import { CnapiError } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
+import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
+import { TokenEndedError } from '../../access/access-errors.ts';
+import type { RequestContext } from '../../http/route.ts';
+import { endError } from '../record/task.ts';
+import type { Tasks } from '../tasks.ts';
+
+export type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
+
+interface TaskToRun {
+  name: string;
+  params: Record<string, unknown>;
+  /** How long the task may run and the request waits; 3600 seconds when absent. */
+  seconds?: number;
+  /** Of a route that changes nothing, which has no record of the audit. */
+  isRead?: boolean;
+}
+
+/** A synchronous route's task failed, or did not end in time: 500, with Triton's text. */
+export class TaskRunError extends CnapiError {
+  /** The code of the task's error, if it failed. */
+  readonly taskCode: string | undefined;
+
+  constructor(message: string, taskCode?: string) {
+    super('InternalError', 500, message);
+    this.taskCode = taskCode;
+  }
+}
+
+/**
+ * A synchronous route ends its wait while its task runs. Do not retry: that would run the task
+ * twice.
+ */
+class TaskContinuesError extends CnapiError {
+  constructor(id: string) {
+    const message = `This instance is stopping, task ${id} continues; wait for it at another instance, at /tasks/${id}/wait`;
+    super('ServiceUnavailable', 503, message);
+  }
+}
+
+interface RunTaskDeps {
+  tasks: Pick<Tasks, 'create' | 'wait'>;
+  /** Aborts when this instance leaves and every wait must be answered. */
+  instanceLeaving: AbortSignal;
+}
+
+/**
+ * Runs a task to its end and returns its result. @throws TaskRunError if it failed or did not end
+ * in time, TaskContinuesError, TokenEndedError
+ */
+export async function runTask(
+  { tasks, instanceLeaving: endSignal }: RunTaskDeps,
+  {
+    params: { server_uuid: serverUuid, ticket_uuid },
+    requestId,
+    actor,
+    signal,
+    setAuditedObject,
+    withRecord,
+  }: RunContext,
+  { name, params, seconds, isRead = false }: TaskToRun,
+): Promise<Record<string, unknown>> {
+  const request = {
+    serverUuid,
+    name,
+    params,
+    requestId,
+    actor: actor.name,
+    ...optionalField('ticketUuid', ticket_uuid),
+    ...(seconds !== undefined && { timeoutMs: seconds * 1000 }),
+  };
+  const { id } = isRead
+    ? await tasks.create(request)
+    : await withRecord((record) => tasks.create({ ...request, record }));
+  setAuditedObject(id);
+  const timeoutMs = (seconds ?? MAX_WAIT_SECONDS) * 1000;
+  const waiting = tasks.wait(id, { timeoutMs, signal, endSignal });
+  const task = await waiting.catch((error: unknown) => {
+    if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);
+    throw signal.aborted ? new TaskContinuesError(id) : error;
+  });
+  if (task.outcome === null && endSignal.aborted) throw new TaskContinuesError(id);
+  if (task.outcome === null) throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
+  if (task.outcome === 'complete') return task.result ?? {};
+  const error = endError(task);
+  throw new TaskRunError(error?.message ?? 'no error given', error?.code);
+}

@@ -1,0 +1,224 @@
+/**
+ * Answers the routes of VMs (lib/protocol/api/vms.ts). Changes are tasks of the server's agent; the
+ * answer is the id of the task. Questions to the agent are tasks that the request waits for.
+ */
+import { invalidParameter } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
+import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
+import { vmContracts } from '../../../protocol/api/vms.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import { vmCreate } from '../../../protocol/vms.ts';
+import { hasRight } from '../../access/token.ts';
+import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
+import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
+import type { Servers } from '../../servers/servers.ts';
+import type { TaskRequest } from '../../tasks/record/task.ts';
+import { runTask } from '../../tasks/routes/run-task.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import { shownVm, vmOfServer, withoutConfidential } from '../vm.ts';
+import type { VmRegistry } from '../vm-registry.ts';
+import {
+  checkMigrationTask,
+  checkStartUpdate,
+  explainFailure,
+  InvalidVersionError,
+  NotSupportedError,
+} from './vm-errors.ts';
+
+export interface VmRouteDeps {
+  vms: VmRegistry;
+  tasks: Pick<Tasks, 'create' | 'known' | 'wait'>;
+  servers: Pick<Servers, 'sysinfoParts'>;
+  legacyAgentApi: Pick<LegacyAgentApi, 'has'>;
+  /** Aborts when this instance leaves and every wait must be answered. */
+  instanceLeaving: AbortSignal;
+}
+
+interface OfServer {
+  server_uuid: string;
+  ticket_uuid?: string | undefined;
+}
+
+type OfVm = OfServer & { vm_uuid: string };
+
+/** A task that the request waits for. */
+interface Question {
+  task: string;
+  seconds: number;
+  /** Parameters beside those of the request. */
+  params?: JsonObject;
+}
+
+const LIST_BYTES = 2 * 1024 * 1024;
+
+const change = { commitsRecord: true } as const;
+
+export function vmRoutes(deps: VmRouteDeps): Route[] {
+  const { vms, servers, legacyAgentApi } = deps;
+
+  /** Starts a task about the VM of the path and answers its id. */
+  const startTask = (task: string) => async (context: RequestContext<OfVm>) =>
+    ok({ id: await created(deps, context, { ...requestOf(context, task), params: forwarded(context) }) });
+
+  const ask = async (context: RequestContext<OfVm>, { task, seconds, params }: Question) => {
+    const isRead = task.startsWith('machine_');
+    const uuid = context.params.vm_uuid;
+    const about = { name: task, seconds, isRead, params: { ...forwarded(context), ...params } };
+    return runTask(deps, context, about).catch((error: unknown) => explainFailure(error, { task, uuid }));
+  };
+
+  /** @throws NotSupportedError unless the agent is one of Triton's, whatever that can do */
+  const requireLegacyAgent = async (what: string, serverUuid: string) => {
+    if (!(await legacyAgentApi.has(serverUuid))) throw new NotSupportedError(what, serverUuid);
+  };
+
+  const dockerQuestion = (what: string, question: Question) => async (context: RequestContext<OfVm>) => {
+    await requireLegacyAgent(what, context.params.server_uuid);
+    return ok(await ask(context, question));
+  };
+
+  return bind(
+    vmContracts,
+    {
+      async ListVms({ params: { limit = MAX_LIST, after, ...filter } }) {
+        const { objects, next } = await vms.list(filter, { limit, after });
+        return ok({ vms: objects.map(({ value }) => shownVm(value)), ...optionalField('next', next) });
+      },
+      async GetListedVm({ params }) {
+        const { value, etag } = await vms.get(params.vm_uuid);
+        return { ...ok(shownVm(value)), headers: { ETag: `"${etag}"` } };
+      },
+      async ListServerVms({ params }) {
+        const found: (JsonObject & { uuid: string })[] = [];
+        let after: string | undefined;
+        do {
+          const page = await vms.list(params, { limit: MAX_LIST, after });
+          found.push(...page.objects.map(({ value }) => vmOfServer(value)));
+          after = page.next;
+        } while (after !== undefined);
+        return ok(found);
+      },
+      async CreateVm(context) {
+        const { uuid } = context.params;
+        const params = forwarded(context);
+        checkPayload(params);
+        const request = { ...requestOf(context, 'machine_create'), params };
+        const id = await vms.create(uuid, request, (asked) =>
+          context.withRecord((record) => deps.tasks.create({ ...asked, record }), uuid),
+        );
+        return ok({ id });
+      },
+      async GetVm(context) {
+        const vm = await ask(context, { task: 'machine_load', seconds: 60 });
+        const shown = hasRight(context.actor, 'task-contents') ? vm : withoutConfidential(vm);
+        return ok({ ...shown, uuid: String(vm.uuid ?? context.params.vm_uuid) });
+      },
+      async GetVmInfo(context) {
+        const { info } = context.params;
+        const types = info === undefined || info === '' ? ['all'] : info.split(',');
+        return ok(await ask(context, { task: 'machine_info', seconds: 10, params: { types } }));
+      },
+      async GetVmVnc(context) {
+        await requireLegacyAgent('VNC', context.params.server_uuid);
+        const { vnc } = await ask(context, { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } });
+        const { host, port } = (vnc ?? {}) as { host?: string; port?: unknown };
+        return ok({ host, port });
+      },
+      GetVmProcesses: async (context) => ok(await ask(context, { task: 'machine_proc', seconds: 20 })),
+      UpdateVm: startTask('machine_update'),
+      async UpdateVmNics(context) {
+        const { server_uuid } = context.params;
+        const version = (await servers.sysinfoParts(server_uuid, ['SDC Version']))?.['SDC Version'];
+        if (version === undefined) throw new InvalidVersionError(server_uuid);
+        const request = { ...requestOf(context, 'machine_update_nics'), params: forwarded(context) };
+        return ok({ id: await created(deps, context, request) });
+      },
+      StartVm(context) {
+        checkStartUpdate('start', context.params.update);
+        return startTask('machine_boot')(context);
+      },
+      StopVm: startTask('machine_shutdown'),
+      RebootVm(context) {
+        checkStartUpdate('reboot', context.params.update);
+        return startTask('machine_reboot')(context);
+      },
+      KillVm: startTask('machine_kill'),
+      ReprovisionVm: startTask('machine_reprovision'),
+      DeleteVm: startTask('machine_destroy'),
+      async MigrateVm(context) {
+        checkMigrationTask(context.params.migrationTask);
+        await requireLegacyAgent('Migration', context.params.server_uuid);
+        return startTask('machine_migrate')(context);
+      },
+      CreateVmSnapshot: startTask('machine_create_snapshot'),
+      RollbackVmSnapshot: startTask('machine_rollback_snapshot'),
+      DeleteVmSnapshot: startTask('machine_delete_snapshot'),
+      CreateVmImage: startTask('machine_create_image'),
+      DockerExec: dockerQuestion('docker-exec', { task: 'docker_exec', seconds: 60 }),
+      DockerCopy: (context) =>
+        dockerQuestion('docker-copy', {
+          task: 'docker_copy',
+          seconds: 10,
+          params: { mode: context.params.mode ?? 'read' },
+        })(context),
+      DockerStats: dockerQuestion('docker-stats', { task: 'docker_stats', seconds: 30 }),
+      DockerBuild: dockerQuestion('docker-build', { task: 'docker_build', seconds: 30 }),
+    },
+    {
+      ListVms: { answerBytes: LIST_BYTES },
+      ListServerVms: { answerBytes: LIST_BYTES },
+      CreateVm: change,
+      UpdateVm: change,
+      UpdateVmNics: change,
+      StartVm: change,
+      StopVm: change,
+      RebootVm: change,
+      KillVm: change,
+      ReprovisionVm: change,
+      DeleteVm: change,
+      MigrateVm: change,
+      CreateVmSnapshot: change,
+      RollbackVmSnapshot: change,
+      DeleteVmSnapshot: change,
+      CreateVmImage: change,
+      DockerExec: change,
+      DockerCopy: change,
+      DockerStats: change,
+      DockerBuild: change,
+    },
+  );
+}
+
+/** Without its parameters. */
+function requestOf({ params, requestId, actor }: RequestContext<OfServer>, name: string): Omit<TaskRequest, 'params'> {
+  const about = { requestId, actor: actor.name, ...optionalField('ticketUuid', params.ticket_uuid) };
+  return { serverUuid: params.server_uuid, name, ...about };
+}
+
+async function created(
+  { tasks }: Pick<VmRouteDeps, 'tasks'>,
+  { withRecord }: RequestContext<OfServer>,
+  request: TaskRequest,
+): Promise<string> {
+  return (await withRecord((record) => tasks.create({ ...request, record }))).id;
+}
+
+/** All parameters of the request, as Triton's CNAPI forwards them; those of the path always win. */
+function forwarded({ params, rawParams }: RequestContext<OfServer>): JsonObject {
+  const { vm_uuid, ticket_uuid: _, ...known } = params as Partial<OfVm>;
+  const { vm_uuid: _raw, ticket_uuid: _ticket, ...others } = rawParams;
+  return { ...others, ...withoutUndefined(known), ...(vm_uuid !== undefined && { uuid: vm_uuid }) };
+}
+
+const withoutUndefined = (values: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+
+/**
+ * Checks what an agent of this project would refuse, so that the caller knows at once. Other brands
+ * are for agents of Triton, which check by themselves. @throws InvalidParametersError
+ */
+function checkPayload(params: JsonObject): void {
+  if (params.brand !== undefined && params.brand !== 'oci') return;
+  const issue = vmCreate.safeParse(params).error?.issues[0];
+  if (issue !== undefined) throw invalidParameter(issue.path.join('.'), issue.message);
+}
