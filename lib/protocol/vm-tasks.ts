@@ -51,6 +51,13 @@ export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
   machine_delete_snapshot: { idempotent: false, params: snapshotParams },
   machine_create_image: {
     idempotent: false,
-    params: { uuid: UUID, manifest: 'required, an object with the uuid and name of the image' },
+    params: {
+      uuid: UUID,
+      manifest: 'required, an object with the uuid of the image',
+      compression: 'without effect: the image is unpacked',
+      imgapi_url: 'without effect: the image is one of the server',
+      incremental: 'false',
+      prepare_image_script: 'an empty text',
+    },
   },
 };

@@ -35,6 +35,7 @@ const VM_ERRORS = [
   'TooManyVms',
   'NoContainers',
   'ImageNotFound',
+  'ImageExists',
   'SnapshotNotFound',
   'SnapshotExists',
   'TooManySnapshots',
@@ -296,6 +297,16 @@ export const vmKill = z.object({
   idempotent: flag,
 });
 export const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
+const notYet = (what: string) => `is not supported: this server ${what}`;
+/** The image is one of this server; `compression` and `imgapi_url` are of no use there. */
+export const vmImage = z.object({
+  uuid: vmUuid,
+  manifest: z.looseObject({ uuid: vmUuid }, 'is missing; give an object with the uuid of the image'),
+  compression: z.string().optional(),
+  imgapi_url: z.string().optional(),
+  incremental: z.literal(false, notYet('makes whole images only')).optional(),
+  prepare_image_script: z.literal('', notYet('runs no script in the VM')).optional(),
+});
 export const vmSnapshot = z.object({ uuid: vmUuid, snapshot_name: snapshotName });
 
 const network = z.object({

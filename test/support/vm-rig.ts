@@ -5,7 +5,7 @@ import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { ContainerRecords } from '../../lib/agent/containers/records.ts';
 import type { RecordFiles } from '../../lib/agent/record-files.ts';
 import { SimulatedContainerHost } from '../../lib/agent/simulated/simulated-containers.ts';
-import type { VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
+import type { ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -31,6 +31,11 @@ class MemoryImages implements VmImages {
 
   async get(uuid: string): Promise<VmImage | undefined> {
     return this.known.get(uuid);
+  }
+
+  async add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void> {
+    await fill('/nowhere');
+    this.known.set(uuid, { layers: ['/'], defaults });
   }
 
   async use(uuid: string, containerId: string): Promise<void> {

@@ -123,7 +123,7 @@ export class LinuxRuntime implements ContainerRuntime {
   async prepare(spec: ContainerSpec): Promise<void> {
     const { cgroups } = this.#needHost();
     if (cgroups.lack !== undefined && this.#deps.allowsNoLimits !== true) throw new ContainerError(cgroups.lack);
-    await this.#makeRoot(spec);
+    await this.makeRoot(spec);
   }
 
   /** Removes what is left of a start that fails. */
@@ -175,6 +175,15 @@ export class LinuxRuntime implements ContainerRuntime {
     if (cgroups.lack !== undefined) return;
     const file = await writeLimits(containerPaths(this.#deps.directory, spec.id), ociLimitsOf(spec, cgroups));
     await limitOci(oci, runName({ id: spec.id, run }), file);
+  }
+
+  /** Mounts the root file system if it is not. @returns its path */
+  async makeRoot(spec: ContainerSpec): Promise<string> {
+    const { facts } = this.#needHost();
+    const { directory, roots } = this.#deps;
+    const paths = containerPaths(directory, spec.id);
+    await makePassable(paths.bundle, facts.uidRange.first);
+    return roots.make(spec, paths.root);
   }
 
   /** Its processes stand still during the work. */
@@ -238,22 +247,13 @@ export class LinuxRuntime implements ContainerRuntime {
     return this.#host;
   }
 
-  /** Returns the path of the root file system. */
-  async #makeRoot(spec: ContainerSpec): Promise<string> {
-    const { facts } = this.#needHost();
-    const { directory, roots } = this.#deps;
-    const paths = containerPaths(directory, spec.id);
-    await makePassable(paths.bundle, facts.uidRange.first);
-    return roots.make(spec, paths.root);
-  }
-
   async #start(spec: ContainerSpec, run: RunId): Promise<void> {
     const { clock, directory, networks, bootId } = this.#deps;
     const { oci, conmon, cgroups, facts } = this.#needHost();
     const name = runName(run);
     const paths = containerPaths(directory, run.id);
     const group = cgroups.lack === undefined ? cgroups.pathOf(name) : undefined;
-    await writeBundle(spec, { paths, facts, root: await this.#makeRoot(spec), group });
+    await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), group });
     const deps = { clock, directory, cgroups, file: conmon, oci };
     const request = { name, paths, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
     const created = await startMonitor(deps, request);

@@ -95,7 +95,11 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
     containers,
     logs,
     parse: (input) => parseContainerSpec(input, allowed),
-    snapshots: new LayeredSnapshots({ directory, freeze: (run, work) => runtime.freeze(run, work) }),
+    snapshots: new LayeredSnapshots({
+      directory,
+      mount: (spec) => runtime.makeRoot(spec),
+      freeze: (run, work) => runtime.freeze(run, work),
+    }),
     layers,
     state: stateOf(runtime, roots.copyReason),
     lack: lackOf(runtime),

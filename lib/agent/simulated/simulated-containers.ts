@@ -58,6 +58,11 @@ export class SimulatedContainerHost {
       restore: async (container, name) => {
         if (!namesOf(container).has(name)) throw new ContainerError(`There is no snapshot ${name}`);
       },
+      exportLayer: async (container) => void namesOf(container),
+      keepOnly: async (container, names) => {
+        const known = namesOf(container);
+        for (const name of known) if (!names.includes(name)) known.delete(name);
+      },
       remove: async (container, name) => void namesOf(container).delete(name),
     };
   }

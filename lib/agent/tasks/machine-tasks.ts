@@ -9,6 +9,7 @@ import {
   type Vm,
   vmBoot,
   vmCreate,
+  vmImage,
   vmKill,
   vmNetworks,
   vmReboot,
@@ -124,12 +125,7 @@ export const machineTasks: readonly (readonly [string, AgentTask])[] = [
     'machine_delete_snapshot',
     vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.deleteSnapshot(uuid, snapshot_name)),
   ],
-  [
-    'machine_create_image',
-    vmAction(one.extend({ manifest: z.record(z.string(), z.unknown()) }), () => {
-      throw new VmError('NotSupported', 'This server cannot make images of VMs yet');
-    }),
-  ],
+  ['machine_create_image', vmAction(vmImage, (vms, { uuid, manifest }) => vms.createImage(uuid, manifest.uuid))],
 ];
 
 async function destroy(vms: Vms, uuid: string) {

@@ -2,8 +2,10 @@
  * Images that are unpacked layers already: the layer of image UUID is the directory UUID among the
  * layers of this server, with its configuration in UUID.json beside it, if it has one.
  */
-import { access, readFile } from 'node:fs/promises';
+import { access, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { removeTree } from '../containers/root/remove-tree.ts';
+import { imageExists } from './vm-errors.ts';
 import type { ImageDefaults, VmImage, VmImages } from './vm-images.ts';
 
 export class FolderImages implements VmImages {
@@ -22,6 +24,21 @@ export class FolderImages implements VmImages {
     if (!isThere) return undefined;
     const text = await readFile(`${layer}.json`, 'utf8').catch(() => '{}');
     return { layers: [layer], defaults: JSON.parse(text) as ImageDefaults };
+  }
+
+  async add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void> {
+    if ((await this.get(uuid)) !== undefined) throw imageExists(uuid);
+    const layer = join(this.#directory, uuid);
+    // The next agent removes one that is not finished.
+    const unfinished = `${layer}.unpacking`;
+    try {
+      await fill(unfinished);
+      await writeFile(`${layer}.json`, JSON.stringify(defaults));
+      await rename(unfinished, layer);
+    } catch (error) {
+      await removeTree(unfinished);
+      throw error;
+    }
   }
 
   /** Nothing removes a layer here. */

@@ -19,6 +19,11 @@ export interface VmImage {
 export interface VmImages {
   /** Undefined if this server does not have it, or not all of it. */
   get(uuid: string): Promise<VmImage | undefined>;
+  /**
+   * A new image of one layer, which `fill` makes in a directory that does not exist yet. If that
+   * fails, nothing is left. @throws VmError if there is such an image
+   */
+  add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
   /** The image stays while a container uses it. Can be repeated. */
   use(uuid: string, containerId: string): Promise<void>;
   /** Can be repeated. */

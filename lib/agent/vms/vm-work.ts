@@ -120,9 +120,11 @@ export class VmWork {
 
   /** An agent that was killed may have recorded properties that the container does not have yet. */
   async align({ record }: VmEntry): Promise<void> {
-    const { containers, log } = this.#deps;
+    const { containers, snapshots, log } = this.#deps;
     if (record.phase.name === 'failed') return;
     try {
+      const names = record.snapshots.map(({ name }) => name);
+      await containers.hold(record.uuid, ({ container }) => snapshots.keepOnly(container, names));
       const spec = await this.specOf(record.uuid, record.properties);
       const { root, ...own } = containers.get(record.uuid).spec;
       if (!isDeepStrictEqual({ root, ...own }, { ...spec, root })) await containers.change(spec);
@@ -176,6 +178,21 @@ export class VmWork {
     const { uuid } = entry.record;
     await containers.hold(uuid, ({ container }) => snapshots.remove(container, name));
     await save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
+  }
+
+  /** It starts as this VM does. */
+  async createImage({ record }: VmEntry, imageUuid: string): Promise<void> {
+    const { containers, snapshots, images } = this.#deps;
+    await containers.hold(record.uuid, async ({ container }) => {
+      const { args, env, directory, uid, gid } = container.spec.process;
+      const defaults = {
+        Cmd: args,
+        Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
+        WorkingDir: directory,
+        User: `${uid}:${gid}`,
+      };
+      await images.add(imageUuid, defaults, (layer) => snapshots.exportLayer(container, layer));
+    });
   }
 
   #needSnapshot({ record }: VmEntry, name: string): void {

@@ -244,6 +244,11 @@ export class Vms {
     return this.#table.act(uuid, { action: 'delete-snapshot' }, (entry) => this.#work.deleteSnapshot(entry, name));
   }
 
+  /** Of all that the VM sees; it must be stopped. */
+  createImage(uuid: string, imageUuid: string): Promise<Vm> {
+    return this.#table.act(uuid, { action: 'create-image' }, (entry) => this.#work.createImage(entry, imageUuid));
+  }
+
   #needRunning(uuid: string): void {
     const { state } = this.#table.view(this.#table.get(uuid));
     if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');

@@ -1,4 +1,4 @@
-import { readdir, readFile, symlink } from 'node:fs/promises';
+import { mkdir, readdir, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
@@ -24,9 +24,9 @@ const rootOf = (data: string, name: string) => join(data, 'containers/all', A, '
 const readRoot = (data: string, path: string) => readFile(join(rootOf(data, 'root'), path), 'utf8').catch(() => '');
 
 /** Runs a script in the VM; its output. */
-async function shell({ opened }: OpenedVms, script: string): Promise<string> {
+async function shell({ opened }: OpenedVms, script: string, uuid = A): Promise<string> {
   const chunks: Buffer[] = [];
-  await opened.containers.exec(A, {
+  await opened.containers.exec(uuid, {
     ...{ args: ['/bin/sh', '-c', script], env: {}, directory: '/', uid: 0, gid: 0 },
     signal: new AbortController().signal,
     output: (_stream, chunk) => chunks.push(chunk),
@@ -80,7 +80,15 @@ t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, 
   t.same(await readdir(rootOf(data, 'snapshots')), []);
 
   t.match(await vms.shutdown(A, { timeoutMs: 10_000 }), { state: 'stopped', exit_status: 0 });
+  const [made, B] = [uuidOf(50), uuidOf(2)];
+  await vms.createImage(A, made);
+  await t.rejects(vms.createImage(A, made), { code: 'ImageExists' });
+  const copy = await vms.create(payload(2, { image_uuid: made, autoboot: true }));
+  t.match(copy, { state: 'running', image_uuid: made }, 'a VM of the new image starts as the first one did');
+  t.equal(await shell(agent, 'cat /file; ls -d /made /bin/wget 2>/dev/null', B), 'first\n/made');
+  await vms.destroy(B);
   t.match(await vms.boot(A), { state: 'running' });
+  await t.rejects(vms.createImage(A, uuidOf(51)), { code: 'VmAlreadyRunning' });
   t.equal(await shell(agent, 'cat /file'), 'first', 'the root file system stays');
   await vms.reprovision(A, IMAGE);
   t.equal(await shell(agent, 'cat /file 2>/dev/null; ls -d /bin/wget'), '/bin/wget', 'and a reprovision makes it anew');
@@ -96,8 +104,11 @@ t.test('VMs run on without their agent, and the next one has them', { skip }, as
     await using first = await agentOn(data);
     await first.vms.create(payload(1, { internal_metadata }));
     pid = (await first.vms.load(A)).pid;
+    await first.vms.createSnapshot(A, 'one');
+    await mkdir(join(rootOf(data, 'snapshots'), 'unrecorded'));
   }
   await using next = await agentOn(data);
   t.match(await next.vms.load(A), { state: 'running', pid });
+  t.same(await readdir(rootOf(data, 'snapshots')), ['one'], 'one that no record names is removed');
   t.match(await next.vms.kill(A), { state: 'stopped', exit_status: 137 });
 });

@@ -102,6 +102,13 @@ export async function readLayer(directory: string): Promise<Layer> {
   }
 }
 
+/** A layer that hides nothing, since nothing is below it. */
+export async function writeFlatLayer(directory: string, fill: (root: string) => Promise<void>): Promise<void> {
+  await fill(join(directory, ROOT));
+  const layer: z.input<typeof description> = { version: 1, isForOverlay: true, removed: [], opaque: [] };
+  await writeFile(join(directory, DESCRIPTION), JSON.stringify(layer));
+}
+
 async function unpackInto(directory: string, request: UnpackRequest): Promise<UnpackedLayer> {
   const { archive, rules, firstId, isForOverlay } = request;
   const root = join(directory, ROOT);

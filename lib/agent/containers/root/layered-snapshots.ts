@@ -8,12 +8,13 @@
  * They are removed with the root file system. A file system that can share data of files (reflink)
  * makes a copy quickly and without space.
  */
-import { mkdir, rename } from 'node:fs/promises';
+import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Container } from '../container.ts';
+import type { Container, ContainerSpec } from '../container.ts';
 import { containerPaths } from '../container-paths.ts';
 import type { RootSnapshots } from '../root-snapshots.ts';
 import type { RunId } from '../runtime.ts';
+import { writeFlatLayer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
 import { unmountAll } from './mounts.ts';
 import { overlayPaths } from './overlay.ts';
@@ -23,6 +24,8 @@ import { removeTree } from './remove-tree.ts';
 interface LayeredSnapshotsDeps {
   /** Of the containers. */
   directory: string;
+  /** Mounts the root file system if it is not. @returns its path */
+  mount(spec: ContainerSpec): Promise<string>;
   /** Makes the processes of a run stand still during some work. */
   freeze(run: RunId, work: () => Promise<void>): Promise<void>;
 }
@@ -61,6 +64,19 @@ export class LayeredSnapshots implements RootSnapshots {
     if ((await lstatIfAny(tree)) !== undefined) await rename(tree, replaced);
     await rename(restored, tree);
     await removeTree(replaced);
+  }
+
+  async exportLayer({ spec }: Container, directory: string): Promise<void> {
+    const root = await this.#deps.mount(spec);
+    await mkdir(directory, { mode: 0o700 });
+    await writeFlatLayer(directory, (to) => copy(root, to));
+    await runOrThrow('sync', ['--file-system', directory], { timeoutMs: LONG_TIMEOUT_MS });
+  }
+
+  async keepOnly({ spec }: Container, names: readonly string[]): Promise<void> {
+    const { snapshots } = await this.#placesOf(spec.id);
+    if ((await lstatIfAny(snapshots)) === undefined) return;
+    for (const name of await readdir(snapshots)) if (!names.includes(name)) await removeTree(join(snapshots, name));
   }
 
   async remove({ spec }: Container, name: string): Promise<void> {
