@@ -17,6 +17,7 @@ import type {
   WelcomeFrame,
 } from '../protocol/link/frames.ts';
 import { PUSH_TASK } from '../protocol/push.ts';
+import type { Images } from './images/images.ts';
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
@@ -59,6 +60,7 @@ export interface AgentDeps {
   pushCommands?: AllowedCommands | undefined;
   /** Undefined if this agent runs no containers. */
   vms?: Vms | undefined;
+  images?: Images | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
@@ -107,7 +109,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const { allowReboot, vms } = deps;
+    const { allowReboot, vms, images } = deps;
     const outbox = this.#outbox();
     this.#push = new PushParticipant({
       clock,
@@ -118,7 +120,19 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
         refusalOf(prepare, { machine, isPaused: this.#runner.isPaused, allowed: deps.pushCommands }),
     });
     const pushJobs = this.#push;
-    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs, vms });
+    this.#runner = new Runner({
+      clock,
+      log,
+      serverUuid,
+      journal,
+      machine,
+      outbox,
+      tasks,
+      allowReboot,
+      pushJobs,
+      vms,
+      images,
+    });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
     this.#posted = new PostedTasks({
       clock,

@@ -11,6 +11,8 @@ import { VERSION as agentVersion } from '../platform/version.ts';
 import { Agent } from './agent.ts';
 import { type OpenedContainers, openContainers } from './containers/open-containers.ts';
 import { letUsersPass, takeDataDirectory } from './data-directory.ts';
+import type { Image } from './images/image.ts';
+import { type ImageOptions, Images } from './images/images.ts';
 import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
 import { HttpPort } from './legacy/http-port.ts';
@@ -24,8 +26,8 @@ import { bootIdOf } from './machine/proc.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
+import { recordFiles } from './record-files.ts';
 import { catalogue } from './tasks/catalogue.ts';
-import { FolderImages } from './vms/folder-images.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
 
@@ -63,7 +65,12 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     bootParameters: options.bootParameters,
     containers: containers?.state,
   });
-  const vms = containers && (await vmsFor(containers, data.path, log));
+  const images =
+    options.containers &&
+    containers &&
+    (await imagesFor(options.containers.images, { containers, data: data.path, log }));
+  if (images) opened.use(images);
+  const vms = containers && images && (await vmsFor(containers, { images, data: data.path, log }));
   if (vms) opened.use(vms);
   const agent = new Agent({
     clock,
@@ -72,6 +79,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     journal,
     machine,
     vms,
+    images,
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),
@@ -105,9 +113,24 @@ async function containersFor(options: AgentOptions['containers'], data: string, 
   return opened;
 }
 
-async function vmsFor(opened: OpenedContainers, data: string, log: Logger): Promise<Vms> {
+async function imagesFor(
+  options: ImageOptions,
+  { containers, data, log }: { containers: OpenedContainers; data: string; log: Logger },
+): Promise<Images> {
+  const { layers, unpack } = containers;
+  const directory = join(data, 'images');
+  const records = recordFiles<Image>(join(directory, 'records'), ({ uuid }) => uuid);
+  const images = new Images({ ...options, clock, log, directory, layers, unpack, records });
+  await images.start();
+  return images;
+}
+
+async function vmsFor(
+  opened: OpenedContainers,
+  { images, data, log }: { images: Images; data: string; log: Logger },
+): Promise<Vms> {
   const records = vmRecords(join(data, 'vms'));
-  const vms = new Vms({ ...opened, clock, random, log, records, images: new FolderImages(opened.layers) });
+  const vms = new Vms({ ...opened, clock, random, log, records, images });
   await vms.start();
   return vms;
 }

@@ -7,6 +7,7 @@ import { CnapiError, messageOf } from '../platform/errors.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { ContainerOptions } from './containers/open-containers.ts';
+import type { ImageOptions } from './images/images.ts';
 import type { CredentialOptions } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';
@@ -40,7 +41,7 @@ export interface AgentOptions {
   /** Where tasks may be posted, and by whom; port 0 takes a free one. */
   http: HttpOptions | undefined;
   /** Undefined if it runs no containers. */
-  containers: ContainerOptions | undefined;
+  containers: (ContainerOptions & { images: ImageOptions }) | undefined;
   logLevel: LogLevel;
 }
 
@@ -58,6 +59,7 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** As the kernel takes it (IFNAMSIZ). */
 const BRIDGE = /^[\w][\w.-]{0,14}$/;
+const DEFAULT_IMAGE_BYTES = String(10 * 1024 ** 3);
 const MIN_UIDS = 65_536;
 /** The next one means "none" to the kernel. */
 const MAX_UID = 4_294_967_294;
@@ -105,6 +107,9 @@ Authentication and TLS; files are read again when they change
   --container-uids FROM-TO
                        user and group ids of this machine for those of containers, at least 65536 that nobody else has
                        (default 200000-265535)
+  --image-url URL      load images from URLs that begin with this one; may be repeated (default: none)
+  --image-path DIR     load images from files in this directory; may be repeated (default: none)
+  --image-space BYTES  how much images may use, unpacked (default 10737418240, which is 10 GiB)
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
   --config FILE        read options from a JSON object in FILE, in camelCase; the command line takes precedence
   --help               this text
@@ -140,6 +145,9 @@ const agentOptions = {
   'container-path': { type: 'string', multiple: true },
   'container-bridge': { type: 'string', multiple: true },
   'container-uids': { type: 'string' },
+  'image-url': { type: 'string', multiple: true },
+  'image-path': { type: 'string', multiple: true },
+  'image-space': { type: 'string' },
   config: { type: 'string' },
 } as const;
 
@@ -270,14 +278,37 @@ function httpOf(values: ValuesOf<typeof agentOptions>, env: NodeJS.ProcessEnv): 
 function containersOf(values: ValuesOf<typeof agentOptions>, data: string): AgentOptions['containers'] {
   const { containers, 'container-path': paths = [], 'container-bridge': bridges = [], 'container-uids': uids } = values;
   if (containers !== true) {
-    const given = ['container-path', 'container-bridge', 'container-uids'] as const;
+    const given = [
+      'container-path',
+      'container-bridge',
+      'container-uids',
+      'image-url',
+      'image-path',
+      'image-space',
+    ] as const;
     const one = given.find((option) => values[option] !== undefined);
     if (one !== undefined) throw new AgentUsageError(`--${one} needs --containers`);
     return undefined;
   }
   for (const bridge of bridges)
     if (!BRIDGE.test(bridge)) throw new AgentUsageError(`--container-bridge ${bridge} is not the name of a bridge`);
-  return { directories: paths.map((path) => mountableOf(path, data)), bridges, uidRange: uidRangeOf(uids) };
+  return {
+    directories: paths.map((path) => mountableOf(path, data)),
+    bridges,
+    uidRange: uidRangeOf(uids),
+    images: imagesOf(values),
+  };
+}
+
+function imagesOf(values: ValuesOf<typeof agentOptions>): ImageOptions {
+  const { 'image-url': urls = [], 'image-path': directories = [], 'image-space': space = DEFAULT_IMAGE_BYTES } = values;
+  for (const url of urls)
+    if (!/^https?:$/.test(URL.parse(url)?.protocol ?? ''))
+      throw new AgentUsageError(`--image-url ${url} is no http: or https: URL`);
+  for (const directory of directories)
+    if (!isAbsolute(directory)) throw new AgentUsageError(`--image-path ${directory} is not an absolute path`);
+  if (!/^[1-9]\d{0,14}$/.test(space)) throw new AgentUsageError(`--image-space ${space} is not a number of bytes`);
+  return { urls, directories, maxBytes: Number(space) };
 }
 
 /** One container could reach the files of another through the agent's own directory. */

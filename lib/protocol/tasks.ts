@@ -32,6 +32,16 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   server_reboot: { idempotent: false, params: {} },
   agent_pause: { idempotent: true, params: {} },
   agent_resume: { idempotent: true, params: {} },
+  image_ensure_present: {
+    idempotent: true,
+    params: {
+      image_uuid: 'required, of the image',
+      url: 'where its archive is, http:, https: or file:, which the agent must allow; without it the image must be there',
+      digest: 'sha256: and 64 hexadecimal digits, of the archive',
+    },
+  },
+  image_get: { idempotent: true, params: { uuid: 'required, of the image' } },
+  image_delete: { idempotent: true, params: { uuid: 'required, of an image that no VM uses' } },
   ...VM_TASK_KINDS,
 };
 

@@ -45,12 +45,20 @@ t.test('an agent has containers only on request, with what they may use of the m
     directories: [],
     bridges: [],
     uidRange: undefined,
+    images: { urls: [], directories: [], maxBytes: 10 * 1024 ** 3 },
+  });
+  const sources = ['--image-url', 'https://h/images', '--image-path', '/srv/images', '--image-space', '1000'];
+  t.same(parseAgentOptions([...base, '--containers', ...sources])?.containers?.images, {
+    urls: ['https://h/images'],
+    directories: ['/srv/images'],
+    maxBytes: 1_000,
   });
   const places = ['--container-path', '/srv/', '--container-path', '/d2', '--container-bridge', 'br0'];
   t.same(parseAgentOptions([...base, '--containers', ...places, '--container-uids', '100000-165535'])?.containers, {
     directories: ['/srv', '/d2'],
     bridges: ['br0'],
     uidRange: { first: 100_000, count: 65_536 },
+    images: { urls: [], directories: [], maxBytes: 10 * 1024 ** 3 },
   });
 });
 
@@ -133,6 +141,10 @@ t.test('an error in the options names the option', async (t) => {
     [['--data', 'd', '--dns', '127.0.0.1:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],
     [['--data', 'd', '--dns', '127.0.0.1:1', 'more'], /more/],
     [['--data', 'd', '--url', 'http://h', '--container-bridge', 'br0'], /--container-bridge needs --containers/],
+    [['--data', 'd', '--url', 'http://h', '--image-url', 'http://h'], /--image-url needs --containers/],
+    [[...containers, '--image-url', 'h/images'], /--image-url h\/images is no http: or https: URL/],
+    [[...containers, '--image-path', 'images'], /--image-path images is not an absolute path/],
+    [[...containers, '--image-space', '1e9'], /--image-space 1e9 is not a number of bytes/],
     [[...containers, '--container-bridge', 'br 0'], /--container-bridge br 0 is not the name/],
     [[...containers, '--container-path', 'srv'], /--container-path srv is not an absolute path/],
     [[...containers, '--container-path', '/'], /--container-path .* overlaps --data/],

@@ -108,6 +108,7 @@ export function setUp(
     tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
     allowReboot: false,
     vms: undefined,
+    images: undefined,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });
   t.teardown(() => runner.abandon());

@@ -10,13 +10,13 @@ import { type OpenedContainers, openContainers } from '../../lib/agent/container
 import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
 import { letUsersPass } from '../../lib/agent/data-directory.ts';
 import { bootIdOf } from '../../lib/agent/machine/proc.ts';
-import { FolderImages } from '../../lib/agent/vms/folder-images.ts';
 import { vmRecords } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { busyboxLayer } from './busybox-layer.ts';
+import { FolderImages } from './folder-images.ts';
 import { mountedFolder } from './mounted-folder.ts';
 import { IMAGE } from './vm-rig.ts';
 

@@ -50,6 +50,7 @@ export interface OpenedContainers extends AsyncDisposable {
   /** @throws InvalidContainerSpecError */
   parse(input: unknown): Promise<ContainerSpec>;
   snapshots: RootSnapshots;
+  unpack: LayeredRootFileSystems['unpack'];
   /** Where unpacked layers of images are. */
   layers: string;
   /** With what containers run here, or what is lacking, as a sentence. */
@@ -100,6 +101,7 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
       mount: (spec) => runtime.makeRoot(spec),
       freeze: (run, work) => runtime.freeze(run, work),
     }),
+    unpack: (...args) => roots.unpack(...args),
     layers,
     state: stateOf(runtime, roots.copyReason),
     lack: lackOf(runtime),

@@ -42,7 +42,7 @@ import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './ta
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
-interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms'> {
+interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images'> {
   log: Logger;
   serverUuid: string;
   journal: Journal;
@@ -278,7 +278,7 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { clock, machine, allowReboot, pushJobs, vms, outbox } = this.#deps;
+    const { clock, machine, allowReboot, pushJobs, vms, images, outbox } = this.#deps;
     return {
       id: work.frame.id,
       signal: work.abort.signal,
@@ -287,6 +287,7 @@ export class Runner {
       allowReboot,
       pushJobs,
       vms,
+      images,
       begin: (group) => this.#begin(work, group),
       progress: (value) => {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'progress', value });

@@ -6,6 +6,7 @@ import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../proto
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
+import { imageTasks } from './image-tasks.ts';
 import { machineTasks } from './machine-tasks.ts';
 import { nop } from './nop.ts';
 import { pushCommand } from './push-command.ts';
@@ -26,6 +27,7 @@ export const catalogue: Catalogue = new Map([
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
   ...machineTasks,
+  ...imageTasks,
 ]);
 
 /** The agent's capabilities for the greeting. */

@@ -2,6 +2,7 @@
 import type { z } from 'zod';
 import type { Clock } from '../../platform/clock.ts';
 import type { StreamName } from '../../protocol/output-streams.ts';
+import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { PushRun } from '../push/push-participant.ts';
@@ -27,6 +28,8 @@ export interface TaskContext {
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
   /** Undefined if this agent runs no containers. */
   vms: Vms | undefined;
+  /** Undefined without --containers. */
+  images: Images | undefined;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;

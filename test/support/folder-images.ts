@@ -4,9 +4,9 @@
  */
 import { access, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { removeTree } from '../containers/root/remove-tree.ts';
-import { imageExists } from './vm-errors.ts';
-import type { ImageDefaults, VmImage, VmImages } from './vm-images.ts';
+import { removeTree } from '../../lib/agent/containers/root/remove-tree.ts';
+import { imageExists } from '../../lib/agent/vms/vm-errors.ts';
+import type { ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 
 export class FolderImages implements VmImages {
   readonly #directory: string;

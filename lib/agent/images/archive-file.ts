@@ -1,0 +1,92 @@
+/**
+ * The archive of an image while it arrives: a file that is hashed and bounded as it is written. It can
+ * be continued after a cut, also by the next agent.
+ */
+import { createHash, type Hash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { InvalidImageError, NoImageSpaceError } from './image-errors.ts';
+
+export interface Arrived {
+  digest: string;
+  bytes: number;
+}
+
+export class ArchiveFile {
+  readonly #file: FileHandle;
+  readonly #path: string;
+  readonly #maxBytes: number;
+  #hash: Hash = createHash('sha256');
+  #bytes = 0;
+
+  private constructor(file: FileHandle, path: string, maxBytes: number) {
+    this.#file = file;
+    this.#path = path;
+    this.#maxBytes = maxBytes;
+  }
+
+  /** With what an earlier attempt wrote, which is read again for the digest. */
+  static async open(path: string, maxBytes: number): Promise<ArchiveFile> {
+    const file = await open(path, 'a+', 0o600);
+    const opened = new ArchiveFile(file, path, maxBytes);
+    try {
+      await opened.#readAgain();
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    return opened;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** @throws InvalidImageError if that is more than allowed */
+  expect(bytes: number): void {
+    if (bytes <= this.#maxBytes) return;
+    throw new InvalidImageError(`its archive has more than ${this.#maxBytes} bytes, as many as it may`);
+  }
+
+  /** @throws InvalidImageError if it becomes too large, NoImageSpaceError */
+  async append(piece: Buffer): Promise<void> {
+    this.expect(this.#bytes + piece.length);
+    await this.#file.appendFile(piece).catch((error: unknown) => {
+      throw spaceErrorOf(error) ?? error;
+    });
+    this.#hash.update(piece);
+    this.#bytes += piece.length;
+  }
+
+  async restart(): Promise<void> {
+    await this.#file.truncate(0);
+    this.#hash = createHash('sha256');
+    this.#bytes = 0;
+  }
+
+  /** Everything is on disk. @throws InvalidImageError if the digest is another one */
+  async complete(expected: string | undefined): Promise<Arrived> {
+    await this.#file.datasync();
+    const digest = `sha256:${this.#hash.copy().digest('hex')}`;
+    if (expected === undefined || digest === expected) return { digest, bytes: this.#bytes };
+    throw new InvalidImageError(`its archive has the digest ${digest}, not ${expected}`);
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close();
+  }
+
+  async #readAgain(): Promise<void> {
+    for await (const piece of createReadStream(this.#path) as AsyncIterable<Buffer>) {
+      this.#hash.update(piece);
+      this.#bytes += piece.length;
+    }
+  }
+}
+
+/** Undefined unless the disk or a quota is full. */
+export function spaceErrorOf(error: unknown): NoImageSpaceError | undefined {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  if (code !== 'ENOSPC' && code !== 'EDQUOT') return undefined;
+  return new NoImageSpaceError('The disk has no room for this image; free some space, or delete images', error);
+}

@@ -1,0 +1,185 @@
+/**
+ * What images have on disk: archives that arrive, and unpacked layers. images.ts has their states.
+ * A layer that no image needs is removed; nobody unpacks meanwhile.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { lstat, mkdir, readdir, rm, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Clock } from '../../platform/clock.ts';
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { LayeredRootFileSystems } from '../containers/root/layered-root-file-systems.ts';
+import { removeTree } from '../containers/root/remove-tree.ts';
+import { noteOf } from './download.ts';
+import { type Image, layerNameOf } from './image.ts';
+import { type LayerArchive, readImageArchive } from './image-archive.ts';
+import { InvalidImageError } from './image-errors.ts';
+
+export interface ImageFilesDeps {
+  clock: Clock;
+  /** DATA/images. */
+  directory: string;
+  /** DATA/containers/layers. */
+  layers: string;
+  unpack: LayeredRootFileSystems['unpack'];
+  /** Of the unpacked layers of all images together, and of archives that arrive. */
+  maxBytes: number;
+}
+
+export type Unpacked = Pick<Image, 'layers' | 'config'>;
+
+const MAX_ENTRIES = 500_000;
+const MAX_NAME_BYTES = 64 * 1024 * 1024;
+/** An archive that did not arrive completely is kept for so long. */
+const KEPT_PART_MS = 24 * 3_600_000;
+/** Other directories beside the layers are left alone. */
+const LAYER_NAME = /^[0-9a-f]{64}$/;
+/** Of the disk, for everything else on it. */
+const LEFT_FREE_BYTES = 256 * 1024 * 1024;
+
+export class ImageFiles {
+  readonly #deps: ImageFilesDeps & { list(): Image[] };
+  /** Whoever unpacks layers, or removes those that no image has. */
+  readonly #layerTurn = new Semaphore(1);
+
+  /** `list` returns all images. */
+  constructor(deps: ImageFilesDeps & { list(): Image[] }) {
+    this.#deps = deps;
+  }
+
+  /** Removes what an earlier agent has left and nobody will continue. */
+  async start(): Promise<void> {
+    await mkdir(this.#incoming(), { recursive: true, mode: 0o700 });
+    await this.#removeOldParts();
+  }
+
+  /** Of the archive of an image while it arrives. */
+  archiveOf(uuid: string): string {
+    return join(this.#incoming(), uuid);
+  }
+
+  /** Where a layer is. */
+  layer(digest: string): string {
+    return join(this.#deps.layers, layerNameOf(digest));
+  }
+
+  /**
+   * Unpacks the layers of an archive that has arrived; `done` stores that an image has them, before
+   * anybody can remove them. @throws InvalidImageError
+   */
+  unpack(
+    uuid: string,
+    { digest, signal, done }: { digest: string; signal: AbortSignal; done(unpacked: Unpacked): Promise<void> },
+  ): Promise<void> {
+    return this.#layerTurn.run(async () => done(await this.#unpack(this.archiveOf(uuid), digest, signal)));
+  }
+
+  async freeBytes(): Promise<number> {
+    const used = this.#deps
+      .list()
+      .flatMap(({ layers }) => layers)
+      .reduce((sum, { bytes }) => sum + bytes, 0);
+    const { bavail, bsize } = await statfs(this.#deps.directory);
+    return Math.max(Math.min(this.#deps.maxBytes - used, bavail * bsize - LEFT_FREE_BYTES), 0);
+  }
+
+  /** Also what a load that failed has unpacked. */
+  removeUnusedLayers(): Promise<void> {
+    return this.#layerTurn.run(async () => {
+      const needed = new Set(
+        this.#deps.list().flatMap(({ layers }) => layers.map(({ digest }) => layerNameOf(digest))),
+      );
+      for (const name of await readdir(this.#deps.layers))
+        if (LAYER_NAME.test(name) && !needed.has(name)) await removeTree(join(this.#deps.layers, name));
+    });
+  }
+
+  async removeArchive(uuid: string): Promise<void> {
+    const file = this.archiveOf(uuid);
+    for (const path of [file, noteOf(file), blobsOf(file)]) await rm(path, { recursive: true, force: true });
+  }
+
+  /** As `unpack`, of an image that was made here. Its layer has a name of its own: nobody has its archive. */
+  fill(
+    uuid: string,
+    fill: (directory: string) => Promise<void>,
+    done: (layer: Image['layers'][number]) => Promise<void>,
+  ): Promise<void> {
+    const digest = `sha256:${createHash('sha256').update(`the layer of image ${uuid}`).digest('hex')}`;
+    const directory = this.layer(digest);
+    return this.#layerTurn.run(async () => {
+      await removeTree(directory);
+      try {
+        await fill(directory);
+        await done({ digest, bytes: await sizeOf(directory) });
+      } catch (error) {
+        await removeTree(directory);
+        throw error;
+      }
+    });
+  }
+
+  /** Keeps the archive: a download can be continued. */
+  async removeBlobs(uuid: string): Promise<void> {
+    await rm(blobsOf(this.archiveOf(uuid)), { recursive: true, force: true });
+  }
+
+  async #unpack(file: string, digest: string, signal: AbortSignal): Promise<Pick<Image, 'layers' | 'config'>> {
+    const blobs = blobsOf(file);
+    await rm(blobs, { recursive: true, force: true });
+    await mkdir(blobs, { mode: 0o700 });
+    const maxBytes = await this.freeBytes();
+    const request = { file, digest, blobs, maxBytes, maxEntries: MAX_ENTRIES, arch: process.arch, signal };
+    const { layers, config } = await readImageArchive(request);
+    const unpacked: Image['layers'][number][] = [];
+    let left = maxBytes;
+    for (const layer of layers) {
+      const bytes = await this.#unpackLayer(layer, { maxBytes: left, signal });
+      unpacked.push({ digest: layer.digest, bytes });
+      left -= bytes;
+    }
+    return { layers: unpacked, config };
+  }
+
+  /** @returns its bytes, also if another image has it already */
+  async #unpackLayer(
+    { digest, file }: LayerArchive,
+    { maxBytes, signal }: { maxBytes: number; signal: AbortSignal },
+  ): Promise<number> {
+    const directory = this.layer(digest);
+    const ready = this.#deps.list().filter(({ state }) => state.name === 'ready');
+    const shared = ready.flatMap(({ layers }) => layers).find((layer) => layer.digest === digest);
+    if (shared !== undefined) return shared.bytes;
+    await removeTree(directory);
+    const limits = { maxBytes, maxEntries: MAX_ENTRIES, maxNameBytes: MAX_NAME_BYTES };
+    const unpacked = await this.#deps.unpack(createReadStream(file), directory, { limits, signal });
+    if (unpacked.digest !== digest)
+      throw new InvalidImageError(`a layer has the digest ${unpacked.digest}, not ${digest}`);
+    return unpacked.bytes;
+  }
+
+  async #removeOldParts(): Promise<void> {
+    const now = this.#deps.clock.wallTime();
+    for (const name of await readdir(this.#incoming())) {
+      const path = join(this.#incoming(), name);
+      const isOld = now - (await stat(path)).mtimeMs > KEPT_PART_MS;
+      if (isOld || name.endsWith('.blobs')) await rm(path, { recursive: true, force: true });
+    }
+  }
+
+  #incoming(): string {
+    return join(this.#deps.directory, 'incoming');
+  }
+}
+
+/** Of all files in a directory, also in those below it. */
+async function sizeOf(directory: string): Promise<number> {
+  let bytes = 0;
+  for (const entry of await readdir(directory, { withFileTypes: true })) {
+    const path = join(directory, entry.name);
+    bytes += entry.isDirectory() ? await sizeOf(path) : (await lstat(path)).size;
+  }
+  return bytes;
+}
+
+const blobsOf = (file: string): string => `${file}.blobs`;

@@ -1,0 +1,42 @@
+/** What the agent knows of an image. Sizes are bytes, times milliseconds of the machine's wall clock. */
+import type { ImageState } from './image-lifecycle.ts';
+
+/** How containers of the image start by default, with the names of the OCI image specification. */
+export interface ImageConfig {
+  Entrypoint?: readonly string[] | undefined;
+  Cmd?: readonly string[] | undefined;
+  /** NAME=VALUE each. */
+  Env?: readonly string[] | undefined;
+  WorkingDir?: string | undefined;
+  User?: string | undefined;
+}
+
+interface ImageLayer {
+  digest: string;
+  /** Unpacked. */
+  bytes: number;
+}
+
+export interface Image {
+  uuid: string;
+  state: ImageState;
+  /** Its URL without query, or `stream`. */
+  source: string;
+  /** Of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is known. */
+  digest?: string | undefined;
+  /** The lowest first. Empty until they are unpacked. */
+  layers: readonly ImageLayer[];
+  config: ImageConfig;
+  createdAt: number;
+  lastUsedAt: number;
+  /** Ids of the containers that use it. */
+  usedBy: readonly string[];
+}
+
+export const DIGEST = /^sha256:[0-9a-f]{64}$/;
+
+/** The name of the directory of a layer. @throws Error unless it is a digest */
+export function layerNameOf(digest: string): string {
+  if (!DIGEST.test(digest)) throw new Error(`${digest.slice(0, 80)} is no digest`);
+  return digest.slice('sha256:'.length);
+}

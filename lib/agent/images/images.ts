@@ -1,0 +1,368 @@
+/**
+ * The images of this server, in DATA/images and DATA/containers/layers:
+ *
+ *     DATA/images/records/UUID.json       what the agent knows of each image
+ *     DATA/images/incoming/UUID           its archive while it arrives, with a note beside it
+ *     DATA/images/incoming/UUID.blobs/    its parts while they are unpacked
+ *     DATA/containers/layers/DIGEST/      unpacked layers; images with the same layer share it
+ *
+ * image-lifecycle.ts says which states there are. Only one load or removal of an image happens at a
+ * time, and a record is on disk before the work that it announces. Nothing that has arrived is
+ * unpacked before its digest is proved.
+ */
+import { createReadStream } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { CnapiError, messageOf } from '../../platform/errors.ts';
+import { HttpClient } from '../../platform/http-client/http-client.ts';
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
+import { LayerError } from '../containers/root/layer-error.ts';
+import type { RecordFiles } from '../record-files.ts';
+import { imageExists } from '../vms/vm-errors.ts';
+import type { ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
+import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
+import { ArchiveFile, type Arrived, spaceErrorOf } from './archive-file.ts';
+import { download } from './download.ts';
+import { DIGEST, type Image, type ImageConfig } from './image.ts';
+import {
+  ImageBusyError,
+  ImageExistsError,
+  ImageInUseError,
+  ImageNotFoundError,
+  ImageSourceError,
+  InvalidImageError,
+  NoImageSpaceError,
+} from './image-errors.ts';
+import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
+import { type ImageEvent, nextImageStep } from './image-lifecycle.ts';
+
+export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
+
+interface ImagesDeps extends AllowedSources, ImageFilesDeps {
+  log: Logger;
+  records: RecordFiles<Image>;
+  /** Between two attempts of a download; tests shorten it. */
+  pauseMs?: number;
+}
+
+interface ImageRequest {
+  uuid: string;
+  /** `http:`, `https:` or `file:`. */
+  url: string;
+  /** Of the archive as it arrives. Without it, what the source gives is believed. */
+  digest?: string | undefined;
+}
+
+interface LoadOptions {
+  signal?: AbortSignal | undefined;
+  onProgress?: (bytes: number, total: number | undefined) => void;
+}
+
+/** At a time; others wait. */
+const LOADS = 2;
+/** An image that no container has used for so long is removed. */
+const UNUSED_MS = 7 * 24 * 3_600_000;
+const EXPIRE_EVERY_MS = 3_600_000;
+/** It names files. */
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+const MAX_IMAGES = 1_000;
+
+export class Images implements VmImages {
+  readonly #deps: ImagesDeps;
+  readonly #client: HttpClient;
+  readonly #images = new Map<string, Image>();
+  readonly #loading = new Map<string, { request: string; done: Promise<Image> }>();
+  readonly #loads = new Semaphore(LOADS);
+  readonly #files: ImageFiles;
+  readonly #expiring: Loop;
+  readonly #stopping = new AbortController();
+
+  constructor(deps: ImagesDeps) {
+    this.#deps = deps;
+    this.#client = new HttpClient({ clock: deps.clock });
+    this.#files = new ImageFiles({ ...deps, list: () => this.list() });
+    const { clock, log } = deps;
+    const work = () => this.removeUnused(UNUSED_MS);
+    this.#expiring = new Loop({ clock, log, what: 'images: removing unused ones', work, pauseMs: EXPIRE_EVERY_MS });
+  }
+
+  /** Continues removals, ends what an earlier agent was loading, and removes what no image needs. */
+  async start(): Promise<void> {
+    const { records, log } = this.#deps;
+    await this.#files.start();
+    const loaded = await records.load();
+    for (const { id, reason } of loaded.damaged) log.warn({ image: id, reason }, 'images: a record cannot be read');
+    for (const image of loaded.records) this.#images.set(image.uuid, image);
+    for (const { uuid } of loaded.records) {
+      const { work } = await this.#apply(uuid, { name: 'restarted' });
+      if (work === 'remove') await this.#remove(uuid);
+    }
+    if (loaded.damaged.length === 0) await this.#files.removeUnusedLayers();
+    this.#expiring.start();
+  }
+
+  /** Ends loads; what has arrived is kept. */
+  async stop(): Promise<void> {
+    await this.#expiring.stop();
+    this.#stopping.abort(new ImageSourceError('the agent is stopping'));
+    await Promise.allSettled(Array.from(this.#loading.values(), ({ done }) => done));
+    this.#client.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  list(): Image[] {
+    return [...this.#images.values()];
+  }
+
+  /** @throws ImageNotFoundError */
+  read(uuid: string): Image {
+    const image = this.#images.get(uuid);
+    if (image === undefined) throw new ImageNotFoundError(uuid);
+    return image;
+  }
+
+  /** Undefined unless all of it is there. */
+  async get(uuid: string): Promise<VmImage | undefined> {
+    const image = this.#images.get(uuid);
+    if (image?.state.name !== 'ready') return undefined;
+    return { layers: image.layers.map(({ digest }) => this.#files.layer(digest)), defaults: image.config };
+  }
+
+  /** @throws ImageNotFoundError unless it is ready */
+  async use(uuid: string, containerId: string): Promise<void> {
+    const image = this.#images.get(uuid);
+    if (image?.state.name !== 'ready') throw new ImageNotFoundError(uuid);
+    if (image.usedBy.includes(containerId)) return;
+    const usedBy = [...image.usedBy, containerId];
+    await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+  }
+
+  async release(containerId: string): Promise<void> {
+    for (const image of this.#images.values()) {
+      if (!image.usedBy.includes(containerId)) continue;
+      const usedBy = image.usedBy.filter((one) => one !== containerId);
+      await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+    }
+  }
+
+  /**
+   * Resolves when the image is ready; at once if it is. A second call for it joins the first.
+   * @throws ImageExistsError if its digest is another one, and the errors of image-errors.ts
+   */
+  async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<Image> {
+    return this.#load(request.uuid, { ...request, source: shownUrl(request.url), options }, (file, signal) =>
+      this.#fetch(request, { ...options, file, signal }),
+    );
+  }
+
+  /** As `ensure`, with an archive that is sent here. It is read to its end, or destroyed by an error. */
+  async importArchive(
+    archive: AsyncIterable<Buffer>,
+    request: Omit<ImageRequest, 'url'>,
+    options: LoadOptions = {},
+  ): Promise<Image> {
+    return this.#load(request.uuid, { ...request, source: 'stream', options }, async (path, signal) => {
+      await rm(path, { force: true });
+      return this.#receive(archive, { path, digest: request.digest, signal });
+    });
+  }
+
+  /** @throws VmError if there is such an image, NoImageSpaceError */
+  async add(uuid: string, config: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void> {
+    if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
+    if (this.#images.has(uuid)) throw imageExists(uuid);
+    await this.#makeRoom();
+    await this.#save({ ...this.#fresh(uuid, 'vm'), state: { name: 'fetching' } });
+    try {
+      await this.#apply(uuid, { name: 'fetched' });
+      await this.#files.fill(uuid, fill, async (layer) => {
+        await this.#save({ ...this.read(uuid), config: withoutNulls(config), layers: [layer] });
+        await this.#apply(uuid, { name: 'unpacked' });
+      });
+    } catch (error) {
+      await this.#deps.records.remove(uuid);
+      this.#images.delete(uuid);
+      throw spaceErrorOf(error) ?? error;
+    }
+  }
+
+  /** Removes images that no container has used for that time. */
+  async removeUnused(unusedMs: number): Promise<void> {
+    const before = this.#deps.clock.wallTime() - unusedMs;
+    for (const { uuid, lastUsedAt } of this.#unused()) if (lastUsedAt < before) await this.delete(uuid);
+  }
+
+  /** @throws ImageNotFoundError, ImageInUseError, ImageBusyError */
+  async delete(uuid: string): Promise<void> {
+    const [user] = this.read(uuid).usedBy;
+    if (user !== undefined) throw new ImageInUseError(uuid, user);
+    const step = nextImageStep(this.read(uuid).state, { name: 'remove' });
+    if ('refused' in step) throw new ImageBusyError(uuid);
+    await this.#apply(uuid, { name: 'remove' });
+    await this.#remove(uuid);
+  }
+
+  async #load(
+    uuid: string,
+    { source, digest, options }: { source: string; digest?: string | undefined; options: LoadOptions },
+    fetch: (file: string, signal: AbortSignal) => Promise<Arrived>,
+  ): Promise<Image> {
+    if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
+    if (digest !== undefined && !DIGEST.test(digest))
+      throw new InvalidImageError('digest is no digest; give sha256: and 64 hexadecimal digits in lower case');
+    const request = JSON.stringify([source, digest]);
+    const current = this.#loading.get(uuid);
+    if (current !== undefined) {
+      if (current.request !== request) throw new ImageBusyError(uuid);
+      return current.done;
+    }
+    const known = this.#images.get(uuid);
+    if (known?.state.name === 'ready') {
+      if (digest !== undefined && known.digest !== digest) throw new ImageExistsError(uuid);
+      return known;
+    }
+    if (known?.state.name === 'removing') throw new ImageBusyError(uuid);
+    if (known === undefined && this.#images.size >= MAX_IMAGES)
+      throw new NoImageSpaceError(`This server has ${MAX_IMAGES} images, as many as it may; delete some`);
+    const signal = AbortSignal.any([this.#stopping.signal, ...(options.signal ? [options.signal] : [])]);
+    const done = this.#loads.run(() => this.#loadNow({ uuid, source, signal, fetch }));
+    this.#loading.set(uuid, { request, done });
+    try {
+      return await done;
+    } finally {
+      this.#loading.delete(uuid);
+    }
+  }
+
+  async #loadNow({
+    uuid,
+    source,
+    signal,
+    fetch,
+  }: {
+    uuid: string;
+    source: string;
+    signal: AbortSignal;
+    fetch: (file: string, signal: AbortSignal) => Promise<Arrived>;
+  }): Promise<Image> {
+    const before = this.#images.get(uuid);
+    const step = nextImageStep(before?.state, { name: 'load' });
+    if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
+    await this.#save({ ...this.#fresh(uuid, source), state: step.state });
+    const file = this.#files.archiveOf(uuid);
+    try {
+      const { digest } = await fetch(file, signal);
+      await this.#apply(uuid, { name: 'fetched' });
+      const done = async (unpacked: Unpacked) => {
+        await this.#save({ ...this.read(uuid), digest, ...unpacked });
+        await this.#apply(uuid, { name: 'unpacked' });
+      };
+      await this.#files.unpack(uuid, { digest, signal, done });
+      await this.#files.removeArchive(uuid);
+      return this.read(uuid);
+    } catch (error) {
+      const failure = failureOf(error, signal);
+      // What is wrong stays wrong; what is not complete may be continued.
+      if (!(failure instanceof ImageSourceError)) await this.#files.removeArchive(uuid);
+      else await this.#files.removeBlobs(uuid);
+      await this.#apply(uuid, { name: 'failed', code: failure.code, reason: failure.message });
+      await this.#files.removeUnusedLayers();
+      throw failure;
+    }
+  }
+
+  #fresh(uuid: string, source: string): Omit<Image, 'state'> {
+    const now = this.#deps.clock.wallTime();
+    return { uuid, source, layers: [], config: {}, createdAt: now, lastUsedAt: now, usedBy: [] };
+  }
+
+  async #fetch(
+    { url, digest }: ImageRequest,
+    { file, signal, onProgress }: { file: string; signal: AbortSignal } & LoadOptions,
+  ): Promise<Arrived> {
+    const maxBytes = await this.#makeRoom();
+    if (!isFileUrl(url)) {
+      const progress = onProgress === undefined ? {} : { onProgress };
+      const { clock, pauseMs } = this.#deps;
+      const how = { client: this.#client, allowed: this.#deps, clock, ...(pauseMs === undefined ? {} : { pauseMs }) };
+      return download({ url, digest, file, maxBytes, signal, ...progress }, how);
+    }
+    await rm(file, { force: true });
+    const archive = createReadStream(await allowedFile(url, this.#deps));
+    return this.#receive(archive, { path: file, digest, signal });
+  }
+
+  async #receive(
+    archive: AsyncIterable<Buffer>,
+    { path, digest, signal }: { path: string; digest: string | undefined; signal: AbortSignal },
+  ): Promise<Arrived> {
+    const file = await ArchiveFile.open(path, await this.#makeRoom());
+    try {
+      for await (const piece of archive) {
+        signal.throwIfAborted();
+        await file.append(piece);
+      }
+      return await file.complete(digest);
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** Removes images that are unused for longest until a tenth is free. @returns the bytes that are free */
+  async #makeRoom(): Promise<number> {
+    for (const { uuid } of this.#unused()) {
+      if ((await this.#files.freeBytes()) >= this.#deps.maxBytes / 10) break;
+      this.#deps.log.info({ image: uuid }, 'images: an unused image is removed to make room');
+      await this.delete(uuid);
+    }
+    const free = await this.#files.freeBytes();
+    if (free > 0) return free;
+    throw new NoImageSpaceError(
+      `Images have no room: they may use ${this.#deps.maxBytes} bytes (--image-space) and not all of the disk; delete VMs or images that are not needed`,
+    );
+  }
+
+  /** Those that no container uses, the longest unused first. */
+  #unused(): Image[] {
+    const unused = this.list().filter(({ state, usedBy }) => state.name === 'ready' && usedBy.length === 0);
+    return unused.sort((one, other) => one.lastUsedAt - other.lastUsedAt);
+  }
+
+  async #remove(uuid: string): Promise<void> {
+    await this.#files.removeArchive(uuid);
+    await this.#deps.records.remove(uuid);
+    this.#images.delete(uuid);
+    await this.#files.removeUnusedLayers();
+  }
+
+  async #apply(uuid: string, event: ImageEvent): Promise<{ work: string }> {
+    const image = this.read(uuid);
+    const step = nextImageStep(image.state, event);
+    if ('refused' in step) throw new ImageBusyError(uuid);
+    if (step.state !== undefined && step.state !== image.state) await this.#save({ ...image, state: step.state });
+    return step;
+  }
+
+  async #save(image: Image): Promise<void> {
+    await this.#deps.records.write(image).catch((error: unknown) => {
+      throw spaceErrorOf(error) ?? error;
+    });
+    this.#images.set(image.uuid, image);
+  }
+}
+
+function withoutNulls(config: ImageDefaults): ImageConfig {
+  return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== null && value !== undefined));
+}
+
+/** Something with a code and a sentence. */
+function failureOf(error: unknown, signal: AbortSignal): CnapiError {
+  if (signal.aborted) return new ImageSourceError(`it was given up: ${messageOf(signal.reason)}`, error);
+  if (error instanceof LayerError) return new InvalidImageError(error.message, error);
+  if (error instanceof CnapiError) return spaceErrorOf(error.cause) ?? error;
+  return spaceErrorOf(error) ?? new ImageSourceError(messageOf(error), error);
+}

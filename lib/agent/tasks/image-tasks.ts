@@ -1,0 +1,98 @@
+/** The tasks of images. `image_ensure_present` and `image_get` have the names of Triton's agent. */
+import { z } from 'zod';
+import { CnapiError } from '../../platform/errors.ts';
+import type { Image } from '../images/image.ts';
+import type { Images } from '../images/images.ts';
+import { TaskFailure } from '../runner/task-end.ts';
+import { type AgentTask, defineTask, type TaskContext } from './task.ts';
+
+const uuid = z.uuid().toLowerCase();
+const MAX_URL_CHARS = 4_000;
+
+export const imageTasks: readonly (readonly [string, AgentTask])[] = [
+  [
+    'image_ensure_present',
+    defineTask({
+      lane: 'vms',
+      params: z.object({
+        image_uuid: uuid,
+        url: z.string().max(MAX_URL_CHARS).optional(),
+        digest: z.string().max(100).optional(),
+      }),
+      run: (params, context) => ending(() => ensure(params, context)),
+    }),
+  ],
+  [
+    'image_get',
+    defineTask({
+      lane: 'vm-queries',
+      params: z.object({ uuid }),
+      run: (params, context) => ending(async () => shownImage(imagesOf(context).read(params.uuid))),
+    }),
+  ],
+  [
+    'image_delete',
+    defineTask({
+      lane: 'vms',
+      params: z.object({ uuid }),
+      run: (params, context) =>
+        ending(async () => {
+          await imagesOf(context).delete(params.uuid);
+          return {};
+        }),
+    }),
+  ],
+];
+
+async function ensure(
+  { image_uuid, url, digest }: { image_uuid: string; url?: string | undefined; digest?: string | undefined },
+  context: TaskContext,
+): Promise<Record<string, unknown>> {
+  const images = imagesOf(context);
+  // Without a source it is only asked whether the image is there, as by callers of Triton's agent.
+  if (url === undefined) return shownImage(readReady(images, image_uuid));
+  let shown = 0;
+  const onProgress = (bytes: number, total: number | undefined) => {
+    const percent = total ? Math.floor((bytes / total) * 100) : 0;
+    if (percent <= shown) return;
+    shown = percent;
+    context.progress(percent);
+  };
+  return shownImage(await images.ensure({ uuid: image_uuid, url, digest }, { signal: context.signal, onProgress }));
+}
+
+function readReady(images: Images, uuid: string): Image {
+  const image = images.read(uuid);
+  if (image.state.name === 'ready') return image;
+  const reason = image.state.name === 'failed' ? `: ${image.state.reason}` : '';
+  throw new TaskFailure('ImageNotReady', `Image ${uuid} is ${image.state.name}${reason}`);
+}
+
+function imagesOf({ images }: TaskContext): Images {
+  if (images !== undefined) return images;
+  throw new TaskFailure('NoContainers', 'This agent keeps no images: it was started without --containers');
+}
+
+function shownImage({ uuid, state, source, digest, layers, config, usedBy }: Image): Record<string, unknown> {
+  const size = layers.reduce((sum, { bytes }) => sum + bytes, 0);
+  const reason = state.name === 'failed' ? { error: { code: state.code, message: state.reason } } : {};
+  return {
+    uuid,
+    state: state.name,
+    ...reason,
+    source,
+    ...(digest && { digest }),
+    size,
+    layers,
+    config,
+    used_by: usedBy,
+  };
+}
+
+async function ending(work: () => Promise<Record<string, unknown>>): Promise<Record<string, unknown>> {
+  try {
+    return await work();
+  } catch (error) {
+    throw error instanceof CnapiError ? new TaskFailure(error.code, error.message) : error;
+  }
+}

@@ -1,0 +1,48 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { InvalidImageError } from '../../../lib/agent/images/image-errors.ts';
+import type { Images } from '../../../lib/agent/images/images.ts';
+import { imageTasks } from '../../../lib/agent/tasks/image-tasks.ts';
+import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+
+const uuid = randomUUID();
+const image = { uuid, state: { name: 'ready' }, source: 'stream', layers: [{ digest: 'a', bytes: 5 }], usedBy: [] };
+
+function run(name: string, params: object, images: object | undefined, context: Partial<TaskContext> = {}) {
+  const task = new Map(imageTasks).get(name);
+  if (task === undefined) throw new Error(`no task ${name}`);
+  const usual = { clock: systemClock, signal: new AbortController().signal, progress: () => undefined };
+  const given = { ...usual, images: images as Images | undefined, ...context } as TaskContext;
+  return task.run(params as Record<string, unknown>, given);
+}
+
+t.test('a load reports its progress in whole percents, and answers with the image', async (t) => {
+  const reported: number[] = [];
+  const images = {
+    ensure: async (request: object, { onProgress }: { onProgress(bytes: number, total?: number): void }) => {
+      t.same(request, { uuid, url: 'http://h/one', digest: undefined });
+      for (const bytes of [1, 10, 10, 109, 1_000]) onProgress(bytes, 1_000);
+      return image;
+    },
+  };
+  const progress = (value: number) => void reported.push(value);
+  const answer = await run('image_ensure_present', { image_uuid: uuid, url: 'http://h/one' }, images, { progress });
+  t.match(answer, { uuid, state: 'ready', size: 5 });
+  t.same(reported, [1, 10, 100]);
+});
+
+t.test('without a source a load says whether the image is there', async (t) => {
+  t.match(await run('image_ensure_present', { image_uuid: uuid }, { read: () => image }), { uuid });
+  const failed = { ...image, state: { name: 'failed', code: 'InvalidImage', reason: 'it is cut off' } };
+  const asked = run('image_ensure_present', { image_uuid: uuid }, { read: () => failed });
+  await t.rejects(asked, { code: 'ImageNotReady', message: /cut off/ });
+});
+
+t.test('a failure has its code, and an agent without containers says so', async (t) => {
+  const images = { ensure: () => Promise.reject(new InvalidImageError('it is cut off')) };
+  const wrong = run('image_ensure_present', { image_uuid: uuid, url: 'http://h/one' }, images);
+  await t.rejects(wrong, { code: 'InvalidImage', message: /cut off/ });
+  await t.rejects(run('image_get', { uuid }, undefined), { code: 'NoContainers' });
+  await t.rejects(run('image_get', { uuid: '../x' }, undefined), { code: 'InvalidParameters' });
+});
