@@ -29,6 +29,7 @@ import { serversCommand } from './servers/servers.ts';
 import { cancelCommand } from './tasks/cancel.ts';
 import { taskCommand } from './tasks/task.ts';
 import { tasksCommand } from './tasks/tasks.ts';
+import { vmCommand } from './vms/vm.ts';
 import { watchCommand } from './watch/watch.ts';
 
 const ABOUT = `
@@ -87,6 +88,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
 const COMMANDS = [
   serversCommand,
   serverCommand,
+  vmCommand,
   execCommand,
   jobCommand,
   scheduleCommand,

@@ -41,7 +41,7 @@ t.test('a mistake on the command line is named, exits 2, and sends no request', 
     [['lock', 'web-1', 'vm', 'x', 'ls', '-l'], /'-l'\n {2}Write the command to run after --: cnapi lock <server>/],
     [['lock', 'web-1', 'vm', 'x', 'ls'], /too many arguments.*\n {2}Write the command to run after --/],
     [['lock', 'web-1', 'vm', 'x', '--expires', '1s', '--', 'true'], /--expires 1s is not between/],
-    [['events', '--kind', 'weather'], /--kind weather is not one of status, task, ticket, instance/],
+    [['events', '--kind', 'weather'], /--kind weather is not one of status, task, vm, ticket, instance/],
     [['token', 'create', 'x', '--role', 'king'], /'king' is invalid. Allowed choices are reader, operator/],
     [['completion', 'tcsh'], /Allowed choices are bash, zsh, fish/],
     [

@@ -192,10 +192,13 @@ export const vmContracts = contracts({
     params: { include_dni: booleanText().optional().describe('Also a VM that is marked `do_not_inventory`') },
     schema: wholeVm,
   }),
-  GetVmInfo: question('GET', '/info', 'What the agent tells of a VM that runs', {
-    params: { info: text().optional().describe('Which kinds, by comma; all when absent') },
-    schema: any,
-  }),
+  GetVmInfo: {
+    ...question('GET', '/info', 'What the agent tells of a VM that runs', {
+      params: { info: text().optional().describe('Which kinds, by comma; all when absent') },
+      schema: any,
+    }),
+    requiredRole: 'operator',
+  },
   GetVmVnc: {
     ...question('GET', '/vnc', 'Where a VNC client can connect to a VM; for agents of Triton', {
       params: {},
@@ -203,7 +206,10 @@ export const vmContracts = contracts({
     }),
     responses: { 200: { description: 'OK', schema: address }, ...failures, ...noVm, ...notSupported },
   },
-  GetVmProcesses: question('GET', '/proc', 'The processes of a VM', { params: {}, schema: z.unknown() }),
+  GetVmProcesses: {
+    ...question('GET', '/proc', 'The processes of a VM', { params: {}, schema: z.unknown() }),
+    requiredRole: 'operator',
+  },
   UpdateVm: action('POST', '/update', 'Changes a VM; the body is an update as of vmadm', {}),
   UpdateVmNics: {
     ...onRunning,

@@ -1,0 +1,208 @@
+/** `cnapi vm`: lists VMs, and creates, changes and deletes them by tasks of their servers' agents. */
+import { Command } from 'commander';
+import type { Contract } from '../../protocol/api/contract/contract.ts';
+import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
+import { parseCount } from '../terminal/count.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { findVm, listVms } from './vm-lookup.ts';
+import { reportTask } from './vm-task.ts';
+
+interface DetachOptions {
+  detach?: boolean;
+}
+
+interface ListOptions {
+  server?: string;
+  owner?: string;
+  image?: string;
+  state?: string;
+  alias?: string;
+}
+
+interface StopOptions extends DetachOptions {
+  force?: boolean;
+  timeout?: string;
+  signal?: string;
+}
+
+/** One command for one route. `done`: the participle for its success. */
+interface Action {
+  contract: Contract;
+  done: string;
+  params?: JsonObject;
+}
+
+const VM = ['<vm>', 'its uuid or alias'] as const;
+const FIELDS = 'fields of the VM, such as alias=web or max_physical_memory=256; a value may be JSON';
+
+export function vmCommand(runner: CommandRunner): Command {
+  const command = new Command('vm').description('Lists, creates, changes and deletes VMs on any server.');
+  const add = (parent: Command, name: string, about: string, example: string) => {
+    const path = parent === command ? `cnapi vm ${name}` : `cnapi vm ${parent.name()} ${name}`;
+    return withExamples(parent.command(name).description(about), [`${path} ${example}`.trim()]);
+  };
+  const addTask = (parent: Command, name: string, about: string, example: string) =>
+    add(parent, name, `${about} Waits for the end.`, example);
+  const detachable = (one: Command) => one.option('-d, --detach', "do not wait; print the task's id");
+  /** Of one VM, without parameters of its own. */
+  const addSimple = (name: string, about: string, action: Action) =>
+    detachable(addTask(command, name, about, 'web').argument(...VM)).action(
+      runner.action((context, [vm], options: DetachOptions) => act(context, String(vm), action, options)),
+    );
+
+  add(command, 'list', 'Lists the VMs of all servers, as their agents have reported them.', '--state running')
+    .option('--server <server>', 'uuid, the beginning of one, or hostname')
+    .option('--owner <uuid>', 'only those of this owner')
+    .option('--image <uuid>', 'only those made from this image')
+    .option('--state <state>', 'such as running, stopped, provisioning or failed')
+    .option('--alias <alias>', 'the whole alias, or its beginning and *')
+    .action(runner.action((context, _, options) => list(context, options as ListOptions)));
+  add(command, 'get', 'Shows a VM as its agent knows it at the moment.', 'web')
+    .argument(...VM)
+    .action(runner.action((context, [vm]) => get(context, String(vm))));
+  detachable(
+    addTask(command, 'create', 'Creates a VM on a server and starts it.', 'web-1 image_uuid=UUID alias=web')
+      .argument('<server>', 'uuid, the beginning of one, or hostname')
+      .argument('<field=value...>', FIELDS),
+  ).action(
+    runner.action((context, [server, fields], options: DetachOptions) =>
+      create(context, { server: String(server), fields: fields as string[] }, options),
+    ),
+  );
+  addSimple('start', 'Starts a VM.', { contract: vmContracts.StartVm, done: 'started' });
+  const stopping = (one: Command) =>
+    detachable(one)
+      .option('--force', 'kill it at once')
+      .option('--timeout <seconds>', 'how long it has to end before it is killed');
+  for (const [name, about, contract, done] of [
+    ['stop', 'Stops a VM.', vmContracts.StopVm, 'stopped'],
+    ['reboot', 'Stops a VM and starts it again.', vmContracts.RebootVm, 'rebooted'],
+  ] as const)
+    stopping(addTask(command, name, about, 'web --timeout 30').argument(...VM)).action(
+      runner.action((context, [vm], options: StopOptions) =>
+        act(context, String(vm), { contract, done, params: stopParams(options) }, options),
+      ),
+    );
+  detachable(addTask(command, 'kill', 'Sends a signal to the first process of a VM.', 'web --signal TERM'))
+    .argument(...VM)
+    .option('--signal <name>', 'name or number (default: KILL)')
+    .action(
+      runner.action((context, [vm], options: StopOptions) => {
+        const params = options.signal === undefined ? {} : { signal: options.signal };
+        return act(context, String(vm), { contract: vmContracts.KillVm, done: 'sent a signal to', params }, options);
+      }),
+    );
+  detachable(addTask(command, 'update', 'Changes a VM.', 'web max_physical_memory=512'))
+    .argument(...VM)
+    .argument('<field=value...>', FIELDS)
+    .action(
+      runner.action((context, [vm, fields], options: DetachOptions) => {
+        const params = parseFields(fields as string[]);
+        return act(context, String(vm), { contract: vmContracts.UpdateVm, done: 'updated', params }, options);
+      }),
+    );
+  addSimple('delete', 'Destroys a VM with all that it has stored.', {
+    contract: vmContracts.DeleteVm,
+    done: 'deleted',
+  });
+
+  const snapshot = withExamples(command.command('snapshot').description('Makes, restores and deletes snapshots.'), [
+    'cnapi vm snapshot create web before-upgrade',
+  ]);
+  for (const [name, about, contract, done] of [
+    ['create', 'Makes a snapshot of a VM.', vmContracts.CreateVmSnapshot, 'made a snapshot of'],
+    ['rollback', 'Sets a VM back to a snapshot.', vmContracts.RollbackVmSnapshot, 'rolled back'],
+    ['delete', 'Deletes a snapshot of a VM.', vmContracts.DeleteVmSnapshot, 'deleted a snapshot of'],
+  ] as const)
+    detachable(addTask(snapshot, name, about, 'web before-upgrade').argument(...VM))
+      .argument('<name>', 'of the snapshot')
+      .action(
+        runner.action((context, [vm, text], options: DetachOptions) =>
+          act(context, String(vm), { contract, done, params: { snapshot_name: String(text) } }, options),
+        ),
+      );
+  return withExamples(command, ['cnapi vm list --server web-1', 'cnapi vm create web-1 image_uuid=UUID alias=web']);
+}
+
+async function list({ client, output }: Context, { server, owner, image, state, alias }: ListOptions): Promise<void> {
+  const vms = await listVms(client, {
+    server_uuid: server === undefined ? undefined : await findServerUuid(client, server),
+    owner_uuid: owner,
+    image_uuid: image,
+    state,
+    alias,
+  });
+  if (output.json) return output.document(vms);
+  const labelOf = await serverLabels(client, vms);
+  const columns: Column<StoredVm>[] = [
+    { head: 'UUID', of: ({ uuid }) => uuid },
+    { head: 'ALIAS', of: (vm) => vm.alias, shrinks: true },
+    { head: 'STATE', of: (vm) => vm.state },
+    { head: 'MEMORY', of: ({ max_physical_memory: mib }) => mib && `${mib} MiB` },
+    { head: 'SERVER', of: ({ server_uuid }) => labelOf(server_uuid), shrinks: true },
+  ];
+  output.table(columns, vms);
+  if (vms.length === 0) output.note('There are no such VMs');
+}
+
+async function get({ client, output }: Context, text: string): Promise<void> {
+  const { server_uuid, uuid } = await findVm(client, text);
+  const vm = await client.ask(vmContracts.GetVm, { server_uuid, vm_uuid: uuid });
+  if (output.json) output.document(vm);
+  else output.facts([['server', server_uuid], ...Object.entries(vm)]);
+}
+
+async function create(
+  context: Context,
+  { server, fields }: { server: string; fields: string[] },
+  { detach = false }: DetachOptions,
+): Promise<number> {
+  const { client, random, output } = context;
+  const given = { uuid: random.uuid(), ...parseFields(fields) };
+  const { uuid: server_uuid } = await findServer(client, server);
+  const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
+  output.note(`VM ${given.uuid}`);
+  return reportTask(context, { id: String(id), done: given.uuid, detach });
+}
+
+async function act(
+  context: Context,
+  text: string,
+  { contract, done, params = {} }: Action,
+  { detach = false }: DetachOptions,
+): Promise<number> {
+  const { server_uuid, uuid } = await findVm(context.client, text);
+  const { id } = await context.client.documents(contract, { ...params, server_uuid, vm_uuid: uuid });
+  return reportTask(context, { id: String(id), done: `${done} ${text}`, detach });
+}
+
+const stopParams = ({ force, timeout }: StopOptions): JsonObject => ({
+  ...(force === true && { force }),
+  ...(timeout !== undefined && { timeout: parseCount(timeout, '--timeout') }),
+});
+
+/** A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws UsageError */
+function parseFields(words: readonly string[]): JsonObject {
+  const pairs = words.map((word) => {
+    const [, field, value = ''] = /^([a-z_]+)=(.*)$/s.exec(word) ?? [];
+    if (field === undefined) throw new UsageError(`${word} is not FIELD=VALUE`);
+    return [field, parseValue(field, value)];
+  });
+  return Object.fromEntries(pairs);
+}
+
+const TEXTS = ['alias', 'hostname', 'package_name', 'package_version', 'billing_id', 'dns_domain'];
+
+function parseValue(field: string, value: string): unknown {
+  if (TEXTS.includes(field) || !/^([[{]|-?\d+(\.\d+)?$|true$|false$)/.test(value)) return value;
+  try {
+    return JSON.parse(value);
+  } catch (cause) {
+    throw new UsageError(`${field} is not JSON: ${value}`, { cause });
+  }
+}

@@ -1,0 +1,48 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import type { StoredVm } from '../../../lib/protocol/api/vms.ts';
+import { VmAgent } from '../../control/vms/vm-agent.ts';
+import { freshZone } from '../../support/apps.ts';
+import { Cli } from '../rig.ts';
+
+t.test('VMs on the command line', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const agent = await VmAgent.start(app);
+  t.teardown(() => agent.agent.close());
+  const cli = new Cli(t, [app.url]);
+  const [uuid, image] = [randomUUID(), randomUUID()];
+  let state = 'running';
+  agent.answer = ({ name }) => {
+    if (name === 'machine_kill') return { error: { code: 'VmNotRunning', message: 'it does not run' } };
+    if (name === 'machine_shutdown') state = 'stopped';
+    const vm = { uuid, alias: 'web', state, last_modified: new Date().toISOString() };
+    return { result: name === 'machine_load' ? vm : name === 'machine_destroy' ? {} : { vm } };
+  };
+  const paramsOf = (name: string) => [...agent.received.values()].findLast((task) => task.name === name)?.params;
+
+  t.match(await cli.run('vm', 'list'), { code: 0, stderr: /There are no such VMs/ });
+  t.match(
+    await cli.run('vm', 'create', 'scripted', `uuid=${uuid}`, `image_uuid=${image}`, 'alias=web', 'tags={"a":1}'),
+    { code: 0, stdout: `${uuid}\n` },
+  );
+  t.match(paramsOf('machine_create'), { alias: 'web', image_uuid: image, tags: { a: 1 } });
+  t.match(await cli.run('vm', 'list', '--server', 'scripted', '--state', 'running'), { stdout: /web .*scripted/ });
+  t.match(await cli.run('vm', 'get', 'web'), { stdout: /running/ });
+  t.match(await cli.run('vm', 'stop', 'web', '--timeout', '5'), { code: 0, stdout: 'stopped web\n' });
+  t.match(paramsOf('machine_shutdown'), { timeout: 5, uuid });
+  t.equal((await cli.json<StoredVm[]>('vm', 'list', '--alias', 'w*'))[0]?.state, 'stopped');
+  t.match(await cli.run('vm', 'kill', 'web', '--signal', 'TERM'), {
+    code: 1,
+    stderr: /machine_kill failed: it does not run \(VmNotRunning\)/,
+  });
+  t.match(await cli.json('vm', 'update', 'web', 'max_physical_memory=512'), { status: 'complete' });
+  t.match(await cli.json('vm', 'start', uuid, '--detach'), { id: /^[0-9a-f-]{36}$/ });
+  for (const command of ['create', 'rollback', 'delete'])
+    t.match(await cli.run('vm', 'snapshot', command, 'web', 'one'), { code: 0 }, command);
+  t.match(await cli.run('vm', 'create', 'scripted', 'alias=x'), { code: 2, stderr: /image_uuid/ });
+  t.match(await cli.run('vm', 'stop', 'nothing'), { code: 2, stderr: /There is no VM nothing/ });
+  t.match(await cli.run('vm', 'update', 'web', 'what'), { code: 2, stderr: /what is not FIELD=VALUE/ });
+  t.match(await cli.run('vm', 'delete', 'web'), { code: 0, stdout: 'deleted web\n' });
+  t.same(await cli.json('vm', 'list'), []);
+});
