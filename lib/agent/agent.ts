@@ -152,7 +152,15 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       found,
       localAddress,
     });
-    this.#legacyReporter = new LegacyReporter({ clock, random, log, machine, cnapi: this.#legacyCnapi, serverUuid });
+    this.#legacyReporter = new LegacyReporter({
+      clock,
+      random,
+      log,
+      machine,
+      vms,
+      cnapi: this.#legacyCnapi,
+      serverUuid,
+    });
   }
 
   /** Sends frames about a posted task to PostedTasks and all other frames to the link. */

@@ -18,7 +18,8 @@ import type { Random } from '../../platform/random.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, TRITON_AGENTS } from '../machine/machine.ts';
-import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
+import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS, withVms } from '../machine/reports.ts';
+import type { Vms } from '../vms/vms.ts';
 import type { LegacyCnapiClient } from './legacy-cnapi-client.ts';
 
 interface LegacyReporterDeps {
@@ -26,6 +27,7 @@ interface LegacyReporterDeps {
   random: Random;
   log: Logger;
   machine: Machine;
+  vms?: Pick<Vms, 'summaries'> | undefined;
   cnapi: Pick<LegacyCnapiClient, 'post'>;
   serverUuid: string;
 }
@@ -101,10 +103,10 @@ export class LegacyReporter {
   }
 
   async #watchStatus(signal: AbortSignal): Promise<void> {
-    const { clock, machine } = this.#deps;
+    const { clock, machine, vms } = this.#deps;
     let sent: { status: Record<string, unknown>; at: number } | undefined;
     while (!signal.aborted) {
-      const status = await this.#look(() => machine.status());
+      const status = await this.#look(async () => withVms(await machine.status(), vms));
       const isDue = !sent || clock.now() - sent.at >= STATUS_PERIOD_MS || isWorthSending(sent.status, status);
       if (status && isDue) {
         const isAccepted = await this.#post('/events/status', status, signal);

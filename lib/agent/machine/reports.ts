@@ -103,11 +103,9 @@ export class Reports {
     }
   }
 
-  /** The VMs are read last: a change that comes later makes a status of its own. */
   async #sendStatus(now: number): Promise<void> {
     const { machine, vms, outbox } = this.#deps;
-    const ofMachine = await machine.status();
-    const status = vms === undefined ? ofMachine : { ...ofMachine, vms: vms.summaries() };
+    const status = withVms(await machine.status(), vms);
     const due = now - this.#statusSentAt >= STATUS_PERIOD_MS;
     if (this.#sentStatus && !due && !isWorthSending(this.#sentStatus, status)) return;
     if (!outbox.hasRoom || !outbox.send({ type: 'status', status })) {
@@ -131,6 +129,10 @@ export class Reports {
     });
   }
 }
+
+/** Call it when the rest is read: a change of a VM that comes later makes a status of its own. */
+export const withVms = (status: Status, vms: Pick<Vms, 'summaries'> | undefined): Status =>
+  vms === undefined ? status : { ...status, vms: vms.summaries() };
 
 /**
  * True when a figure changed by more than a twentieth, or anything else except the time changed.

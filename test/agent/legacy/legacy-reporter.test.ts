@@ -16,6 +16,7 @@ import { matchLists } from '../../support/match-lists.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import type { ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
+import { payload, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 import { agent, instance } from '../agent-rig.ts';
 
 async function legacyCnapi(t: Test, script: FakeLegacyCnapiScript = {}, port = 0): Promise<FakeLegacyCnapi> {
@@ -240,4 +241,21 @@ t.test('an agent restricted to one protocol uses no other', async (t) => {
   await until(() => beatsOf(old).length > 0, 'posts');
   t.notOk(old.asked.some(({ serverUuid }) => serverUuid === linked.serverUuid));
   t.notOk(linked.agent.isLegacyCnapi);
+});
+
+t.test('a legacy CNAPI is told of the VMs', async (t) => {
+  const [serverUuid, agentVersion] = [random.uuid(), '1'];
+  const machine = new SimulatedMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const vms = await new VmMachine(t).agent();
+  await vms.create(payload(1));
+  const bodies: unknown[] = [];
+  const post = async (path: string, body: unknown) => {
+    if (path === '/events/status') bodies.push(body);
+    return 204;
+  };
+  const scheme = new LegacyReporter({ clock, random, log: silentLogger, machine, vms, cnapi: { post }, serverUuid });
+  t.teardown(() => scheme.stop());
+  scheme.start();
+  await until(() => bodies.length > 0, 'a status');
+  t.match(bodies[0], { vms: { [uuidOf(1)]: { state: 'running' } } });
 });

@@ -1,5 +1,7 @@
+import { execFile } from 'node:child_process';
 import { mkdir, readdir, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import t from 'tap';
 import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
 import { vmUpdate } from '../../../lib/protocol/vms.ts';
@@ -106,9 +108,12 @@ t.test('VMs run on without their agent, and the next one has them', { skip }, as
     pid = (await first.vms.load(A)).pid;
     await first.vms.createSnapshot(A, 'one');
     await mkdir(join(rootOf(data, 'snapshots'), 'unrecorded'));
+    // As an agent leaves it that is killed during a snapshot.
+    await promisify(execFile)('runc', ['--root', join(data, 'containers/runtime'), 'pause', `${A}.1`]);
   }
   await using next = await agentOn(data);
   t.match(await next.vms.load(A), { state: 'running', pid });
+  t.equal(await shell(next, 'echo on'), 'on', 'its processes go on');
   t.same(await readdir(rootOf(data, 'snapshots')), ['one'], 'one that no record names is removed');
   t.match(await next.vms.kill(A), { state: 'stopped', exit_status: 137 });
 });
