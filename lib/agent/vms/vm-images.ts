@@ -21,9 +21,9 @@ export interface VmImages {
   get(uuid: string): Promise<VmImage | undefined>;
   /**
    * A new image of one layer, which `fill` makes in a directory that does not exist yet. If that
-   * fails, nothing is left. @throws VmError if there is such an image
+   * fails, nothing is left. Undefined if the store cannot do that. @throws VmError if there is such an image
    */
-  add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
+  add?(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
   /** The image stays while a container uses it. Can be repeated. */
   use(uuid: string, containerId: string): Promise<void>;
   /** Can be repeated. */
