@@ -11,8 +11,8 @@ import { VERSION as agentVersion } from '../platform/version.ts';
 import { Agent } from './agent.ts';
 import { type OpenedContainers, openContainers } from './containers/open-containers.ts';
 import { letUsersPass, takeDataDirectory } from './data-directory.ts';
-import type { Image } from './images/image.ts';
-import { type ImageOptions, Images } from './images/images.ts';
+import type { Images } from './images/images.ts';
+import { openImages } from './images/open-images.ts';
 import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
 import { HttpPort } from './legacy/http-port.ts';
@@ -26,7 +26,6 @@ import { bootIdOf } from './machine/proc.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
-import { recordFiles } from './record-files.ts';
 import { catalogue } from './tasks/catalogue.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
@@ -65,10 +64,8 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     bootParameters: options.bootParameters,
     containers: containers?.state,
   });
-  const images =
-    options.containers &&
-    containers &&
-    (await imagesFor(options.containers.images, { containers, data: data.path, log }));
+  const kept = options.containers?.images;
+  const images = kept && containers && (await openImages({ ...kept, ...containers, clock, log, data: data.path }));
   if (images) opened.use(images);
   const vms = containers && images && (await vmsFor(containers, { images, data: data.path, log }));
   if (vms) opened.use(vms);
@@ -111,18 +108,6 @@ async function containersFor(options: AgentOptions['containers'], data: string, 
   const opened = await openContainers({ ...options, clock, log, data, bootId: await bootIdOf() });
   log.info({ containers: opened.containers.list().length }, `agent: ${opened.state}`);
   return opened;
-}
-
-async function imagesFor(
-  options: ImageOptions,
-  { containers, data, log }: { containers: OpenedContainers; data: string; log: Logger },
-): Promise<Images> {
-  const { layers, unpack } = containers;
-  const directory = join(data, 'images');
-  const records = recordFiles<Image>(join(directory, 'records'), ({ uuid }) => uuid);
-  const images = new Images({ ...options, clock, log, directory, layers, unpack, records });
-  await images.start();
-  return images;
 }
 
 async function vmsFor(

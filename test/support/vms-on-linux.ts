@@ -1,14 +1,14 @@
 /** Real VMs for tests: the data directory of an agent with an image of busybox. */
 import { createHash } from 'node:crypto';
-import { mkdir, readFile, rmdir } from 'node:fs/promises';
+import { readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Test } from 'tap';
 import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
-import { DEFAULT_UID_RANGE } from '../../lib/agent/containers/linux-host.ts';
 import { type OpenedContainers, openContainers } from '../../lib/agent/containers/open-containers.ts';
-import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
 import { letUsersPass } from '../../lib/agent/data-directory.ts';
+import type { Images } from '../../lib/agent/images/images.ts';
+import { openImages } from '../../lib/agent/images/open-images.ts';
 import { bootIdOf } from '../../lib/agent/machine/proc.ts';
 import { vmRecords } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
@@ -16,7 +16,6 @@ import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { busyboxLayer } from './busybox-layer.ts';
-import { FolderImages } from './folder-images.ts';
 import { mountedFolder } from './mounted-folder.ts';
 import { IMAGE } from './vm-rig.ts';
 
@@ -31,8 +30,11 @@ export const internal_metadata = {
   'docker:env': '["GREETING=hello"]',
 };
 
+const MAX_IMAGE_BYTES = 256 * 1024 * 1024;
+
 export interface OpenedVms extends AsyncDisposable {
   vms: Vms;
+  images: Images;
   opened: OpenedContainers;
 }
 
@@ -40,14 +42,25 @@ export async function agentOn(data: string): Promise<OpenedVms> {
   const places = { directories: [], bridges: [], uidRange: undefined };
   const opened = await openContainers({ clock, log, data, bootId: await bootIdOf(), ...places });
   const records = vmRecords(join(data, 'vms'));
-  const vms = new Vms({ ...opened, clock, random, log, records, images: new FolderImages(opened.layers) });
+  const images = await openImages({
+    ...opened,
+    clock,
+    log,
+    data,
+    urls: [],
+    directories: [],
+    maxBytes: MAX_IMAGE_BYTES,
+  });
+  const vms = new Vms({ ...opened, clock, random, log, records, images });
   await vms.start();
   await vms.recovered();
   return {
     vms,
+    images,
     opened,
     async [Symbol.asyncDispose]() {
       await vms.stop();
+      await images.stop();
       await opened[Symbol.asyncDispose]();
     },
   };
@@ -58,11 +71,8 @@ export async function dataWithImage(t: Test): Promise<string> {
   const data = await mountedFolder(t);
   t.teardown(() => removeAll(data));
   await letUsersPass(data);
-  const directory = join(data, 'containers');
-  await mkdir(join(directory, 'layers'), { recursive: true });
-  const roots = await LayeredRootFileSystems.open({ directory, ids: DEFAULT_UID_RANGE });
-  const limits = { maxBytes: 64 * 1024 * 1024, maxEntries: 10_000, maxNameBytes: 1_000_000 };
-  await roots.unpack(Readable.from([await busyboxLayer()]), join(directory, 'layers', IMAGE), { limits });
+  await using agent = await agentOn(data);
+  await agent.images.importArchive(Readable.from([await busyboxLayer()]), { uuid: IMAGE });
   return data;
 }
 

@@ -17,6 +17,7 @@ import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
+import { untilAborted } from '../../platform/until-aborted.ts';
 import { LayerError } from '../containers/root/layer-error.ts';
 import type { RecordFiles } from '../record-files.ts';
 import { imageExists } from '../vms/vm-errors.ts';
@@ -75,6 +76,8 @@ export class Images implements VmImages {
   readonly #loading = new Map<string, { request: string; done: Promise<Image> }>();
   readonly #loads = new Semaphore(LOADS);
   readonly #files: ImageFiles;
+  /** Whoever reads a record to write it changed. */
+  readonly #recordTurn = new Semaphore(1);
   readonly #expiring: Loop;
   readonly #stopping = new AbortController();
 
@@ -134,23 +137,28 @@ export class Images implements VmImages {
 
   /** @throws ImageNotFoundError unless it is ready */
   async use(uuid: string, containerId: string): Promise<void> {
-    const image = this.#images.get(uuid);
-    if (image?.state.name !== 'ready') throw new ImageNotFoundError(uuid);
-    if (image.usedBy.includes(containerId)) return;
-    const usedBy = [...image.usedBy, containerId];
-    await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+    await this.#recordTurn.run(async () => {
+      const image = this.#images.get(uuid);
+      if (image?.state.name !== 'ready') throw new ImageNotFoundError(uuid);
+      if (image.usedBy.includes(containerId)) return;
+      const usedBy = [...image.usedBy, containerId];
+      await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+    });
   }
 
   async release(containerId: string): Promise<void> {
-    for (const image of this.#images.values()) {
-      if (!image.usedBy.includes(containerId)) continue;
-      const usedBy = image.usedBy.filter((one) => one !== containerId);
-      await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
-    }
+    await this.#recordTurn.run(async () => {
+      for (const image of this.list()) {
+        if (!image.usedBy.includes(containerId)) continue;
+        const usedBy = image.usedBy.filter((one) => one !== containerId);
+        await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+      }
+    });
   }
 
   /**
-   * Resolves when the image is ready; at once if it is. A second call for it joins the first.
+   * Resolves when the image is ready; at once if it is. A second call for it joins the first. `signal`
+   * ends the wait, and the load goes on: others may wait for it, and the caller may come again.
    * @throws ImageExistsError if its digest is another one, and the errors of image-errors.ts
    */
   async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<Image> {
@@ -193,17 +201,28 @@ export class Images implements VmImages {
   /** Removes images that no container has used for that time. */
   async removeUnused(unusedMs: number): Promise<void> {
     const before = this.#deps.clock.wallTime() - unusedMs;
-    for (const { uuid, lastUsedAt } of this.#unused()) if (lastUsedAt < before) await this.delete(uuid);
+    for (const { uuid, lastUsedAt } of this.#unused()) if (lastUsedAt < before) await this.#deleteUnlessNeeded(uuid);
   }
 
   /** @throws ImageNotFoundError, ImageInUseError, ImageBusyError */
   async delete(uuid: string): Promise<void> {
-    const [user] = this.read(uuid).usedBy;
-    if (user !== undefined) throw new ImageInUseError(uuid, user);
-    const step = nextImageStep(this.read(uuid).state, { name: 'remove' });
-    if ('refused' in step) throw new ImageBusyError(uuid);
-    await this.#apply(uuid, { name: 'remove' });
+    await this.#recordTurn.run(async () => {
+      const { usedBy, state } = this.read(uuid);
+      const [user] = usedBy;
+      if (user !== undefined) throw new ImageInUseError(uuid, user);
+      const step = nextImageStep(state, { name: 'remove' });
+      if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
+      await this.#save({ ...this.read(uuid), state: step.state });
+    });
     await this.#remove(uuid);
+  }
+
+  /** Somebody may begin to use it, or delete it, at the same time. */
+  async #deleteUnlessNeeded(uuid: string): Promise<void> {
+    await this.delete(uuid).catch((error: unknown) => {
+      const isNeeded = error instanceof ImageInUseError || error instanceof ImageBusyError;
+      if (!isNeeded && !(error instanceof ImageNotFoundError)) throw error;
+    });
   }
 
   async #load(
@@ -218,7 +237,7 @@ export class Images implements VmImages {
     const current = this.#loading.get(uuid);
     if (current !== undefined) {
       if (current.request !== request) throw new ImageBusyError(uuid);
-      return current.done;
+      return untilAborted(current.done, options.signal);
     }
     const known = this.#images.get(uuid);
     if (known?.state.name === 'ready') {
@@ -228,14 +247,11 @@ export class Images implements VmImages {
     if (known?.state.name === 'removing') throw new ImageBusyError(uuid);
     if (known === undefined && this.#images.size >= MAX_IMAGES)
       throw new NoImageSpaceError(`This server has ${MAX_IMAGES} images, as many as it may; delete some`);
-    const signal = AbortSignal.any([this.#stopping.signal, ...(options.signal ? [options.signal] : [])]);
+    const { signal } = this.#stopping;
     const done = this.#loads.run(() => this.#loadNow({ uuid, source, signal, fetch }));
     this.#loading.set(uuid, { request, done });
-    try {
-      return await done;
-    } finally {
-      this.#loading.delete(uuid);
-    }
+    void done.catch(() => undefined).finally(() => this.#loading.delete(uuid));
+    return untilAborted(done, options.signal);
   }
 
   async #loadNow({
@@ -317,7 +333,7 @@ export class Images implements VmImages {
     for (const { uuid } of this.#unused()) {
       if ((await this.#files.freeBytes()) >= this.#deps.maxBytes / 10) break;
       this.#deps.log.info({ image: uuid }, 'images: an unused image is removed to make room');
-      await this.delete(uuid);
+      await this.#deleteUnlessNeeded(uuid);
     }
     const free = await this.#files.freeBytes();
     if (free > 0) return free;
@@ -328,7 +344,8 @@ export class Images implements VmImages {
 
   /** Those that no container uses, the longest unused first. */
   #unused(): Image[] {
-    const unused = this.list().filter(({ state, usedBy }) => state.name === 'ready' && usedBy.length === 0);
+    const isIdle = ({ state, usedBy }: Image) => ['ready', 'failed'].includes(state.name) && usedBy.length === 0;
+    const unused = this.list().filter(isIdle);
     return unused.sort((one, other) => one.lastUsedAt - other.lastUsedAt);
   }
 
@@ -340,11 +357,13 @@ export class Images implements VmImages {
   }
 
   async #apply(uuid: string, event: ImageEvent): Promise<{ work: string }> {
-    const image = this.read(uuid);
-    const step = nextImageStep(image.state, event);
-    if ('refused' in step) throw new ImageBusyError(uuid);
-    if (step.state !== undefined && step.state !== image.state) await this.#save({ ...image, state: step.state });
-    return step;
+    return this.#recordTurn.run(async () => {
+      const image = this.read(uuid);
+      const step = nextImageStep(image.state, event);
+      if ('refused' in step) throw new ImageBusyError(uuid);
+      if (step.state !== undefined && step.state !== image.state) await this.#save({ ...image, state: step.state });
+      return step;
+    });
   }
 
   async #save(image: Image): Promise<void> {

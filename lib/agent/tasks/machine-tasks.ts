@@ -4,6 +4,7 @@
  * cancelled or takes too long: it is an action on the server, and the task only its report.
  */
 import { z } from 'zod';
+import { untilAborted } from '../../platform/until-aborted.ts';
 import { VM_TASK_KINDS } from '../../protocol/vm-tasks.ts';
 import {
   type Vm,
@@ -45,7 +46,7 @@ const vmAction = <Schema extends z.ZodObject>(
   defineTask({
     lane: 'vms',
     params,
-    run: async (given, context) => ({ vm: await untilAborted(context, run(vmsOf(context), given)) }),
+    run: async (given, context) => ({ vm: await untilAborted(run(vmsOf(context), given), context.signal) }),
   });
 
 const vmQuery = <Schema extends z.ZodObject>(
@@ -55,7 +56,7 @@ const vmQuery = <Schema extends z.ZodObject>(
   defineTask({
     lane: 'vm-queries',
     params,
-    run: (given, context) => untilAborted(context, run(vmsOf(context), given)),
+    run: (given, context) => untilAborted(run(vmsOf(context), given), context.signal),
   });
 
 export const machineTasks: readonly (readonly [string, AgentTask])[] = [
@@ -101,7 +102,7 @@ export const machineTasks: readonly (readonly [string, AgentTask])[] = [
     defineTask({
       lane: 'vms',
       params: vmNetworks,
-      run: (params, context) => untilAborted(context, vmsOf(context).updateNetworks(params)),
+      run: (params, context) => untilAborted(vmsOf(context).updateNetworks(params), context.signal),
     }),
   ],
   ['machine_reprovision', vmAction(vmReprovision, (vms, { uuid, image_uuid }) => vms.reprovision(uuid, image_uuid))],
@@ -110,7 +111,7 @@ export const machineTasks: readonly (readonly [string, AgentTask])[] = [
     defineTask({
       lane: 'vms',
       params: one,
-      run: (params, context) => untilAborted(context, destroy(vmsOf(context), params.uuid)),
+      run: (params, context) => untilAborted(destroy(vmsOf(context), params.uuid), context.signal),
     }),
   ],
   [
@@ -152,12 +153,3 @@ const notSupported = (name: string) => ({
 });
 
 const msOf = (seconds: number | undefined) => (seconds === undefined ? undefined : seconds * MS);
-
-function untilAborted<Result>({ signal }: TaskContext, work: Promise<Result>): Promise<Result> {
-  return new Promise((resolve, reject) => {
-    const aborted = () => reject(signal.reason);
-    if (signal.aborted) aborted();
-    signal.addEventListener('abort', aborted, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', aborted));
-  });
-}

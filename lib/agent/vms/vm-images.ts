@@ -23,7 +23,7 @@ export interface VmImages {
    * A new image of one layer, which `fill` makes in a directory that does not exist yet. If that
    * fails, nothing is left. Undefined if the store cannot do that. @throws VmError if there is such an image
    */
-  add?(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
+  add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
   /** The image stays while a container uses it. Can be repeated. */
   use(uuid: string, containerId: string): Promise<void>;
   /** Can be repeated. */

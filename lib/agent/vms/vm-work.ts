@@ -183,7 +183,6 @@ export class VmWork {
   /** It starts as this VM does. */
   async createImage({ record }: VmEntry, imageUuid: string): Promise<void> {
     const { containers, snapshots, images } = this.#deps;
-    if (images.add === undefined) throw new VmError('NotSupported', 'The images of this server cannot be made of VMs');
     await containers.hold(record.uuid, async ({ container }) => {
       const { args, env, directory, uid, gid } = container.spec.process;
       const defaults = {
@@ -192,7 +191,7 @@ export class VmWork {
         WorkingDir: directory,
         User: `${uid}:${gid}`,
       };
-      await images.add?.(imageUuid, defaults, (layer) => snapshots.exportLayer(container, layer));
+      await images.add(imageUuid, defaults, (layer) => snapshots.exportLayer(container, layer));
     });
   }
 

@@ -1,71 +1,18 @@
 /** The store of images with real files, real archives and a real HTTP server. */
 import { randomUUID } from 'node:crypto';
-import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { pathToFileURL } from 'node:url';
-import t, { type Test } from 'tap';
-import { LayeredRootFileSystems } from '../../../lib/agent/containers/root/layered-root-file-systems.ts';
-import type { Image } from '../../../lib/agent/images/image.ts';
-import { Images } from '../../../lib/agent/images/images.ts';
-import { recordFiles } from '../../../lib/agent/record-files.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
+import t from 'tap';
 import { busyboxLayer, upperLayer } from '../../support/busybox-layer.ts';
+import { imageServer } from '../../support/image-server.ts';
+import { MIB, OTHER, SMALL, served, store, storeIn } from '../../support/image-store.ts';
 import { archiveOf, gzipArchiveOf } from '../../support/layer-archive.ts';
-import { cannotMount, mountedFolder, smallDisk } from '../../support/mounted-folder.ts';
+import { cannotMount, smallDisk } from '../../support/mounted-folder.ts';
 import { ociArchiveOf, sha256, type TestImage } from '../../support/oci-archive.ts';
 import { until } from '../../support/until.ts';
-import { imageServer } from './image-server.ts';
 
-const MIB = 1024 * 1024;
 const needs = { skip: cannotMount('busybox') };
-const SMALL = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/name', contents: 'small\n' }]);
-const OTHER = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/other', contents: 'other\n' }]);
-
-/** The images of an agent in a folder. `again` is the next agent in the same folder. */
-async function storeIn(t: Test, folder: string, { maxBytes = 64 * MIB, urls = [] as string[] } = {}) {
-  const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
-  await mkdir(data, { recursive: true });
-  await mkdir(layers, { recursive: true });
-  await mkdir(join(folder, 'sources'), { recursive: true });
-  const roots = await LayeredRootFileSystems.open({ directory: folder, ids: { first: 200_000, count: 65_536 } });
-  const open = async () => {
-    const images = new Images({
-      clock: systemClock,
-      log: silentLogger,
-      directory: data,
-      layers,
-      unpack: (...args) => roots.unpack(...args),
-      records: recordFiles<Image>(join(data, 'records'), ({ uuid }) => uuid),
-      urls,
-      directories: [join(folder, 'sources')],
-      maxBytes,
-      pauseMs: 1,
-    });
-    await images.start();
-    t.teardown(() => images.stop());
-    return images;
-  };
-  const images = await open();
-  return {
-    images,
-    again: open,
-    layers: () => readdir(layers),
-    arriving: () => readdir(join(data, 'incoming')),
-    file: async (name: string, bytes: Buffer) => {
-      await writeFile(join(folder, 'sources', name), bytes);
-      return pathToFileURL(join(folder, 'sources', name)).href;
-    },
-  };
-}
-
-const store = async (t: Test, options?: Parameters<typeof storeIn>[2]) => storeIn(t, await mountedFolder(t), options);
-
-async function served(t: Test, body: Buffer) {
-  const server = await imageServer(t, { body });
-  return { server, ...(await store(t, { urls: [new URL('.', server.url).href] })) };
-}
 
 t.test('a plain root file system becomes an image of one layer', needs, async (t) => {
   const { images, file, layers, arriving } = await store(t);
@@ -272,6 +219,35 @@ t.test('what is wrong is refused as a whole, and nothing of it is left', needs, 
   await t.rejects(images.ensure(wrong), { code: 'ImageExists' });
   await t.rejects(images.ensure({ ...wrong, uuid: '../x' }), { code: 'InvalidImage', message: /uuid/ });
   await t.rejects(images.ensure({ ...wrong, digest: 'md5:1' }), { code: 'InvalidImage', message: /digest/ });
+});
+
+t.test('many containers begin and end to use an image at the same time', needs, async (t) => {
+  const { images, file } = await store(t);
+  const uuid = randomUUID();
+  await images.ensure({ uuid, url: await file('one', SMALL) });
+  const users = Array.from({ length: 20 }, (_, n) => `container-${n}`);
+  await Promise.all(users.map((user) => images.use(uuid, user)));
+  t.equal(images.read(uuid).usedBy.length, users.length);
+  const deleting = t.rejects(images.delete(uuid), { code: 'ImageInUse' });
+  await Promise.all([...users.slice(1).map((user) => images.release(user)), deleting]);
+  t.same(images.read(uuid).usedBy, [users[0]]);
+});
+
+t.test('a caller that gives up ends its own wait only', needs, async (t) => {
+  const { images, server } = await served(t, SMALL);
+  let answer = () => {};
+  server.served.answer = (_request, response) => {
+    answer = () => response.end(SMALL);
+  };
+  const request = { uuid: randomUUID(), url: server.url };
+  const giving = new AbortController();
+  const first = t.rejects(images.ensure(request, { signal: giving.signal }), /given up/);
+  const second = images.ensure(request);
+  await until(async () => server.asked.length > 0, 'the download to begin');
+  giving.abort(new Error('given up'));
+  await first;
+  answer();
+  t.equal((await second).state.name, 'ready');
 });
 
 t.test('an archive can be sent', needs, async (t) => {

@@ -1,0 +1,63 @@
+/** A store of images in a folder, with real files and unpacked layers. */
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Test } from 'tap';
+import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
+import type { Image } from '../../lib/agent/images/image.ts';
+import { Images } from '../../lib/agent/images/images.ts';
+import { recordFiles } from '../../lib/agent/record-files.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { imageServer } from './image-server.ts';
+import { gzipArchiveOf } from './layer-archive.ts';
+import { mountedFolder } from './mounted-folder.ts';
+
+export const MIB = 1024 * 1024;
+export const SMALL = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/name', contents: 'small\n' }]);
+export const OTHER = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/other', contents: 'other\n' }]);
+
+/** The images of an agent in a folder. `again` is the next agent in the same folder. */
+export async function storeIn(t: Test, folder: string, { maxBytes = 64 * MIB, urls = [] as string[] } = {}) {
+  const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
+  await mkdir(data, { recursive: true });
+  await mkdir(layers, { recursive: true });
+  await mkdir(join(folder, 'sources'), { recursive: true });
+  const roots = await LayeredRootFileSystems.open({ directory: folder, ids: { first: 200_000, count: 65_536 } });
+  const open = async () => {
+    const images = new Images({
+      clock: systemClock,
+      log: silentLogger,
+      directory: data,
+      layers,
+      unpack: (...args) => roots.unpack(...args),
+      records: recordFiles<Image>(join(data, 'records'), ({ uuid }) => uuid),
+      urls,
+      directories: [join(folder, 'sources')],
+      maxBytes,
+      pauseMs: 1,
+    });
+    await images.start();
+    t.teardown(() => images.stop());
+    return images;
+  };
+  const images = await open();
+  return {
+    images,
+    again: open,
+    layers: () => readdir(layers),
+    arriving: () => readdir(join(data, 'incoming')),
+    file: async (name: string, bytes: Buffer) => {
+      await writeFile(join(folder, 'sources', name), bytes);
+      return pathToFileURL(join(folder, 'sources', name)).href;
+    },
+  };
+}
+
+export const store = async (t: Test, options?: Parameters<typeof storeIn>[2]) =>
+  storeIn(t, await mountedFolder(t), options);
+
+export async function served(t: Test, body: Buffer) {
+  const server = await imageServer(t, { body });
+  return { server, ...(await store(t, { urls: [new URL('.', server.url).href] })) };
+}
