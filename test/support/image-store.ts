@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Test } from 'tap';
 import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
-import type { Image } from '../../lib/agent/images/image.ts';
+import type { StoredImage } from '../../lib/agent/images/image.ts';
 import { Images } from '../../lib/agent/images/images.ts';
 import { recordFiles } from '../../lib/agent/record-files.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
@@ -31,7 +31,7 @@ export async function storeIn(t: Test, folder: string, { maxBytes = 64 * MIB, ur
       directory: data,
       layers,
       unpack: (...args) => roots.unpack(...args),
-      records: recordFiles<Image>(join(data, 'records'), ({ uuid }) => uuid),
+      records: recordFiles<StoredImage>(join(data, 'records'), ({ uuid }) => uuid),
       urls,
       directories: [join(folder, 'sources')],
       maxBytes,

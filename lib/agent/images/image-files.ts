@@ -11,7 +11,7 @@ import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { LayeredRootFileSystems } from '../containers/root/layered-root-file-systems.ts';
 import { removeTree } from '../containers/root/remove-tree.ts';
 import { noteOf } from './download.ts';
-import { type Image, layerNameOf } from './image.ts';
+import { layerNameOf, type StoredImage } from './image.ts';
 import { type LayerArchive, readImageArchive } from './image-archive.ts';
 import { InvalidImageError } from './image-errors.ts';
 
@@ -26,7 +26,7 @@ export interface ImageFilesDeps {
   maxBytes: number;
 }
 
-export type Unpacked = Pick<Image, 'layers' | 'config'>;
+export type Unpacked = Pick<StoredImage, 'layers' | 'config'>;
 
 const MAX_ENTRIES = 500_000;
 const MAX_NAME_BYTES = 64 * 1024 * 1024;
@@ -38,12 +38,12 @@ const LAYER_NAME = /^[0-9a-f]{64}$/;
 const LEFT_FREE_BYTES = 256 * 1024 * 1024;
 
 export class ImageFiles {
-  readonly #deps: ImageFilesDeps & { list(): Image[] };
+  readonly #deps: ImageFilesDeps & { list(): StoredImage[] };
   /** Whoever unpacks layers, or removes those that no image has. */
   readonly #layerTurn = new Semaphore(1);
 
   /** `list` returns all images. */
-  constructor(deps: ImageFilesDeps & { list(): Image[] }) {
+  constructor(deps: ImageFilesDeps & { list(): StoredImage[] }) {
     this.#deps = deps;
   }
 
@@ -103,7 +103,7 @@ export class ImageFiles {
   fill(
     uuid: string,
     fill: (directory: string) => Promise<void>,
-    done: (layer: Image['layers'][number]) => Promise<void>,
+    done: (layer: StoredImage['layers'][number]) => Promise<void>,
   ): Promise<void> {
     const digest = `sha256:${createHash('sha256').update(`the layer of image ${uuid}`).digest('hex')}`;
     const directory = this.layer(digest);
@@ -124,14 +124,14 @@ export class ImageFiles {
     await rm(blobsOf(this.archiveOf(uuid)), { recursive: true, force: true });
   }
 
-  async #unpack(file: string, digest: string, signal: AbortSignal): Promise<Pick<Image, 'layers' | 'config'>> {
+  async #unpack(file: string, digest: string, signal: AbortSignal): Promise<Pick<StoredImage, 'layers' | 'config'>> {
     const blobs = blobsOf(file);
     await rm(blobs, { recursive: true, force: true });
     await mkdir(blobs, { mode: 0o700 });
     const maxBytes = await this.freeBytes();
     const request = { file, digest, blobs, maxBytes, maxEntries: MAX_ENTRIES, arch: process.arch, signal };
     const { layers, config } = await readImageArchive(request);
-    const unpacked: Image['layers'][number][] = [];
+    const unpacked: StoredImage['layers'][number][] = [];
     let left = maxBytes;
     for (const layer of layers) {
       const bytes = await this.#unpackLayer(layer, { maxBytes: left, signal });

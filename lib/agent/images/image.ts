@@ -17,7 +17,7 @@ interface ImageLayer {
   bytes: number;
 }
 
-export interface Image {
+export interface StoredImage {
   uuid: string;
   state: ImageState;
   /** Its URL without query, or `stream`. */

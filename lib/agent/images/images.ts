@@ -25,7 +25,7 @@ import type { ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
 import { ArchiveFile, type Arrived, spaceErrorOf } from './archive-file.ts';
 import { download } from './download.ts';
-import { DIGEST, type Image, type ImageConfig } from './image.ts';
+import { DIGEST, type ImageConfig, type StoredImage } from './image.ts';
 import {
   ImageBusyError,
   ImageExistsError,
@@ -42,7 +42,7 @@ export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
 
 interface ImagesDeps extends AllowedSources, ImageFilesDeps {
   log: Logger;
-  records: RecordFiles<Image>;
+  records: RecordFiles<StoredImage>;
   /** Between two attempts of a download; tests shorten it. */
   pauseMs?: number;
 }
@@ -72,8 +72,8 @@ const MAX_IMAGES = 1_000;
 export class Images implements VmImages {
   readonly #deps: ImagesDeps;
   readonly #client: HttpClient;
-  readonly #images = new Map<string, Image>();
-  readonly #loading = new Map<string, { request: string; done: Promise<Image> }>();
+  readonly #images = new Map<string, StoredImage>();
+  readonly #loading = new Map<string, { request: string; done: Promise<StoredImage> }>();
   readonly #loads = new Semaphore(LOADS);
   readonly #files: ImageFiles;
   /** Whoever reads a record to write it changed. */
@@ -117,12 +117,12 @@ export class Images implements VmImages {
     return this.stop();
   }
 
-  list(): Image[] {
+  list(): StoredImage[] {
     return [...this.#images.values()];
   }
 
   /** @throws ImageNotFoundError */
-  read(uuid: string): Image {
+  read(uuid: string): StoredImage {
     const image = this.#images.get(uuid);
     if (image === undefined) throw new ImageNotFoundError(uuid);
     return image;
@@ -161,7 +161,7 @@ export class Images implements VmImages {
    * ends the wait, and the load goes on: others may wait for it, and the caller may come again.
    * @throws ImageExistsError if its digest is another one, and the errors of image-errors.ts
    */
-  async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<Image> {
+  async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<StoredImage> {
     return this.#load(request.uuid, { ...request, source: shownUrl(request.url), options }, (file, signal) =>
       this.#fetch(request, { ...options, file, signal }),
     );
@@ -172,7 +172,7 @@ export class Images implements VmImages {
     archive: AsyncIterable<Buffer>,
     request: Omit<ImageRequest, 'url'>,
     options: LoadOptions = {},
-  ): Promise<Image> {
+  ): Promise<StoredImage> {
     return this.#load(request.uuid, { ...request, source: 'stream', options }, async (path, signal) => {
       await rm(path, { force: true });
       return this.#receive(archive, { path, digest: request.digest, signal });
@@ -229,7 +229,7 @@ export class Images implements VmImages {
     uuid: string,
     { source, digest, options }: { source: string; digest?: string | undefined; options: LoadOptions },
     fetch: (file: string, signal: AbortSignal) => Promise<Arrived>,
-  ): Promise<Image> {
+  ): Promise<StoredImage> {
     if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
     if (digest !== undefined && !DIGEST.test(digest))
       throw new InvalidImageError('digest is no digest; give sha256: and 64 hexadecimal digits in lower case');
@@ -264,7 +264,7 @@ export class Images implements VmImages {
     source: string;
     signal: AbortSignal;
     fetch: (file: string, signal: AbortSignal) => Promise<Arrived>;
-  }): Promise<Image> {
+  }): Promise<StoredImage> {
     const before = this.#images.get(uuid);
     const step = nextImageStep(before?.state, { name: 'load' });
     if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
@@ -291,7 +291,7 @@ export class Images implements VmImages {
     }
   }
 
-  #fresh(uuid: string, source: string): Omit<Image, 'state'> {
+  #fresh(uuid: string, source: string): Omit<StoredImage, 'state'> {
     const now = this.#deps.clock.wallTime();
     return { uuid, source, layers: [], config: {}, createdAt: now, lastUsedAt: now, usedBy: [] };
   }
@@ -343,8 +343,8 @@ export class Images implements VmImages {
   }
 
   /** Those that no container uses, the longest unused first. */
-  #unused(): Image[] {
-    const isIdle = ({ state, usedBy }: Image) => ['ready', 'failed'].includes(state.name) && usedBy.length === 0;
+  #unused(): StoredImage[] {
+    const isIdle = ({ state, usedBy }: StoredImage) => ['ready', 'failed'].includes(state.name) && usedBy.length === 0;
     const unused = this.list().filter(isIdle);
     return unused.sort((one, other) => one.lastUsedAt - other.lastUsedAt);
   }
@@ -366,7 +366,7 @@ export class Images implements VmImages {
     });
   }
 
-  async #save(image: Image): Promise<void> {
+  async #save(image: StoredImage): Promise<void> {
     await this.#deps.records.write(image).catch((error: unknown) => {
       throw spaceErrorOf(error) ?? error;
     });

@@ -4,7 +4,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { OpenedContainers } from '../containers/open-containers.ts';
 import { recordFiles } from '../record-files.ts';
-import type { Image } from './image.ts';
+import type { StoredImage } from './image.ts';
 import { type ImageOptions, Images } from './images.ts';
 
 interface OpenImagesDeps extends ImageOptions, Pick<OpenedContainers, 'layers' | 'unpack'> {
@@ -16,7 +16,7 @@ interface OpenImagesDeps extends ImageOptions, Pick<OpenedContainers, 'layers' |
 
 export async function openImages({ data, ...deps }: OpenImagesDeps): Promise<Images> {
   const directory = join(data, 'images');
-  const records = recordFiles<Image>(join(directory, 'records'), ({ uuid }) => uuid);
+  const records = recordFiles<StoredImage>(join(directory, 'records'), ({ uuid }) => uuid);
   const images = new Images({ ...deps, directory, records });
   await images.start();
   return images;

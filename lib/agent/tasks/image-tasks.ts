@@ -1,7 +1,7 @@
 /** The tasks of images. `image_ensure_present` and `image_get` have the names of Triton's agent. */
 import { z } from 'zod';
 import { CnapiError } from '../../platform/errors.ts';
-import type { Image } from '../images/image.ts';
+import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type AgentTask, defineTask, type TaskContext } from './task.ts';
@@ -61,7 +61,7 @@ async function ensure(
   return shownImage(await images.ensure({ uuid: image_uuid, url, digest }, { signal: context.signal, onProgress }));
 }
 
-function readReady(images: Images, uuid: string): Image {
+function readReady(images: Images, uuid: string): StoredImage {
   const image = images.read(uuid);
   if (image.state.name === 'ready') return image;
   const reason = image.state.name === 'failed' ? `: ${image.state.reason}` : '';
@@ -73,7 +73,7 @@ function imagesOf({ images }: TaskContext): Images {
   throw new TaskFailure('NoContainers', 'This agent keeps no images: it was started without --containers');
 }
 
-function shownImage({ uuid, state, source, digest, layers, config, usedBy }: Image): Record<string, unknown> {
+function shownImage({ uuid, state, source, digest, layers, config, usedBy }: StoredImage): Record<string, unknown> {
   const size = layers.reduce((sum, { bytes }) => sum + bytes, 0);
   const reason = state.name === 'failed' ? { error: { code: state.code, message: state.reason } } : {};
   return {
