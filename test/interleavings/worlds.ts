@@ -141,10 +141,9 @@ async function layGround(database: Database): Promise<Ground> {
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
   await servers.start();
   const uuids = [randomUUID(), randomUUID(), randomUUID()].sort();
-  for (const uuid of uuids) {
-    await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: 'one' });
-    await servers.recordReport(uuid, { vms: {} });
-  }
+  for (const uuid of uuids) await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: 'one' });
+  // The middle one, which most calls are about, has not reported yet.
+  for (const uuid of uuids) if (uuid !== uuids[1]) await servers.recordReport(uuid, { vms: {} });
   await servers.stop();
   const seats = uuids.map((serverUuid): Seat => {
     const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
