@@ -272,8 +272,10 @@ export class SimPostgres {
    * time.
    */
   async #unreadAnswer<Result>(statement: Statement<Result>, result: Result): Promise<UnreadAnswer | undefined> {
+    // A transaction has no text, and may have no result.
+    if (statement.text === undefined) return undefined;
     const { rows = [] } = result as Partial<QueryResult<unknown>>;
-    if (statement.text === undefined || !isWide(rows)) return undefined;
+    if (!isWide(rows)) return undefined;
     const { time } = this.#known;
     const names = this.#locks(statement) ? [...namesOf(statement.values), ...namesOf(rows)] : [];
     const unread = this.#unread.add(statement.who, await this.#rowsNamed(names));
