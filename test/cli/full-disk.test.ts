@@ -60,7 +60,7 @@ t.test('output that cannot be written is an error, and what it would have named 
       4,
       `${NO_SPACE}cnapi: started push job ${ID}\n`,
     ],
-    ['task --follow', ['task', ID, '--follow'], 4, NO_SPACE],
+    ['task --follow', ['task', ID, '--follow'], 4, `cnapi: command_execute succeeded\n${NO_SPACE}`],
     ['cancel, which continues', ['cancel', ID, ID], 1, NO_SPACE],
     [
       'token create',

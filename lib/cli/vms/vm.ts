@@ -43,8 +43,8 @@ const FIELDS = 'fields of the VM, such as alias=web or max_physical_memory=256; 
 export function vmCommand(runner: CommandRunner): Command {
   const command = new Command('vm').description('Lists, creates, changes and deletes VMs on any server.');
   const add = (parent: Command, name: string, about: string, example: string) => {
-    const path = parent === command ? `cnapi vm ${name}` : `cnapi vm ${parent.name()} ${name}`;
-    return withExamples(parent.command(name).description(about), [`${path} ${example}`.trim()]);
+    const words = parent === command ? ['vm', name] : ['vm', parent.name(), name];
+    return withExamples(parent.command(name).description(about), [['cnapi', ...words, example].join(' ').trim()]);
   };
   const addTask = (parent: Command, name: string, about: string, example: string) =>
     add(parent, name, `${about} Waits for the end.`, example);
