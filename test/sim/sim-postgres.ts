@@ -84,9 +84,15 @@ const WIDE_ANSWER_MS = [20, 200] as const;
 
 const HEALTHY: PostgresTrouble = { state: 'up', slowMs: 0, failing: 0, losingAnswers: 0 };
 
-/** Everything except the records of the migrations and of the bucket store. */
+/**
+ * Empties everything but the records of the migrations and of the bucket of servers. Other buckets are dropped: instances
+ * create them in each world, as on a new database, and a world would otherwise differ from the same world later.
+ */
 const emptyAll = `
 do $$ declare names text; begin
+  with dropped as (delete from cnapi_buckets where name <> '${serversBucket.name}' returning quote_ident(name) as name)
+  select string_agg(name, ', ') into names from dropped;
+  if names is not null then execute 'drop table ' || names; end if;
   select string_agg(quote_ident(tablename), ', ') into names from pg_tables
   where schemaname = 'public' and tablename like 'cnapi_%' and tablename not in ('cnapi_migrations', 'cnapi_buckets');
   execute 'truncate ' || names || ' restart identity cascade';
@@ -127,7 +133,7 @@ export class SimPostgres {
     const postgres = new SimPostgres(pglite);
     makeDefective(migrations);
     await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
-    // Otherwise the first world of a process would differ from the same world later.
+    // Its changes are watched, so it must exist before the first world.
     await new BucketStore({ database: postgres.#database }).ensureBucket(serversBucket);
     await pglite.exec(changesSql);
     const functions = await pglite.query<{ name: string }>(
