@@ -16,7 +16,17 @@ interface Exception {
   message?: RegExp;
 }
 
-const SYNCHRONOUS = ['CommandExecute', 'RefreshSysinfo', 'PauseAgent', 'ResumeAgent'];
+/** Only agents of Triton can do these. */
+const FOR_TRITON = ['GetVmVnc', 'MigrateVm', 'DockerExec', 'DockerCopy', 'DockerStats', 'DockerBuild'];
+const VM_QUESTIONS = ['GetVm', 'GetVmInfo', 'GetVmProcesses'];
+const SYNCHRONOUS = [
+  'CommandExecute',
+  'RefreshSysinfo',
+  'PauseAgent',
+  'ResumeAgent',
+  ...VM_QUESTIONS,
+  ...FOR_TRITON.filter((name) => name !== 'MigrateVm'),
+];
 const OF_THE_REFERENCE = contractList.flatMap(({ name, origin, referenceAborts }) =>
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
@@ -41,6 +51,12 @@ export const EXCEPTIONS: readonly Exception[] = [
     status: 500,
     code: 'InternalError',
     message: /^(?!Internal error;)/,
+  },
+  {
+    name: 'what the agent of this server cannot do: VMs without --containers, and what only agents of Triton can',
+    of: [...VM_QUESTIONS, ...FOR_TRITON],
+    status: 501,
+    code: 'NotSupported',
   },
   {
     name: "a wait for a ticket that is expired, or expires meanwhile: 500, as Triton's CNAPI",

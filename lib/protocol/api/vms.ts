@@ -112,14 +112,13 @@ function question<const Method extends Contract['method'], Params extends Shape,
     summary,
     longRequest: 'wait',
     params: z.object({ ...ofVm, ...params }),
-    responses: { 200: { description: 'OK', schema }, ...failures, ...noVm },
+    responses: { 200: { description: 'OK', schema }, ...failures, ...noVm, ...notSupported },
   } as const;
 }
 
 /** A question that only agents of Triton can answer. */
 function dockerQuestion<Params extends Shape>(path: string, summary: string, params: Params) {
-  const asked = question('POST', path, summary, { params, schema: address });
-  return { ...asked, responses: { ...asked.responses, ...notSupported } } as const;
+  return question('POST', path, summary, { params, schema: address });
 }
 
 export const vmContracts = contracts({
@@ -199,13 +198,10 @@ export const vmContracts = contracts({
     }),
     requiredRole: 'operator',
   },
-  GetVmVnc: {
-    ...question('GET', '/vnc', 'Where a VNC client can connect to a VM; for agents of Triton', {
-      params: {},
-      schema: address,
-    }),
-    responses: { 200: { description: 'OK', schema: address }, ...failures, ...noVm, ...notSupported },
-  },
+  GetVmVnc: question('GET', '/vnc', 'Where a VNC client can connect to a VM; for agents of Triton', {
+    params: {},
+    schema: address,
+  }),
   GetVmProcesses: {
     ...question('GET', '/proc', 'The processes of a VM', { params: {}, schema: z.unknown() }),
     requiredRole: 'operator',

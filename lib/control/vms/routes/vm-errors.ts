@@ -55,6 +55,7 @@ export function explainFailure(error: unknown, { task, uuid }: { task: string; u
   if (!(error instanceof TaskRunError)) throw error;
   const { taskCode = '', message } = error;
   if (taskCode === 'VmNotFound') throw new VmNotFoundError(uuid);
+  if (taskCode === 'NoContainers') throw new CnapiError('NotSupported', 501, message, { cause: error });
   const status = task === 'docker_copy' ? COPY_STATUSES[taskCode] : undefined;
   if (status !== undefined) throw new CnapiError(taskCode, status, message, { cause: error });
   if (task === 'docker_stats' && message.startsWith('ENOENT,')) throw new VmNotFoundError(uuid);

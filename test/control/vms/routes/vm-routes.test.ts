@@ -119,6 +119,11 @@ t.test('questions wait for the agent, and its errors are those of the VM', async
     status: 500,
     body: { code: 'InternalError', message: 'as the agent says' },
   });
+  agent.answer = () => ({ error: { code: 'NoContainers', message: 'started without --containers' } });
+  t.match(await app.get(`${vms}/${uuid}/proc`), {
+    status: 501,
+    body: { code: 'NotSupported', message: 'started without --containers' },
+  });
 });
 
 t.test('the end of a task, the state of its VM and the event are visible together', async (t) => {
