@@ -72,7 +72,7 @@ export type CallLimits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
 interface StreamOptions {
   after?: string | undefined;
-  onBroken?: (why: string) => void;
+  onBroken?: (reason: string) => void;
   onOpen?: () => void;
 }
 

@@ -13,7 +13,7 @@ import { bodySchemaOf, isKnown, requestOf } from './request.ts';
 
 interface FollowPushJobOptions {
   /** The stream broke off; it is resumed. */
-  onBroken?: (why: string) => void;
+  onBroken?: (reason: string) => void;
 }
 
 /** @throws ApiError, NoAnswerError, UnexpectedAnswerError */

@@ -14,7 +14,7 @@ interface FollowRequest {
   path: string;
   after?: string | undefined;
   /** Called when the stream broke off, before it is resumed. */
-  onBroken?: ((why: string) => void) | undefined;
+  onBroken?: ((reason: string) => void) | undefined;
   /**
    * Called when a stream is open and its position is known. From then on it can be resumed from
    * that position at any instance.

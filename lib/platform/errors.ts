@@ -89,7 +89,7 @@ export class DatabaseBusyError extends CnapiError {
   readonly condition: 'locked' | 'slow' | 'resources' | 'unanswered';
 
   constructor(condition: DatabaseBusyError['condition'], cause?: unknown) {
-    const why = {
+    const reasons = {
       locked: 'What this request needs is locked by another one; try again shortly',
       slow: 'The database took too long for this request; try again shortly',
       resources: 'The database lacks the resources for this request; try again shortly',
@@ -97,7 +97,7 @@ export class DatabaseBusyError extends CnapiError {
     };
     // Callers may rely on DatabaseBusy that nothing was changed.
     const code = condition === 'unanswered' ? 'ServiceUnavailable' : 'DatabaseBusy';
-    super(code, 503, why[condition], { cause, retryAfterSeconds: 1 });
+    super(code, 503, reasons[condition], { cause, retryAfterSeconds: 1 });
     this.condition = condition;
   }
 }

@@ -172,8 +172,8 @@ t.test('TLS certificates are checked against the name given, also for learnt ins
   await named.stop();
   t.equal((await client.call(GET)).address, other.url, 'an instance known only by learning');
   await other.stop();
-  const why = await client.call({ ...GET, patienceMs: 0 }).catch((error: unknown) => String(error));
-  t.match(why, /127\.0\.0\.1 is not in the cert's list|does not match certificate's altnames/);
+  const reason = await client.call({ ...GET, patienceMs: 0 }).catch((error: unknown) => String(error));
+  t.match(reason, /127\.0\.0\.1 is not in the cert's list|does not match certificate's altnames/);
   t.equal(unknownHost.heard.length, 0, 'a certificate for another name is refused');
 
   const local = await at('localhost');

@@ -17,17 +17,17 @@ t.test('a stream that breaks continues at the next instance after the last event
     response.writeHead(200, STREAM);
     response.end('id: 3\ndata: three\n\ndata: four\n\nid: 4\n\n');
   });
-  const why: string[] = [];
+  const reason: string[] = [];
   const seen: string[] = [];
   const client = failoverClient(t, [first.url, second.url]);
-  for await (const { data } of follow(client, { path: '/events', onBroken: (text) => void why.push(text) })) {
+  for await (const { data } of follow(client, { path: '/events', onBroken: (text) => void reason.push(text) })) {
     seen.push(data);
     if (data === 'two') void first.stop();
   }
   t.strictSame(seen, ['one', 'two', 'three', 'four']);
   t.equal(first.heard[0]?.headers['last-event-id'], undefined);
   t.equal(second.heard[0]?.headers['last-event-id'], '2', 'an incomplete event is requested again');
-  t.equal(why.length, 2);
+  t.equal(reason.length, 2);
 });
 
 t.test('a stream counts as open after its first id, not after its headers', async (t) => {

@@ -12,7 +12,7 @@ export interface PgbenchFloor extends AsyncDisposable {
   /** Returns scripts per second, after one second of warming up. */
   perSecond(seconds: number): Promise<number>;
   /** Why there is no floor; undefined when there is one. */
-  why: string | undefined;
+  reason: string | undefined;
 }
 
 export interface FloorPlan {
@@ -32,8 +32,8 @@ export async function prepareFloor(
   await migrate(database, migrations, { log: silentLogger });
   await prepare?.(database);
   const perSecond = (seconds: number) => runPgbench({ url, script, clients, seconds, directory });
-  const why = await perSecond(1).then(() => undefined, sayWhy);
-  return { perSecond, why, [Symbol.asyncDispose]: () => foundation.dropDatabase(url) };
+  const reason = await perSecond(1).then(() => undefined, sayWhy);
+  return { perSecond, reason, [Symbol.asyncDispose]: () => foundation.dropDatabase(url) };
 }
 
 /** Any error other than a missing program is a defect of the benchmark. */

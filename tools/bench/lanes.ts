@@ -31,7 +31,7 @@ export async function takeTurns(
   await own(seconds);
   for (let round = 0; round < rounds; round++) {
     rates.push(await own(seconds));
-    if (floor.why === undefined) floors.push(await floor.perSecond(seconds));
+    if (floor.reason === undefined) floors.push(await floor.perSecond(seconds));
   }
   return { rates, floors };
 }

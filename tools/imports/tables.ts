@@ -7,7 +7,7 @@
 export interface TableUse {
   part: string;
   table: string;
-  why: string;
+  reason: string;
 }
 
 /** Reads, locks and triggers. */
@@ -15,61 +15,61 @@ export const foreignReads: readonly TableUse[] = [
   {
     part: 'control/tasks',
     table: 'cnapi_roster_authority',
-    why: 'claims, inventories and sweeps lock the row that names the session, in the transaction that changes tasks (law 5)',
+    reason: 'claims, inventories and sweeps lock the row that names the session, in the transaction that changes tasks (law 5)',
   },
   {
     part: 'control/tasks',
     table: 'cnapi_waitlist_tickets',
-    why: 'a task under a ticket is created in the statement that locks the ticket as active',
+    reason: 'a task under a ticket is created in the statement that locks the ticket as active',
   },
   {
     part: 'control/duty',
     table: 'cnapi_instances',
-    why: 'duties are claimed for a live run, and taken over from a dead one',
+    reason: 'duties are claimed for a live run, and taken over from a dead one',
   },
   {
     part: 'control/legacy',
     table: 'cnapi_instances',
-    why: 'a heartbeat takes a row only from a run that is dead, and tasks are claimed to be posted only by a live one',
+    reason: 'a heartbeat takes a row only from a run that is dead, and tasks are claimed to be posted only by a live one',
   },
-  { part: 'control/legacy', table: 'cnapi_servers', why: 'heartbeats and addresses count only for servers that exist' },
-  { part: 'control/legacy', table: 'cnapi_server_sysinfo', why: 'addresses that a sysinfo names are kept longest' },
+  { part: 'control/legacy', table: 'cnapi_servers', reason: 'heartbeats and addresses count only for servers that exist' },
+  { part: 'control/legacy', table: 'cnapi_server_sysinfo', reason: 'addresses that a sysinfo names are kept longest' },
   {
     part: 'control/servers',
     table: 'cnapi_roster_authority',
-    why: 'a server is read together with its status, in one statement',
+    reason: 'a server is read together with its status, in one statement',
   },
   {
     part: 'control/organizations',
     table: 'cnapi_servers',
-    why: 'the name of a node is the hostname of its server, and a binding ends with its server',
+    reason: 'the name of a node is the hostname of its server, and a binding ends with its server',
   },
   {
     part: 'control/vms',
     table: 'cnapi_tasks',
-    why: 'triggers claim the uuid of a VM with the task that creates it, and change the VM with the end of a task',
+    reason: 'triggers claim the uuid of a VM with the task that creates it, and change the VM with the end of a task',
   },
-  { part: 'control/push', table: 'cnapi_servers', why: 'the rehab of a server ends when it was removed' },
-  { part: 'control/chef', table: 'cnapi_push_jobs', why: 'jobs of organizations are read in the form of Chef' },
-  { part: 'control/chef', table: 'cnapi_push_nodes', why: 'jobs of organizations are read in the form of Chef' },
+  { part: 'control/push', table: 'cnapi_servers', reason: 'the rehab of a server ends when it was removed' },
+  { part: 'control/chef', table: 'cnapi_push_jobs', reason: 'jobs of organizations are read in the form of Chef' },
+  { part: 'control/chef', table: 'cnapi_push_nodes', reason: 'jobs of organizations are read in the form of Chef' },
   {
     part: 'control/doctor',
     table: 'cnapi_migrations',
-    why: 'the doctor compares what was applied with this version, and changes nothing',
+    reason: 'the doctor compares what was applied with this version, and changes nothing',
   },
-  { part: 'control/doctor', table: 'cnapi_instances', why: 'the doctor counts instances, and changes nothing' },
-  { part: 'control/doctor', table: 'cnapi_tokens', why: 'the doctor looks for an admin token, and changes nothing' },
+  { part: 'control/doctor', table: 'cnapi_instances', reason: 'the doctor counts instances, and changes nothing' },
+  { part: 'control/doctor', table: 'cnapi_tokens', reason: 'the doctor looks for an admin token, and changes nothing' },
 ];
 
 export const foreignWrites: readonly TableUse[] = [
   {
     part: 'control/legacy',
     table: 'cnapi_roster_authority',
-    why: 'heartbeats and silences of legacy agents set the status in one transaction with their record',
+    reason: 'heartbeats and silences of legacy agents set the status in one transaction with their record',
   },
   {
     part: 'control/legacy',
     table: 'cnapi_tasks',
-    why: 'posted tasks move to a new run of their instance, or end with a dead one, guarded by posted_by on their row',
+    reason: 'posted tasks move to a new run of their instance, or end with a dead one, guarded by posted_by on their row',
   },
 ];

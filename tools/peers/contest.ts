@@ -19,7 +19,7 @@ export interface Side {
 /** A peer that cannot run because this machine lacks something. */
 export interface Absent {
   name: string;
-  why: string;
+  reason: string;
 }
 
 export interface Measure {
@@ -61,7 +61,7 @@ export function compare(pairs: ReadonlyMap<string, readonly Pair[]>, measures: r
 export function withAbsent(results: readonly Result[], absent: readonly Absent[]): Result[] {
   const last = results.at(-1);
   if (last === undefined || absent.length === 0) return [...results];
-  const notes = absent.map(({ name, why }) => `not measured: ${name}: ${why}`);
+  const notes = absent.map(({ name, reason }) => `not measured: ${name}: ${reason}`);
   return [...results.slice(0, -1), { ...last, notes: [...(last.notes ?? []), ...notes] }];
 }
 

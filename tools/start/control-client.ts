@@ -45,10 +45,10 @@ async function reach(data: string, pid: number): Promise<Socket> {
     return socket;
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
-    const why =
+    const reason =
       code === 'EACCES'
         ? 'belongs to another user; ask as that user'
         : `cannot be asked at ${file} (${code}): it is starting or stopping, or its terminal says why`;
-    throw new Refusal(`pid ${pid} ${why}`, 1, cause);
+    throw new Refusal(`pid ${pid} ${reason}`, 1, cause);
   }
 }

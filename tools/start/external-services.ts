@@ -28,16 +28,16 @@ export async function checkDatabase(url: string): Promise<void> {
 export async function checkRedis(url: string): Promise<void> {
   const options = { lazyConnect: true, connectTimeout: limitMs, commandTimeout: limitMs, retryStrategy: () => null };
   const redis = new Redis(url, options);
-  let why: unknown;
+  let lastError: unknown;
   redis.on('error', (error) => {
-    why = error;
+    lastError = error;
   });
   try {
     await redis.connect();
     await redis.ping();
   } catch (cause) {
     throw new Refusal(
-      `the Redis of --redis-url (${withoutSecret(url)}) cannot be used: ${reason(why ?? cause)}`,
+      `the Redis of --redis-url (${withoutSecret(url)}) cannot be used: ${reason(lastError ?? cause)}`,
       1,
       cause,
     );

@@ -108,8 +108,8 @@ function installedPostgres(): string {
     linkPostgres(installed);
     return installed;
   } catch (cause) {
-    const why = `there is no embedded Postgres for ${process.platform}-${process.arch}: ${messageOf(cause)}`;
-    throw new Refusal(`${why}; give a database with --database-url URL`, 1, cause);
+    const reason = `there is no embedded Postgres for ${process.platform}-${process.arch}: ${messageOf(cause)}`;
+    throw new Refusal(`${reason}; give a database with --database-url URL`, 1, cause);
   }
 }
 

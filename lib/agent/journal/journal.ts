@@ -67,8 +67,8 @@ const SHORT_END_BYTES = 4096;
 const COMPACT_FROM_BYTES = 1024 * 1024;
 
 export class JournalRecordError extends Error {
-  constructor(record: JournalRecord, why: string) {
-    super(`journal: record ${record.record} does not fit: ${why}`);
+  constructor(record: JournalRecord, reason: string) {
+    super(`journal: record ${record.record} does not fit: ${reason}`);
     this.name = 'JournalRecordError';
   }
 }

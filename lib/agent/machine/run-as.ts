@@ -150,6 +150,6 @@ async function outputOf(clock: Clock, [file = '', ...args]: string[]): Promise<P
   return output;
 }
 
-const cannot = (why: string) => new TaskFailure('SpawnFailed', why);
+const cannot = (reason: string) => new TaskFailure('SpawnFailed', reason);
 
 const quoted = (text: string) => JSON.stringify(text.slice(0, 200));

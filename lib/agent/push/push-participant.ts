@@ -180,13 +180,13 @@ export class PushParticipant {
 
   #vote({ job, ready, reason, busyWith }: OwnVote): void {
     const { send, log, serverUuid } = this.#deps;
-    const why = {
+    const details = {
       ...(reason === undefined ? {} : { reason }),
       ...(busyWith === undefined ? {} : { busyWith }),
       ...(this.#refusalMessage === undefined ? {} : { message: this.#refusalMessage }),
     };
     this.#refusalMessage = undefined;
-    log.info({ server_uuid: serverUuid, push_job: job, ready, ...why }, 'push job: voted');
-    send({ type: 'push_vote', job, ready, ...why });
+    log.info({ server_uuid: serverUuid, push_job: job, ready, ...details }, 'push job: voted');
+    send({ type: 'push_vote', job, ready, ...details });
   }
 }

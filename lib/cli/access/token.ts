@@ -97,9 +97,9 @@ async function create(context: Context, [name]: readonly unknown[], options: Cre
   });
 }
 
-function secretLost({ uuid, name }: CreatedToken, why: string): RefusedError {
+function secretLost({ uuid, name }: CreatedToken, reason: string): RefusedError {
   return new RefusedError(
-    `the secret of token ${uuid} (${name}) is lost: ${why}; revoke it: cnapi token revoke ${uuid}`,
+    `the secret of token ${uuid} (${name}) is lost: ${reason}; revoke it: cnapi token revoke ${uuid}`,
   );
 }
 

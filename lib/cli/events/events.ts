@@ -53,7 +53,7 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
   const formatter = new EventFormatter(await client.learnInstances());
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
-  const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
+  const onBroken = (reason: string) => output.note(`${reason}; continuing at another instance`);
   const onOpen = () => output.note('following');
   const stop = exitAtSignal(clock);
   let count = 0;

@@ -65,8 +65,8 @@ export const NODE_COLUMNS: readonly Column<PushNode>[] = [
 export function nodeLine(node: PushNode, { id }: Pick<PushJob, 'id'>, later?: string): string {
   const { name, server_uuid, status, task_id, exit_code, updated_at } = node;
   const what = task_id === undefined ? 'not running' : 'running';
-  const why = exit_code === undefined ? reasonOf(node) : `exit code ${exit_code}`;
-  return `node ${name || server_uuid} ${status} ${what} job id ${id} at ${shortTime(updated_at)}${why === '' ? '' : `: ${why}`}${later === undefined ? '' : ` (${later})`}`;
+  const reason = exit_code === undefined ? reasonOf(node) : `exit code ${exit_code}`;
+  return `node ${name || server_uuid} ${status} ${what} job id ${id} at ${shortTime(updated_at)}${reason === '' ? '' : `: ${reason}`}${later === undefined ? '' : ` (${later})`}`;
 }
 
 function reasonOf(node: PushNode): string {

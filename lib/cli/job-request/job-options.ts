@@ -144,8 +144,8 @@ export async function ticketOf(
   }
   const [, scope, id] = /^([^/]+)\/(.+)$/s.exec(ticket) ?? [];
   if (scope === undefined || id === undefined) {
-    const why = isUuid(ticket) ? ': a push job does not use an existing ticket; it takes one of its own' : '';
-    throw new UsageError(`--ticket ${ticket} is not SCOPE/ID, such as rollout/web${why}`);
+    const reason = isUuid(ticket) ? ': a push job does not use an existing ticket; it takes one of its own' : '';
+    throw new UsageError(`--ticket ${ticket} is not SCOPE/ID, such as rollout/web${reason}`);
   }
   const timeout = ticketTimeout === undefined ? {} : { timeout_ms: parseDuration(ticketTimeout, '--ticket-timeout') };
   const server = ticketServer === undefined ? {} : { server_uuid: (await findServer(client, ticketServer)).uuid };

@@ -315,9 +315,9 @@ export class HeldTicket {
     this.#lost.abort(new LockLostError(`ticket ${this.uuid} could not be renewed in time`));
   }
 
-  #lose(why: string): void {
+  #lose(reason: string): void {
     if (this.#done.signal.aborted) return;
-    this.#lossError ??= new LockLostError(why);
+    this.#lossError ??= new LockLostError(reason);
     this.#lost.abort(this.#lossError);
   }
 }

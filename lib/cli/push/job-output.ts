@@ -122,8 +122,8 @@ async function written(context: Context, job: string, task: Task, about: About):
   const of = about.label === '' ? '' : `${about.label}: `;
   const { result } = endOfTask(task);
   if (result === undefined) {
-    const why = `its agent has not reported the end; cnapi job watch ${job.slice(0, 8)} shows what arrived before`;
-    output.complain(`${of}${why}`);
+    const reason = `its agent has not reported the end; cnapi job watch ${job.slice(0, 8)} shows what arrived before`;
+    output.complain(`${of}${reason}`);
     return EXIT.incomplete;
   }
   const live = new LiveOutput(context, { raw: false, ...about });

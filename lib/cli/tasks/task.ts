@@ -74,7 +74,7 @@ async function shownToItsEnd(context: Context, { first, live, isWithheld }: Foll
   const { client, output } = context;
   const { id } = first;
   let startedAt = first.started_at;
-  const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
+  const onBroken = (reason: string) => output.note(`${reason}; continuing at another instance`);
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
     else if (event.name === 'output') live.write(event);

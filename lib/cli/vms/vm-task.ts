@@ -20,7 +20,7 @@ export async function reportTask(context: Context, { id, done, detach }: Started
     else output.line(id);
     return EXIT.ok;
   }
-  const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
+  const onBroken = (reason: string) => output.note(`${reason}; continuing at another instance`);
   for await (const event of client.followTask(id, { onBroken })) if (event.name === 'end') break;
   const task = await client.task(id);
   const end = endOfTask(task);

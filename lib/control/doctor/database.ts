@@ -80,10 +80,10 @@ export async function checkDatabase({ database, migrations, config, clock }: Che
 
 function unreachable(part: Findings, error: unknown): Finding {
   const cause = isTemporary(error) && error.cause !== undefined ? error.cause : error;
-  const why = messageOf(cause);
+  const reason = messageOf(cause);
   const known = ADVICE[sqlStateOf(cause) ?? (cause as { code?: string }).code ?? ''];
   return part.fail(
-    `cannot be used: ${why}`,
+    `cannot be used: ${reason}`,
     known ?? 'see that databaseUrl names it, that it runs, and that it can be reached',
   );
 }

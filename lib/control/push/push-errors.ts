@@ -39,8 +39,8 @@ export class TooManyPushJobsError extends CnapiError {
 /** The followers of this instance would remember more nodes than they may (followed-nodes.ts). */
 export class TooManyFollowedNodesError extends CnapiError {
   constructor() {
-    const why = 'Callers already follow as many nodes of push jobs at this instance as they may';
-    super('TooManyFollowedNodes', 503, `${why}; try again, or another instance`, { retryAfterSeconds: 1 });
+    const reason = 'Callers already follow as many nodes of push jobs at this instance as they may';
+    super('TooManyFollowedNodes', 503, `${reason}; try again, or another instance`, { retryAfterSeconds: 1 });
   }
 }
 
@@ -59,8 +59,8 @@ export class PushJobEndedError extends CnapiError {
 
 /** The job does not take this change in its state. */
 export class PushJobNotChangeableError extends CnapiError {
-  constructor(id: string, why: string) {
-    super('PushJobNotChangeable', 409, `Push job ${id} ${why}; nothing was changed`);
+  constructor(id: string, reason: string) {
+    super('PushJobNotChangeable', 409, `Push job ${id} ${reason}; nothing was changed`);
   }
 }
 

@@ -269,12 +269,12 @@ export class ConnectionBus implements Bus {
     else life.connection.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
   }
 
-  #step(event: HealthEvent, why: string): void {
+  #step(event: HealthEvent, reason: string): void {
     const before = this.#health.healthy;
     this.#health = stepHealth(this.#health, event);
     const { healthy } = this.#health;
     if (healthy === before || this.#stopping.signal.aborted) return;
-    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus: healthy' : `bus: unhealthy: ${why}`);
+    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus: healthy' : `bus: unhealthy: ${reason}`);
     for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
   }
 }

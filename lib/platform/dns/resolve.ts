@@ -32,8 +32,8 @@ interface ResolvedInstance {
 
 /** DNS does not provide the instances' addresses; try again, or configure an address. 503. */
 export class NameResolutionError extends CnapiError {
-  constructor(name: string, server: string, why: string, cause?: unknown) {
-    const message = `${name} cannot be resolved by ${server}: ${why}; check the name server and try again`;
+  constructor(name: string, server: string, reason: string, cause?: unknown) {
+    const message = `${name} cannot be resolved by ${server}: ${reason}; check the name server and try again`;
     super('NameResolutionFailed', 503, message, { cause, retryAfterSeconds: 1 });
   }
 }

@@ -146,12 +146,12 @@ t.test('the reason of a node is shown before its task and its time', (t) => {
   const time = '2030-01-01T00:00:00.000Z';
   const node = { server_uuid: UUID, name: 'web-1', status: 'nacked', updated_at: time };
   const busy = { ...node, reason: 'busy', busy_with: UUID };
-  const why = 'busy: with push job 564d5b45';
+  const reason = 'busy: with push job 564d5b45';
   const shown = (rows: object[], width?: number) => table(NODE_COLUMNS, rows as never, width);
-  t.strictSame(shown([busy], 60), ['NODE NAME  STATUS  EXIT  WHY', `web-1      nacked  -     ${why}`]);
+  t.strictSame(shown([busy], 60), ['NODE NAME  STATUS  EXIT  WHY', `web-1      nacked  -     ${reason}`]);
   const failed = { ...busy, task_id: UUID };
-  t.match(shown([failed], 60).join('\n'), new RegExp(`STATUS +EXIT +WHY\n.*${why}$`));
-  t.match(shown([failed], 80).join('\n'), new RegExp(`LAST UPDATED +EXIT +WHY\n.*${why}$`));
+  t.match(shown([failed], 60).join('\n'), new RegExp(`STATUS +EXIT +WHY\n.*${reason}$`));
+  t.match(shown([failed], 80).join('\n'), new RegExp(`LAST UPDATED +EXIT +WHY\n.*${reason}$`));
   t.match(shown([failed], 90)[0], /LAST UPDATED +EXIT +TASK +WHY$/);
   t.notMatch(shown([busy], 200)[0], /TASK/, 'no column without a value');
   t.match(shown([busy])[0], /TASK/, 'programs get the same columns each time');

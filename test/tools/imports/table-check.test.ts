@@ -9,7 +9,7 @@ const tables = {
   'lib/control/servers/server-bucket.ts': `export const bucket = documentBucket({\n  name: 'cnapi_servers',\n});`,
 };
 const none = { reads: [], writes: [] };
-const use = (part: string, table: string) => ({ part, table, why: 'a reason' });
+const use = (part: string, table: string) => ({ part, table, reason: 'a reason' });
 
 t.test('a part may name its own tables, and any table in comments and other texts', async (t) => {
   const root = tree(t, {

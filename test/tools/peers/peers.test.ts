@@ -44,7 +44,7 @@ t.test('a row is the median of ours beside that of the peer, with both spreads a
 t.test('peers that could not take part are named beneath the last row', async (t) => {
   const row = { what: 'speed', value: 1, unit: '/s' };
   t.same(withAbsent([row, row], []), [row, row]);
-  const [first, last] = withAbsent([row, row], [{ name: 'nats-server', why: 'there is none' }]);
+  const [first, last] = withAbsent([row, row], [{ name: 'nats-server', reason: 'there is none' }]);
   t.same(first, row);
   t.same(last?.notes, ['not measured: nats-server: there is none']);
 });

@@ -153,10 +153,10 @@ function isHeld({ agents, unknown, live, beatsPerSecond }: Held): boolean {
 
 function noteOf(held: Held): string {
   const { agents, unknown, live, beatsPerSecond, busyPercent } = held;
-  const why = unknown.count === 0 ? '' : ` (${unknown.reasons})`;
+  const reason = unknown.count === 0 ? '' : ` (${unknown.reasons})`;
   const result = isHeld(held) ? 'held' : 'did not hold';
   return (
-    `${number(agents)} ${result}: ${unknown.count} unknown${why}, ${number(live)} live at the end, ` +
+    `${number(agents)} ${result}: ${unknown.count} unknown${reason}, ${number(live)} live at the end, ` +
     `${beatsPerSecond.toFixed(2)} heartbeats/s each, all cores ${Math.round(busyPercent)} % busy`
   );
 }

@@ -44,7 +44,7 @@ async function measure(context: BenchContext): Promise<readonly Result[]> {
   const notes = [
     `nop by POST and wait, on ${SERVERS} servers of one fleet; median of ${times.rounds} × ${times.seconds} s`,
   ];
-  if (floor.why !== undefined) return [{ ...whole, notes: [...notes, floor.why] }];
+  if (floor.reason !== undefined) return [{ ...whole, notes: [...notes, floor.reason] }];
   const of = 'create, claim, record by pgbench';
   return [{ ...whole, floor: { of, value: median(floors) }, limit: { on: 'ratio', atLeast: 0.3 }, notes }];
 }

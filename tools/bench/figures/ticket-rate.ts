@@ -67,7 +67,7 @@ async function measureLoad(load: Load, zone: Zone, context: BenchContext): Promi
   const { rates, floors } = await takeTurns(times, (seconds) => load.handOvers(zone, caller, seconds), floor);
   const whole = { what: load.what, value: median(rates), unit: '/s' };
   const notes = [load.note];
-  if (floor.why !== undefined) return { ...whole, notes: [...notes, floor.why] };
+  if (floor.reason !== undefined) return { ...whole, notes: [...notes, floor.reason] };
   return { ...whole, floor: { of: load.floorOf, value: median(floors) }, limit: { on: 'ratio', atLeast: 0.3 }, notes };
 }
 

@@ -33,10 +33,10 @@ async function measure(context: BenchContext): Promise<Result[]> {
   await zone.addAgents(nodes);
   const own: Side = timed(OWN, () => runOwn(context, zone));
   await own.take();
-  const why = whyNoAnsible();
-  if (why !== undefined) {
+  const reason = whyNoAnsible();
+  if (reason !== undefined) {
     const { time = Number.NaN } = await own.take();
-    return withAbsent([{ what: whatOf(nodes), value: time, unit: 'ms' }], [{ name: 'Ansible', why }]);
+    return withAbsent([{ what: whatOf(nodes), value: time, unit: 'ms' }], [{ name: 'Ansible', reason }]);
   }
   const fleet = await startAnsibleFleet(context, nodes);
   try {

@@ -57,7 +57,7 @@ async function measure(context: BenchContext): Promise<Result[]> {
   for (const peer of peers) {
     if (peer.kind === 'advisory' || context.foundation.redisUrl !== undefined)
       sides.push(await startPeer(context, peer, times));
-    else absent.push({ name: peer.name, why: 'there is no Redis: on Debian, apt-get install redis-server' });
+    else absent.push({ name: peer.name, reason: 'there is no Redis: on Debian, apt-get install redis-server' });
   }
   const { rounds } = context;
   // The first turns warm up the code.

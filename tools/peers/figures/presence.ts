@@ -45,9 +45,9 @@ async function measure(context: BenchContext): Promise<Result[]> {
     take: () => takeTurn(context, maker, { sizes, onLost: (count) => note(lost, maker.name, count) }),
   });
   for (const maker of peerSites) {
-    const why = maker.whyAbsent(context);
-    if (why === undefined) sides.push(sideOf(maker));
-    else absent.push({ name: maker.name, why });
+    const reason = maker.whyAbsent(context);
+    if (reason === undefined) sides.push(sideOf(maker));
+    else absent.push({ name: maker.name, reason });
   }
   const { rounds } = context;
   const pairs = await takePairs(sideOf(ownSite), sides, { rounds, say: (text) => context.say(`presence, ${text}`) });

@@ -85,9 +85,9 @@ export async function startQueues(
   const sides: Side[] = [];
   const absent: Absent[] = [];
   for (const peer of peers) {
-    const why = whyAbsent(context, peer);
-    if (why === undefined) sides.push(await startQueue(context, peer, { isEndAwaited, take }));
-    else absent.push({ name: peer.name, why });
+    const reason = whyAbsent(context, peer);
+    if (reason === undefined) sides.push(await startQueue(context, peer, { isEndAwaited, take }));
+    else absent.push({ name: peer.name, reason });
   }
   return { sides, absent };
 }

@@ -76,9 +76,9 @@ function setUp() {
     sessions,
     sessionLosses: {
       forget: (serverUuid: string) => world.forgotten.push(serverUuid),
-      supersede: (session: Session, why: string) => {
+      supersede: (session: Session, reason: string) => {
         sessions.end(session);
-        world.superseded.push(why);
+        world.superseded.push(reason);
       },
     } as unknown as SessionLosses,
     probes: {
