@@ -8,7 +8,7 @@ import type { Command } from 'commander';
 import t from 'tap';
 import { parseOnly } from '../../lib/cli/invocation/command-runner.ts';
 import { createProgram } from '../../lib/cli/program.ts';
-import { reference } from '../../tools/cli/reference.ts';
+import { cliPage } from '../../tools/docs/cli.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const program = () => createProgram(parseOnly);
@@ -28,7 +28,7 @@ t.test('the commands of the pages are accepted', async (t) => {
 });
 
 t.test('the examples of the help texts are accepted', async (t) => {
-  const examples = reference(program()).matchAll(/^ {2}\$ (.*)$/gm);
+  const examples = cliPage(program()).matchAll(/^ {2}\$ (.*)$/gm);
   let count = 0;
   for (const [, line = ''] of examples)
     for (const command of commandsOf(line)) {

@@ -6,7 +6,7 @@ import t from 'tap';
 import { parseOnly } from '../../lib/cli/invocation/command-runner.ts';
 import { helpWidthOf, wrapped } from '../../lib/cli/invocation/help-text.ts';
 import { allCommands, createProgram } from '../../lib/cli/program.ts';
-import { reference } from '../../tools/cli/reference.ts';
+import { cliPage } from '../../tools/docs/cli.ts';
 import { refusing } from '../client/rig.ts';
 import { Cli, CNAPI } from './rig.ts';
 
@@ -101,7 +101,7 @@ t.test('the program runs through a symbolic link from any directory', async (t) 
   t.match(script.stderr, /here.sh cannot be read: ENOENT/, 'files are relative to the current directory');
 });
 
-t.test('every command has examples, and docs/cli.md equals the help (npm run docs:cli)', async (t) => {
+t.test('every command has examples', async (t) => {
   for (const command of allCommands(program())) {
     if (command.commands.length > 0 || ['help', '__complete'].includes(command.name())) continue;
     let help = '';
@@ -111,8 +111,6 @@ t.test('every command has examples, and docs/cli.md equals the help (npm run doc
     command.configureOutput({ writeOut }).outputHelp();
     t.match(help, /Examples:\n {2}\$ /, command.name());
   }
-  const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/cli.md'), 'utf8');
-  t.equal(page, reference(program()));
   const cli = new Cli(t, []);
   t.match(await cli.run('lock', '--help'), { code: 0, stdout: /124 no lock within\s--wait/ });
   t.match(await cli.run(), { code: 2, stdout: /^Usage: cnapi/ });
@@ -133,7 +131,7 @@ t.test('help and the version are written to the streams of the call', async (t) 
 t.test('no line of a help text is wider than the terminal', async (t) => {
   for (const width of [72, 80, 100]) {
     const program = createProgram(parseOnly, width);
-    const tooWide = reference(program)
+    const tooWide = cliPage(program)
       .replace(/^[\s\S]*?\n## /, '')
       .split('\n')
       .filter((line) => line.length > width && (width >= 80 || !/^(Usage:| {2}\$) /.test(line)));

@@ -1,9 +1,8 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
 import { ConfigError, configKeys, loadConfig, parseConfig } from '../../lib/control/config.ts';
-import { configurationPage } from '../../tools/configuration/reference.ts';
 
 const least = { databaseUrl: 'postgres://user@127.0.0.1/cnapi' };
 
@@ -167,9 +166,7 @@ function environmentOf(config: Record<string, string>): Record<string, string> {
   return Object.fromEntries(Object.entries(config).map(([key, value]) => [name(key), value]));
 }
 
-t.test('docs/configuration.md has every key as in the schema (npm run docs:config)', async (t) => {
-  const page = readFileSync(new URL('../../docs/configuration.md', import.meta.url), 'utf8');
-  t.equal(page, configurationPage());
+t.test('every key has a description', async (t) => {
   t.same(
     configKeys().filter(({ description }) => description === ''),
     [],

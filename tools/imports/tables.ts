@@ -15,7 +15,8 @@ export const foreignReads: readonly TableUse[] = [
   {
     part: 'control/tasks',
     table: 'cnapi_roster_authority',
-    reason: 'claims, inventories and sweeps lock the row that names the session, in the transaction that changes tasks (law 5)',
+    reason:
+      'claims, inventories and sweeps lock the row that names the session, in the transaction that changes tasks (law 5)',
   },
   {
     part: 'control/tasks',
@@ -30,9 +31,14 @@ export const foreignReads: readonly TableUse[] = [
   {
     part: 'control/legacy',
     table: 'cnapi_instances',
-    reason: 'a heartbeat takes a row only from a run that is dead, and tasks are claimed to be posted only by a live one',
+    reason:
+      'a heartbeat takes a row only from a run that is dead, and tasks are claimed to be posted only by a live one',
   },
-  { part: 'control/legacy', table: 'cnapi_servers', reason: 'heartbeats and addresses count only for servers that exist' },
+  {
+    part: 'control/legacy',
+    table: 'cnapi_servers',
+    reason: 'heartbeats and addresses count only for servers that exist',
+  },
   { part: 'control/legacy', table: 'cnapi_server_sysinfo', reason: 'addresses that a sysinfo names are kept longest' },
   {
     part: 'control/servers',
@@ -70,6 +76,7 @@ export const foreignWrites: readonly TableUse[] = [
   {
     part: 'control/legacy',
     table: 'cnapi_tasks',
-    reason: 'posted tasks move to a new run of their instance, or end with a dead one, guarded by posted_by on their row',
+    reason:
+      'posted tasks move to a new run of their instance, or end with a dead one, guarded by posted_by on their row',
   },
 ];

@@ -31,7 +31,7 @@ interface Document {
 
 const HEAD = `# The REST API
 
-This page is generated from the contracts in \`lib/protocol/api\` by \`npm run docs:api\`; a test compares
+This page is generated from the contracts in \`lib/protocol/api\` by \`npm run docs\`; a test compares
 the two. Each instance serves the same as an OpenAPI document, at \`GET /openapi.json\`.
 
 Parameters may be in the query or, for POST and PUT, in a JSON body. Every error has the body
@@ -44,7 +44,7 @@ requests before it are answered, and nothing begins behind it before its own ans
 an answer with \`Connection: close\` is carried out.
 `;
 
-export function reference(contracts: readonly Contract[]): string {
+export function restApiPage(contracts: readonly Contract[]): string {
   const document = JSON.parse(openApiDocument(contracts, '')) as Document;
   const tags = tagsOf(contracts).map(({ name, description }) => {
     const routes = contracts.filter((one) => tagOf(one).name === name).map((one) => route(one, document));

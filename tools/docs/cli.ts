@@ -5,14 +5,14 @@ import { allCommands, helpOf } from '../../lib/cli/program.ts';
 
 const HEAD = `# The command line
 
-This page is generated from the help of \`cnapi\` by \`npm run docs:cli\`; a test compares the two.
+This page is generated from the help of \`cnapi\` by \`npm run docs\`; a test compares the two.
 
 \`tools/cnapi\` in a checkout is the program. \`ln -s "$PWD/tools/cnapi" /usr/local/bin/cnapi\` makes it
 a command, and so does \`npm link\`; inside the checkout \`npx cnapi\` runs it. It does not change the
 working directory.
 `;
 
-export function reference(program: Command): string {
+export function cliPage(program: Command): string {
   const commands = allCommands(program).filter(
     (command) => !command.name().startsWith('__') && command.name() !== 'help',
   );

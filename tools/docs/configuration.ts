@@ -8,7 +8,7 @@ with the keys below; environment variables override it. An unknown key in either
 If values contradict each other, the start ends with a line that names them.
 \`cnapi doctor --config FILE\` checks the values and what they refer to.
 
-This page is generated from the schema (\`npm run docs:config\`). How to use the features:
+This page is generated from the schema (\`npm run docs\`). How to use the features:
 [operating](operating.md). Times are in milliseconds. An instance reads its configuration at its
 start; only certificates are read again while it runs.
 
