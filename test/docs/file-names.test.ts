@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 
@@ -28,6 +28,23 @@ t.test('every file that a comment of the programs names exists', async (t) => {
   t.ok(sources.length > 0);
   t.strictSame(
     sources.flatMap((source) => missingIn(source, read(source).match(COMMENTS[path.extname(source)] ?? /$/) ?? [])),
+    [],
+  );
+});
+
+/** Folders of test/ whose tests run the whole system. */
+const WHOLE_SYSTEM =
+  /^test\/(chaos|deploy|docs|explorer|failover|faults|fuzz|interleavings|openapi|sdc-clients|sim|support|upgrade)\//;
+
+t.test('the folder of each test is the folder of what it tests', async (t) => {
+  const tests = files.filter((file) => /^test\/.*\/.*\.test\.ts$/.test(file) && !WHOLE_SYSTEM.test(file));
+  t.ok(tests.length > 0);
+  const tested = (file: string) => {
+    const folder = path.dirname(file).slice('test/'.length);
+    return folder.startsWith('tools/') || folder === 'tools' ? folder : path.join('lib', folder);
+  };
+  t.strictSame(
+    tests.filter((file) => !existsSync(path.join(root, tested(file)))),
     [],
   );
 });
