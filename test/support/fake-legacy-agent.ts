@@ -1,7 +1,7 @@
 /**
  * The HTTP side of a legacy agent, as Triton's cn-agent serves it: /tasks (held until the
  * task ends), /history, /pause and /resume. The test controls what it does. It knows the tasks
- * `nop` and `hold` (until `finish`).
+ * `nop` and `hold` (until `finish`), and those in `answers`.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import http from 'node:http';
@@ -24,6 +24,8 @@ export class FakeLegacyAgent {
   /** Every task that reached it, including refused ones. */
   readonly received: ReceivedTask[] = [];
   isPaused = false;
+  /** Its answers to further tasks, by name. */
+  readonly answers = new Map<string, Answer>();
   /** Replaces its own answer. */
   misbehave: ((request: http.IncomingMessage, response: http.ServerResponse) => void) | undefined;
   readonly #held = new Map<string, (answer: Answer) => void>();
@@ -102,7 +104,7 @@ export class FakeLegacyAgent {
     this.#history.push({ task, params, status: 'active', started_at });
     if (task === 'nop') return params.error === undefined ? [200, {}] : [500, { error: params.error }];
     if (task === 'hold') return new Promise((resolve) => this.#held.set(String(params.name), resolve));
-    return [404, { code: 'ResourceNotFound', message: `Unknown task, '${task}'` }];
+    return this.answers.get(task) ?? [404, { code: 'ResourceNotFound', message: `Unknown task, '${task}'` }];
   }
 }
 
