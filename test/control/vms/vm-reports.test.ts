@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { ZONE_STATES } from '../../../lib/agent/vms/vm-lifecycle.ts';
 import { type ReportToStore, storeReports } from '../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
@@ -142,7 +143,7 @@ t.test('a task that creates a VM claims its uuid, on all servers, until it fails
   await report(here, {});
   const uuid = randomUUID();
   const id = await createOf(here, uuid);
-  t.match(await stored(here), { [uuid]: { state: 'provisioning' } });
+  t.match(await stored(here), { [uuid]: { state: 'provisioning', zone_state: ZONE_STATES.provisioning } });
   await report(here, {});
   t.match(await stored(here), { [uuid]: { state: 'provisioning' } }, 'a report that does not have it yet leaves it');
   for (const server of [here, there])

@@ -25,7 +25,7 @@ begin
   end if;
   value := jsonb_strip_nulls(jsonb_build_object(
     'uuid', vm_uuid, 'server_uuid', new.server_uuid, 'state', 'provisioning',
-    'zone_state', 'configured', 'alias', left(new.params ->> 'alias', 200),
+    'zone_state', 'incomplete', 'alias', left(new.params ->> 'alias', 200),
     'brand', left(new.params ->> 'brand', 50), 'owner_uuid', left(new.params ->> 'owner_uuid', 36),
     'image_uuid', left(new.params ->> 'image_uuid', 36),
     'control', jsonb_build_object('claim', claim, 'unreported', true)));
@@ -53,7 +53,7 @@ declare
   -- At its end the parameters of a task may be replaced by masked ones.
   vm_uuid text := cnapi_vm_of_task(old.params);
   claim text := coalesce(new.idempotency_key, new.id::text);
-  told jsonb;
+  reported_vm jsonb;
 begin
   if vm_uuid is null or (new.outcome = 'failure' and new.name <> 'machine_create')
     or not cnapi_lock_report(new.server_uuid) then
@@ -78,14 +78,14 @@ begin
   end if;
   -- An agent may answer anything. What cannot be stored as a VM arrives with its next report.
   begin
-    select jsonb_object_agg(e.key, e.value) into told
+    select jsonb_object_agg(e.key, e.value) into reported_vm
       from jsonb_each((new.result -> 'vm')::jsonb) as e
       where e.key = any (array['uuid', 'alias', 'brand', 'cpu_cap', 'image_uuid', 'last_modified',
         'max_physical_memory', 'owner_uuid', 'quota', 'state', 'zone_state', 'exit_status', 'error']);
   exception when data_exception then
-    told := null;
+    reported_vm := null;
   end;
-  if told ->> 'uuid' is distinct from vm_uuid or length(told::text) > 10000 then
+  if reported_vm ->> 'uuid' is distinct from vm_uuid or length(reported_vm::text) > 10000 then
     update cnapi_vms v
       set _value = jsonb_set(v._value, '{control}',
         (v._value -> 'control') - 'unreported' || '{"ended": true}')
@@ -96,23 +96,23 @@ begin
   if new.name = 'machine_create' then
     insert into cnapi_vms (_key, _value, _etag, _mtime)
       select vm_uuid, n.value, cnapi_vm_etag(n.value), cnapi_now()
-        from (select told || jsonb_build_object('server_uuid', new.server_uuid,
+        from (select reported_vm || jsonb_build_object('server_uuid', new.server_uuid,
           'control', jsonb_build_object('claim', claim, 'unreported', true)) as value) as n
       on conflict (_key) do nothing;
   end if;
   update cnapi_vms v
     set _value = n.value, _etag = cnapi_vm_etag(n.value), _mtime = cnapi_now()
     from (
-      select o._key, told || jsonb_build_object('server_uuid', new.server_uuid, 'control',
+      select o._key, reported_vm || jsonb_build_object('server_uuid', new.server_uuid, 'control',
           (coalesce(o._value -> 'control', '{}') - 'unreported') || '{"ended": true}') as value
         from cnapi_vms o where o._key = vm_uuid) as n
     where v._key = vm_uuid and v.server_uuid = new.server_uuid
       and (coalesce(v._value -> 'control' ? 'unreported', false)
-        or coalesce(told ->> 'last_modified' >= v._value ->> 'last_modified', true))
+        or coalesce(reported_vm ->> 'last_modified' >= v._value ->> 'last_modified', true))
       and ((v._value - 'control') <> (n.value - 'control')
         or coalesce(v._value -> 'control' ? 'unreported', false));
   if found then
-    perform cnapi_change_reported_vm(new.server_uuid, vm_uuid, told);
+    perform cnapi_change_reported_vm(new.server_uuid, vm_uuid, reported_vm);
   end if;
   return null;
 end $$;
