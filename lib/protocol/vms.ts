@@ -134,7 +134,7 @@ const cpuCap = wholeNumber(1, 100_000, '100 is one core');
 const quota = wholeNumber(0, 1024 * 1024, 'GiB');
 const maxLwps = wholeNumber(16, 4_194_304, 'processes and threads');
 
-/** What can be changed later as well. */
+/** What a create and an update may set. */
 const changeable = {
   alias: alias.optional(),
   hostname: hostname.optional(),
@@ -151,7 +151,10 @@ const changeable = {
   dns_domain: name.optional(),
 };
 
-/** Things that a caller asks for and that no container of this backend has. */
+type ChangeableField = keyof typeof changeable;
+export const CHANGEABLE_FIELDS: readonly ChangeableField[] = Object.keys(changeable) as ChangeableField[];
+
+/** Parameters that ask for what containers of this backend do not have. */
 const refused = {
   disks: z.array(z.unknown()).max(0, 'are not supported: containers have a root file system and no disks').optional(),
   filesystems: z.array(z.unknown()).max(0, 'are not supported by VMs of this server').optional(),
@@ -175,6 +178,9 @@ export const vmCreate = z.object({
   tags: tags.default({}),
 });
 export type VmCreate = z.infer<typeof vmCreate>;
+
+/** What the creator of a VM asks for and the agent reports, with defaults for what is absent. */
+export type VmProperties = Pick<Vm, Exclude<keyof VmCreate & keyof Vm, 'uuid'>>;
 
 /** The payload of machine_update, without the uuid. */
 export const vmUpdate = z.object({

@@ -4,22 +4,20 @@ import type { FieldError } from '../../platform/errors.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Random } from '../../platform/random.ts';
 import {
+  CHANGEABLE_FIELDS,
   MAX_VM_NICS,
   MAX_VM_RESOLVERS,
   type VmCreate,
   type VmNetwork,
   type VmNic,
   type VmNicRequest,
+  type VmProperties,
   type VmUpdate,
 } from '../../protocol/vms.ts';
 import { InvalidVmError } from './vm-errors.ts';
-import type { VmProperties } from './vm-record.ts';
 
 /** vmadm's; a whole core, as it would otherwise be without a limit. */
 const DEFAULTS = { max_physical_memory: 256, cpu_cap: 100, quota: 10, max_lwps: 2_000, autoboot: true };
-
-const SIMPLE = ['max_physical_memory', 'cpu_cap', 'quota', 'max_lwps', 'hostname', 'resolvers', 'autoboot'] as const;
-const OPTIONAL = ['alias', 'owner_uuid', 'billing_id', 'package_name', 'package_version', 'dns_domain'] as const;
 
 /** @throws InvalidVmError */
 export function propertiesOf(request: VmCreate, random: Random): VmProperties {
@@ -28,22 +26,22 @@ export function propertiesOf(request: VmCreate, random: Random): VmProperties {
     ...DEFAULTS,
     hostname: uuid,
     resolvers: [],
-    ...given(request),
+    ...definedFields(request),
     ...{ brand, image_uuid, customer_metadata, internal_metadata, tags },
     nics: withNics([], request.nics, random),
   };
 }
 
 /** @throws InvalidVmError */
-export function updatedProperties(now: VmProperties, update: VmUpdate, random: Random): VmProperties {
-  const { customer_metadata: customer, internal_metadata: internal, tags } = now;
+export function updatedProperties(current: VmProperties, update: VmUpdate, random: Random): VmProperties {
+  const { customer_metadata: customer, internal_metadata: internal, tags } = current;
   return {
-    ...now,
-    ...given(update),
+    ...current,
+    ...definedFields(update),
     customer_metadata: changed(customer, update.set_customer_metadata, update.remove_customer_metadata),
     internal_metadata: changed(internal, update.set_internal_metadata, update.remove_internal_metadata),
     tags: changed(tags, update.set_tags, update.remove_tags),
-    nics: updatedNics(now.nics, update, random),
+    nics: updatedNics(current.nics, update, random),
   };
 }
 
@@ -62,30 +60,29 @@ export function networkUpdate(
   };
 }
 
-/** Fields that have a value. */
-function given(request: VmCreate | VmUpdate): Partial<VmProperties> {
-  const named = [...SIMPLE, ...OPTIONAL].map((name) => [name, request[name]]);
+function definedFields(request: VmCreate | VmUpdate): Partial<VmProperties> {
+  const named = CHANGEABLE_FIELDS.map((name) => [name, request[name]]);
   return Object.fromEntries(named.filter(([, value]) => value !== undefined));
 }
 
 function changed<Value>(
-  now: Readonly<Record<string, Value>>,
+  current: Readonly<Record<string, Value>>,
   set: Readonly<Record<string, Value>> = {},
   remove: readonly string[] = [],
 ): Record<string, Value> {
-  const kept = Object.entries(now).filter(([key]) => !remove.includes(key));
+  const kept = Object.entries(current).filter(([key]) => !remove.includes(key));
   return { ...Object.fromEntries(kept), ...set };
 }
 
-function updatedNics(now: readonly VmNic[], update: VmUpdate, random: Random): VmNic[] {
+function updatedNics(current: readonly VmNic[], update: VmUpdate, random: Random): VmNic[] {
   const { add_nics: add = [], update_nics: changes = [], remove_nics: removed = [] } = update;
   const errors: FieldError[] = [];
   const missing = (field: string, mac: string) =>
     errors.push({ field, code: 'Invalid', message: `names no interface of the VM: ${mac}` });
   removed.forEach((mac, index) => {
-    if (!now.some((one) => one.mac === mac)) missing(`remove_nics.${index}`, mac);
+    if (!current.some((one) => one.mac === mac)) missing(`remove_nics.${index}`, mac);
   });
-  const left = now.filter(({ mac }) => !removed.includes(mac));
+  const left = current.filter(({ mac }) => !removed.includes(mac));
   changes.forEach(({ mac }, index) => {
     if (!left.some((one) => one.mac === mac)) missing(`update_nics.${index}.mac`, mac);
   });
@@ -107,8 +104,8 @@ function withoutReplaced(one: VmNic, change: Omit<VmNicRequest, 'nic_tag'>): Omi
   return { ...rest, ips, ...(isMoved ? {} : optionalField('gateways', one.gateways)) };
 }
 
-function withNics(now: readonly VmNic[], added: readonly VmNicRequest[], random: Random): VmNic[] {
-  const all = [...now];
+function withNics(current: readonly VmNic[], added: readonly VmNicRequest[], random: Random): VmNic[] {
+  const all = [...current];
   for (const one of added) {
     const taken = (name: string) => all.some((other) => other.interface === name);
     const free = Array.from({ length: MAX_VM_NICS + 1 }, (_, index) => `net${index}`).find((name) => !taken(name));

@@ -1,31 +1,7 @@
 /** What the agent keeps of a VM on its disk. */
-import type { Vm } from '../../protocol/vms.ts';
+import type { VmProperties } from '../../protocol/vms.ts';
 import { type RecordFiles, recordFiles } from '../record-files.ts';
 import type { VmPhase } from './vm-lifecycle.ts';
-
-type Kept =
-  | 'alias'
-  | 'autoboot'
-  | 'billing_id'
-  | 'brand'
-  | 'cpu_cap'
-  | 'customer_metadata'
-  | 'dns_domain'
-  | 'hostname'
-  | 'image_uuid'
-  | 'internal_metadata'
-  | 'max_lwps'
-  | 'max_physical_memory'
-  | 'nics'
-  | 'owner_uuid'
-  | 'package_name'
-  | 'package_version'
-  | 'quota'
-  | 'resolvers'
-  | 'tags';
-
-/** What was asked for, with defaults. */
-export type VmProperties = Pick<Vm, Kept>;
 
 export interface VmRecord {
   uuid: string;

@@ -5,10 +5,9 @@
 import { z } from 'zod';
 import type { FieldError } from '../../platform/errors.ts';
 import { optionalField } from '../../platform/optional-field.ts';
-import type { VmNic } from '../../protocol/vms.ts';
+import type { VmNic, VmProperties } from '../../protocol/vms.ts';
 import { InvalidVmError } from './vm-errors.ts';
 import type { ImageDefaults, VmImage } from './vm-images.ts';
-import type { VmProperties } from './vm-record.ts';
 
 const MIB = 1024 * 1024;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';

@@ -7,14 +7,14 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { MAX_VM_SNAPSHOTS, VM_STOP_MS } from '../../protocol/vms.ts';
+import { MAX_VM_SNAPSHOTS, VM_STOP_MS, type VmProperties } from '../../protocol/vms.ts';
 import type { ContainerSpec } from '../containers/container.ts';
 import { ContainerNotFoundError, InvalidContainerSpecError } from '../containers/container-errors.ts';
 import type { Containers } from '../containers/containers.ts';
 import type { RootSnapshots } from '../containers/root-snapshots.ts';
 import { InvalidVmError, VmError } from './vm-errors.ts';
 import type { VmImages } from './vm-images.ts';
-import type { VmProperties, VmRecord } from './vm-record.ts';
+import type { VmRecord } from './vm-record.ts';
 import { containerInputOf, vmFields } from './vm-spec.ts';
 import type { VmEntry } from './vm-table.ts';
 

@@ -14,7 +14,7 @@ export function shownVm({ control: _, ...shown }: VmDocument): StoredVm {
   return shown as StoredVm;
 }
 
-/** The fields of Triton's list of the VMs of a server. */
+/** The fields that Triton's list of the VMs of a server has; a new field of our own does not belong there. */
 const LISTED = [
   'uuid',
   'owner_uuid',
@@ -25,7 +25,7 @@ const LISTED = [
   'brand',
   'cpu_cap',
   'last_modified',
-] as const;
+] as const satisfies readonly (keyof StoredVm)[];
 
 export function vmOfServer(vm: VmDocument): JsonObject & { uuid: string } {
   const listed = LISTED.flatMap((field) => (vm[field] === undefined ? [] : [[field, vm[field]]]));

@@ -4,7 +4,7 @@
  * at once with the id of the task.
  */
 import { z } from 'zod';
-import { VM_STATES } from '../vms.ts';
+import { VM_STATES, type VmSummary } from '../vms.ts';
 import { answer, type Contract, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
 import {
   array,
@@ -21,6 +21,7 @@ import {
 import { failures, refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
 import { noServer } from './servers.ts';
 
+/** Agents of Triton report other fields and states, so only names are checked against what ours report. */
 const vm = {
   uuid: uuid(),
   server_uuid: uuid().describe('Where it is'),
@@ -39,7 +40,7 @@ const vm = {
   last_modified: z.string().optional().describe("By the clock of the server's agent"),
   exit_status: z.number().nullable().optional().describe('How its last run ended'),
   error: z.string().optional().describe('Why it failed, or why its last run ended as it did'),
-};
+} satisfies Record<keyof VmSummary | 'server_uuid', z.ZodType>;
 
 const storedVm = extensibleObject(vm).meta({ id: 'ListedVm' });
 /** A VM as the control plane knows it from the reports of its agent. */

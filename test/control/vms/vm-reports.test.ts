@@ -17,6 +17,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import { and, eq } from '../../../lib/platform/moray/filter.ts';
 import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
+import { vm as vmSchema, vmSummary } from '../../../lib/protocol/vms.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 const at = (second: number) => `2030-01-01T00:00:0${second}.000Z`;
@@ -162,7 +163,7 @@ t.test('the end of a task changes its VM in the same commit, and older reports d
   await report(server, {});
   const uuid = randomUUID();
   const vm = (state: string, second: number) => ({ uuid, state, last_modified: at(second) });
-  await endOf(await createOf(server, uuid), 'complete', { vm: { ...vm('running', 2), hostname: 'not in a list' } });
+  await endOf(await createOf(server, uuid), 'complete', { vm: vm('running', 2) });
   t.same(await stored(server), { [uuid]: vm('running', 2) });
   await report(server, {});
   t.same(await stored(server), { [uuid]: vm('running', 2) }, 'a report from before the end');
@@ -190,6 +191,17 @@ t.test('the end of a task changes its VM in the same commit, and older reports d
   t.same(await stored(server), {});
   await report(server, { [uuid]: vm('destroying', 6) });
   t.same(await stored(server), {}, 'a report from before the destruction');
+});
+
+t.test('the end of a task stores the fields that a report has', async (t) => {
+  const { newServer, createOf, endOf, stored, report } = await world(t);
+  const server = await newServer();
+  await report(server, {});
+  const uuid = randomUUID();
+  const whole = Object.fromEntries(Object.keys(vmSchema.shape).map((field) => [field, field]));
+  await endOf(await createOf(server, uuid), 'complete', { vm: { ...whole, uuid } });
+  const found = (await stored(server))[uuid] ?? {};
+  t.same(Object.keys(found).toSorted(), Object.keys(vmSummary.shape).toSorted());
 });
 
 t.test('a server that is removed takes its VMs along', async (t) => {
