@@ -57,7 +57,7 @@ export async function storeIn(t: Test, folder: string, { maxBytes = 64 * MIB, ur
 export const store = async (t: Test, options?: Parameters<typeof storeIn>[2]) =>
   storeIn(t, await mountedFolder(t), options);
 
-export async function served(t: Test, body: Buffer) {
+export async function served(t: Test, body: Buffer, options?: Parameters<typeof storeIn>[2]) {
   const server = await imageServer(t, { body });
-  return { server, ...(await store(t, { urls: [new URL('.', server.url).href] })) };
+  return { server, ...(await store(t, { urls: [new URL('.', server.url).href], ...options })) };
 }

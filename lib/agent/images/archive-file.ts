@@ -12,23 +12,29 @@ export interface Arrived {
   bytes: number;
 }
 
+export interface ArchiveLimits {
+  maxBytes: number;
+  /** Called with the bytes that it will have at least, before they are written; throws to refuse them. */
+  onBytes(bytes: number): void;
+}
+
 export class ArchiveFile {
   readonly #file: FileHandle;
   readonly #path: string;
-  readonly #maxBytes: number;
+  readonly #limits: ArchiveLimits;
   #hash: Hash = createHash('sha256');
   #bytes = 0;
 
-  private constructor(file: FileHandle, path: string, maxBytes: number) {
+  private constructor(file: FileHandle, path: string, limits: ArchiveLimits) {
     this.#file = file;
     this.#path = path;
-    this.#maxBytes = maxBytes;
+    this.#limits = limits;
   }
 
   /** With what an earlier attempt wrote, which is read again for the digest. */
-  static async open(path: string, maxBytes: number): Promise<ArchiveFile> {
+  static async open(path: string, limits: ArchiveLimits): Promise<ArchiveFile> {
     const file = await open(path, 'a+', 0o600);
-    const opened = new ArchiveFile(file, path, maxBytes);
+    const opened = new ArchiveFile(file, path, limits);
     try {
       await opened.#readAgain();
     } catch (error) {
@@ -42,10 +48,11 @@ export class ArchiveFile {
     return this.#bytes;
   }
 
-  /** @throws InvalidImageError if that is more than allowed */
+  /** @throws InvalidImageError if that is more than allowed, NoImageSpaceError if other loads have the space */
   expect(bytes: number): void {
-    if (bytes <= this.#maxBytes) return;
-    throw new InvalidImageError(`its archive has more than ${this.#maxBytes} bytes, as many as it may`);
+    const { maxBytes, onBytes } = this.#limits;
+    if (bytes > maxBytes) throw new InvalidImageError(`its archive has more than ${maxBytes} bytes, as many as it may`);
+    onBytes(bytes);
   }
 
   /** @throws InvalidImageError if it becomes too large, NoImageSpaceError */

@@ -11,14 +11,13 @@ import type { HttpClient } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
 import { type AllowedSources, allowedUrl, shownUrl } from './allowed-sources.ts';
-import { ArchiveFile, type Arrived } from './archive-file.ts';
+import { ArchiveFile, type ArchiveLimits, type Arrived } from './archive-file.ts';
 import { ImageSourceError } from './image-errors.ts';
 
-interface DownloadRequest {
+interface DownloadRequest extends ArchiveLimits {
   url: string;
   digest?: string | undefined;
   file: string;
-  maxBytes: number;
   signal?: AbortSignal | undefined;
   /** Called with the bytes that there are, and with all of them if that is known. */
   onProgress?(bytes: number, total: number | undefined): void;
@@ -43,7 +42,7 @@ const PART = /^bytes (\d+)-\d+\/(\d+|\*)$/;
 
 /** @throws ImageSourceError, ImageSourceNotAllowedError, InvalidImageError, NoImageSpaceError */
 export async function download(request: DownloadRequest, deps: DownloadDeps): Promise<Arrived> {
-  const file = await ArchiveFile.open(request.file, request.maxBytes);
+  const file = await ArchiveFile.open(request.file, request);
   try {
     for (let attempt = 1; ; attempt++) {
       try {

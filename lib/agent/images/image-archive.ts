@@ -77,7 +77,7 @@ async function extract(request: ArchiveRequest): Promise<Buffer> {
 }
 
 async function* entriesOf({ file, maxBytes, maxEntries, signal }: ArchiveRequest): AsyncGenerator<ArchiveEntry, void> {
-  const source = new LayerSource(createReadStream(file, { signal: signal ?? null }), maxBytes);
+  const source = new LayerSource(createReadStream(file, { signal: signal ?? null }), { maxBytes });
   let count = 0;
   try {
     for await (const entry of readArchive(source.bytes())) {

@@ -4,16 +4,18 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { lstat, mkdir, readdir, rm, stat, statfs } from 'node:fs/promises';
+import { lstat, mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { LayerLimits } from '../containers/root/layer-tree.ts';
 import type { LayeredRootFileSystems } from '../containers/root/layered-root-file-systems.ts';
 import { removeTree } from '../containers/root/remove-tree.ts';
 import { noteOf } from './download.ts';
 import { layerNameOf, type StoredImage } from './image.ts';
 import { type LayerArchive, readImageArchive } from './image-archive.ts';
 import { InvalidImageError } from './image-errors.ts';
+import { ImageSpace } from './image-space.ts';
 
 export interface ImageFilesDeps {
   clock: Clock;
@@ -34,17 +36,18 @@ const MAX_NAME_BYTES = 64 * 1024 * 1024;
 const KEPT_PART_MS = 24 * 3_600_000;
 /** Other directories beside the layers are left alone. */
 const LAYER_NAME = /^[0-9a-f]{64}$/;
-/** Of the disk, for everything else on it. */
-const LEFT_FREE_BYTES = 256 * 1024 * 1024;
 
 export class ImageFiles {
   readonly #deps: ImageFilesDeps & { list(): StoredImage[] };
+  /** Of all images. */
+  readonly space: ImageSpace;
   /** Whoever unpacks layers, or removes those that no image has. */
   readonly #layerTurn = new Semaphore(1);
 
   /** `list` returns all images. */
   constructor(deps: ImageFilesDeps & { list(): StoredImage[] }) {
     this.#deps = deps;
+    this.space = new ImageSpace(deps);
   }
 
   /** Removes what an earlier agent has left and nobody will continue. */
@@ -71,16 +74,7 @@ export class ImageFiles {
     uuid: string,
     { digest, signal, done }: { digest: string; signal: AbortSignal; done(unpacked: Unpacked): Promise<void> },
   ): Promise<void> {
-    return this.#layerTurn.run(async () => done(await this.#unpack(this.archiveOf(uuid), digest, signal)));
-  }
-
-  async freeBytes(): Promise<number> {
-    const used = this.#deps
-      .list()
-      .flatMap(({ layers }) => layers)
-      .reduce((sum, { bytes }) => sum + bytes, 0);
-    const { bavail, bsize } = await statfs(this.#deps.directory);
-    return Math.max(Math.min(this.#deps.maxBytes - used, bavail * bsize - LEFT_FREE_BYTES), 0);
+    return this.#layerTurn.run(async () => done(await this.#unpack(uuid, digest, signal)));
   }
 
   /** Also what a load that failed has unpacked. */
@@ -97,6 +91,7 @@ export class ImageFiles {
   async removeArchive(uuid: string): Promise<void> {
     const file = this.archiveOf(uuid);
     for (const path of [file, noteOf(file), blobsOf(file)]) await rm(path, { recursive: true, force: true });
+    this.space.release(uuid);
   }
 
   /** As `unpack`, of an image that was made here. Its layer has a name of its own: nobody has its archive. */
@@ -111,32 +106,44 @@ export class ImageFiles {
       await removeTree(directory);
       try {
         await fill(directory);
-        await done({ digest, bytes: await sizeOf(directory) });
+        const bytes = await sizeOf(directory);
+        this.space.hold(uuid, bytes);
+        await done({ digest, bytes });
       } catch (error) {
         await removeTree(directory);
         throw error;
+      } finally {
+        this.space.release(uuid);
       }
     });
   }
 
-  /** Keeps the archive: a download can be continued. */
-  async removeBlobs(uuid: string): Promise<void> {
-    await rm(blobsOf(this.archiveOf(uuid)), { recursive: true, force: true });
+  /** Removes everything else: the download can be continued. */
+  async keepArchive(uuid: string): Promise<void> {
+    const file = this.archiveOf(uuid);
+    await rm(blobsOf(file), { recursive: true, force: true });
+    const kept = await stat(file).catch(() => undefined);
+    if (kept === undefined) this.space.release(uuid);
+    else this.space.keep(uuid, kept.size);
   }
 
-  async #unpack(file: string, digest: string, signal: AbortSignal): Promise<Pick<StoredImage, 'layers' | 'config'>> {
+  async #unpack(uuid: string, digest: string, signal: AbortSignal): Promise<Unpacked> {
+    const file = this.archiveOf(uuid);
     const blobs = blobsOf(file);
     await rm(blobs, { recursive: true, force: true });
     await mkdir(blobs, { mode: 0o700 });
-    const maxBytes = await this.freeBytes();
+    const maxBytes = await this.space.freeBytes(uuid);
     const request = { file, digest, blobs, maxBytes, maxEntries: MAX_ENTRIES, arch: process.arch, signal };
     const { layers, config } = await readImageArchive(request);
     const unpacked: StoredImage['layers'][number][] = [];
-    let left = maxBytes;
+    let sum = 0;
     for (const layer of layers) {
-      const bytes = await this.#unpackLayer(layer, { maxBytes: left, signal });
+      const before = sum;
+      const onBytes = (bytes: number) => this.space.hold(uuid, before + bytes);
+      const bytes = await this.#unpackLayer(layer, { maxBytes: maxBytes - before, onBytes, signal });
+      onBytes(bytes);
       unpacked.push({ digest: layer.digest, bytes });
-      left -= bytes;
+      sum += bytes;
     }
     return { layers: unpacked, config };
   }
@@ -144,14 +151,14 @@ export class ImageFiles {
   /** @returns its bytes, also if another image has it already */
   async #unpackLayer(
     { digest, file }: LayerArchive,
-    { maxBytes, signal }: { maxBytes: number; signal: AbortSignal },
+    { signal, ...sizes }: Pick<LayerLimits, 'maxBytes' | 'onBytes'> & { signal: AbortSignal },
   ): Promise<number> {
     const directory = this.layer(digest);
     const ready = this.#deps.list().filter(({ state }) => state.name === 'ready');
     const shared = ready.flatMap(({ layers }) => layers).find((layer) => layer.digest === digest);
     if (shared !== undefined) return shared.bytes;
     await removeTree(directory);
-    const limits = { maxBytes, maxEntries: MAX_ENTRIES, maxNameBytes: MAX_NAME_BYTES };
+    const limits = { ...sizes, maxEntries: MAX_ENTRIES, maxNameBytes: MAX_NAME_BYTES };
     const unpacked = await this.#deps.unpack(createReadStream(file), directory, { limits, signal });
     if (unpacked.digest !== digest)
       throw new InvalidImageError(`a layer has the digest ${unpacked.digest}, not ${digest}`);
@@ -162,8 +169,9 @@ export class ImageFiles {
     const now = this.#deps.clock.wallTime();
     for (const name of await readdir(this.#incoming())) {
       const path = join(this.#incoming(), name);
-      const isOld = now - (await stat(path)).mtimeMs > KEPT_PART_MS;
-      if (isOld || name.endsWith('.blobs')) await rm(path, { recursive: true, force: true });
+      const { mtimeMs, size } = await stat(path);
+      if (now - mtimeMs > KEPT_PART_MS || name.endsWith('.blobs')) await rm(path, { recursive: true, force: true });
+      else if (!name.endsWith('.json')) this.space.keep(name, size);
     }
   }
 

@@ -23,7 +23,7 @@ import type { RecordFiles } from '../record-files.ts';
 import { imageExists } from '../vms/vm-errors.ts';
 import type { ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
-import { ArchiveFile, type Arrived, spaceErrorOf } from './archive-file.ts';
+import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
 import { download } from './download.ts';
 import { DIGEST, type ImageConfig, type StoredImage } from './image.ts';
 import {
@@ -37,6 +37,7 @@ import {
 } from './image-errors.ts';
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
 import { type ImageEvent, nextImageStep } from './image-lifecycle.ts';
+import { receiveArchive } from './receive-archive.ts';
 
 export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
 
@@ -173,9 +174,10 @@ export class Images implements VmImages {
     request: Omit<ImageRequest, 'url'>,
     options: LoadOptions = {},
   ): Promise<StoredImage> {
-    return this.#load(request.uuid, { ...request, source: 'stream', options }, async (path, signal) => {
-      await rm(path, { force: true });
-      return this.#receive(archive, { path, digest: request.digest, signal });
+    const { uuid, digest } = request;
+    return this.#load(uuid, { ...request, source: 'stream', options }, async (file, signal) => {
+      await rm(file, { force: true });
+      return receiveArchive(archive, { file, digest, ...(await this.#archiveLimits(uuid)), signal });
     });
   }
 
@@ -183,7 +185,7 @@ export class Images implements VmImages {
   async add(uuid: string, config: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void> {
     if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
     if (this.#images.has(uuid)) throw imageExists(uuid);
-    await this.#makeRoom();
+    await this.#makeRoom(uuid);
     await this.#save({ ...this.#fresh(uuid, 'vm'), state: { name: 'fetching' } });
     try {
       await this.#apply(uuid, { name: 'fetched' });
@@ -284,7 +286,7 @@ export class Images implements VmImages {
       const failure = failureOf(error, signal);
       // What is wrong stays wrong; what is not complete may be continued.
       if (!(failure instanceof ImageSourceError)) await this.#files.removeArchive(uuid);
-      else await this.#files.removeBlobs(uuid);
+      else await this.#files.keepArchive(uuid);
       await this.#apply(uuid, { name: 'failed', code: failure.code, reason: failure.message });
       await this.#files.removeUnusedLayers();
       throw failure;
@@ -297,45 +299,38 @@ export class Images implements VmImages {
   }
 
   async #fetch(
-    { url, digest }: ImageRequest,
+    { uuid, url, digest }: ImageRequest,
     { file, signal, onProgress }: { file: string; signal: AbortSignal } & LoadOptions,
   ): Promise<Arrived> {
-    const maxBytes = await this.#makeRoom();
+    const limits = await this.#archiveLimits(uuid);
     if (!isFileUrl(url)) {
       const progress = onProgress === undefined ? {} : { onProgress };
       const { clock, pauseMs } = this.#deps;
       const how = { client: this.#client, allowed: this.#deps, clock, ...(pauseMs === undefined ? {} : { pauseMs }) };
-      return download({ url, digest, file, maxBytes, signal, ...progress }, how);
+      return download({ url, digest, file, ...limits, signal, ...progress }, how);
     }
     await rm(file, { force: true });
     const archive = createReadStream(await allowedFile(url, this.#deps));
-    return this.#receive(archive, { path: file, digest, signal });
+    return receiveArchive(archive, { file, digest, ...limits, signal });
   }
 
-  async #receive(
-    archive: AsyncIterable<Buffer>,
-    { path, digest, signal }: { path: string; digest: string | undefined; signal: AbortSignal },
-  ): Promise<Arrived> {
-    const file = await ArchiveFile.open(path, await this.#makeRoom());
-    try {
-      for await (const piece of archive) {
-        signal.throwIfAborted();
-        await file.append(piece);
-      }
-      return await file.complete(digest);
-    } finally {
-      await file.close();
-    }
+  async #archiveLimits(uuid: string): Promise<ArchiveLimits> {
+    const maxBytes = await this.#makeRoom(uuid);
+    return { maxBytes, onBytes: (bytes) => this.#files.space.hold(uuid, bytes) };
   }
 
-  /** Removes images that are unused for longest until a tenth is free. @returns the bytes that are free */
-  async #makeRoom(): Promise<number> {
-    for (const { uuid } of this.#unused()) {
-      if ((await this.#files.freeBytes()) >= this.#deps.maxBytes / 10) break;
-      this.#deps.log.info({ image: uuid }, 'images: an unused image is removed to make room');
-      await this.#deleteUnlessNeeded(uuid);
+  /**
+   * Removes images that are unused for longest until a tenth is free.
+   * @returns the bytes that this image may have
+   */
+  async #makeRoom(uuid: string): Promise<number> {
+    const { space } = this.#files;
+    for (const unused of this.#unused()) {
+      if ((await space.freeBytes(uuid)) >= this.#deps.maxBytes / 10) break;
+      this.#deps.log.info({ image: unused.uuid }, 'images: an unused image is removed to make room');
+      await this.#deleteUnlessNeeded(unused.uuid);
     }
-    const free = await this.#files.freeBytes();
+    const free = await space.freeBytes(uuid);
     if (free > 0) return free;
     throw new NoImageSpaceError(
       `Images have no room: they may use ${this.#deps.maxBytes} bytes (--image-space) and not all of the disk; delete VMs or images that are not needed`,
@@ -381,6 +376,7 @@ function withoutNulls(config: ImageDefaults): ImageConfig {
 /** Something with a code and a sentence. */
 function failureOf(error: unknown, signal: AbortSignal): CnapiError {
   if (signal.aborted) return new ImageSourceError(`it was given up: ${messageOf(signal.reason)}`, error);
+  if (error instanceof CnapiError && error.cause instanceof NoImageSpaceError) return error.cause;
   if (error instanceof LayerError) return new InvalidImageError(error.message, error);
   if (error instanceof CnapiError) return spaceErrorOf(error.cause) ?? error;
   return spaceErrorOf(error) ?? new ImageSourceError(messageOf(error), error);

@@ -7,20 +7,21 @@ import { createHash } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { LayerError } from './layer-error.ts';
+import type { LayerLimits } from './layer-tree.ts';
 
 const GZIP = [0x1f, 0x8b];
 const GUNZIP_CHUNK_BYTES = 128 * 1024;
 
 export class LayerSource {
   readonly #stream: Readable;
-  readonly #maxBytes: number;
+  readonly #limits: Pick<LayerLimits, 'maxBytes' | 'onBytes'>;
   readonly #hash = createHash('sha256');
   #received = 0;
   #unpacked = 0;
 
-  constructor(stream: Readable, maxBytes: number) {
+  constructor(stream: Readable, limits: Pick<LayerLimits, 'maxBytes' | 'onBytes'>) {
     this.#stream = stream;
-    this.#maxBytes = maxBytes;
+    this.#limits = limits;
   }
 
   get unpackedBytes(): number {
@@ -40,6 +41,7 @@ export class LayerSource {
     const all = after(first, received);
     for await (const chunk of isGzip ? this.#unzip(all) : all) {
       this.#unpacked = this.#count(this.#unpacked, chunk);
+      this.#limits.onBytes?.(this.#unpacked);
       yield chunk;
     }
   }
@@ -67,9 +69,10 @@ export class LayerSource {
   }
 
   #count(before: number, chunk: Buffer): number {
+    const { maxBytes } = this.#limits;
     const bytes = before + chunk.length;
-    if (bytes <= this.#maxBytes) return bytes;
-    throw new LayerError(`it has more than ${this.#maxBytes} bytes, as many as a layer may have unpacked`);
+    if (bytes <= maxBytes) return bytes;
+    throw new LayerError(`it has more than ${maxBytes} bytes, as many as a layer may have unpacked`);
   }
 }
 

@@ -10,6 +10,8 @@ import { LayerError } from './layer-error.ts';
 export interface LayerLimits {
   /** Of the archive, unpacked. */
   maxBytes: number;
+  /** Called with all unpacked bytes so far, before they are written; throws to refuse them. */
+  onBytes?: ((bytes: number) => void) | undefined;
   /** Also counts directories that the archive does not name. */
   maxEntries: number;
   /** Of all paths together: they are held in memory. */

@@ -114,7 +114,7 @@ async function unpackInto(directory: string, request: UnpackRequest): Promise<Un
   const root = join(directory, ROOT);
   await mkdir(directory, 0o700);
   await mkdir(root, 0o700);
-  const source = new LayerSource(archive, rules.limits.maxBytes);
+  const source = new LayerSource(archive, rules.limits);
   const writer = new LayerWriter({ root, firstId, rules });
   const whiteouts = await writeAll(writer, { source, isForOverlay });
   const text = JSON.stringify({ version: 1, isForOverlay, ...whiteouts } satisfies z.input<typeof description>);

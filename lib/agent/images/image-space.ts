@@ -1,0 +1,66 @@
+/**
+ * Shares the space of images (`--image-space`) among those that are ready and those that load. A
+ * loading image holds the larger of its archive and its unpacked layers, from before the bytes are
+ * written. A part that is kept for a later attempt stays held. Used by image-files.ts.
+ */
+import { statfs } from 'node:fs/promises';
+import type { StoredImage } from './image.ts';
+import { NoImageSpaceError } from './image-errors.ts';
+
+interface ImageSpaceDeps {
+  /** A directory of the disk that images are on. */
+  directory: string;
+  maxBytes: number;
+  list(): StoredImage[];
+}
+
+/** Of the disk, for everything else on it. */
+const LEFT_FREE_BYTES = 256 * 1024 * 1024;
+
+export class ImageSpace {
+  readonly #deps: ImageSpaceDeps;
+  /** Bytes by the uuid of an image; instead of what its record says. */
+  readonly #held = new Map<string, number>();
+
+  constructor(deps: ImageSpaceDeps) {
+    this.#deps = deps;
+  }
+
+  /** What nobody has; with a uuid, also what that image holds. */
+  async freeBytes(uuid?: string): Promise<number> {
+    const own = uuid === undefined ? 0 : this.#heldBy(uuid);
+    const { bavail, bsize } = await statfs(this.#deps.directory);
+    return Math.max(Math.min(this.#unheldBytes(), bavail * bsize - LEFT_FREE_BYTES) + own, 0);
+  }
+
+  /** The image needs so many bytes altogether. @throws NoImageSpaceError, and then it holds what it held */
+  hold(uuid: string, bytes: number): void {
+    const more = bytes - this.#heldBy(uuid);
+    if (more <= 0) return;
+    if (more > this.#unheldBytes())
+      throw new NoImageSpaceError(
+        `Images may use ${this.#deps.maxBytes} bytes (--image-space), and others have what image ${uuid} needs; wait until other loads have ended, or delete images that are not needed`,
+      );
+    this.#held.set(uuid, bytes);
+  }
+
+  /** So many bytes of the image are on disk, and it needs no more for now. */
+  keep(uuid: string, bytes: number): void {
+    this.#held.set(uuid, bytes);
+  }
+
+  release(uuid: string): void {
+    this.#held.delete(uuid);
+  }
+
+  #heldBy(uuid: string): number {
+    return this.#held.get(uuid) ?? 0;
+  }
+
+  #unheldBytes(): number {
+    const finished = this.#deps.list().filter(({ uuid }) => !this.#held.has(uuid));
+    const used = finished.flatMap(({ layers }) => layers).reduce((sum, { bytes }) => sum + bytes, 0);
+    const held = [...this.#held.values()].reduce((sum, bytes) => sum + bytes, 0);
+    return this.#deps.maxBytes - used - held;
+  }
+}
