@@ -17,7 +17,6 @@ import { VERSION } from '../platform/version.ts';
 import { openApiBytes } from '../protocol/api/contract/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';
 import { NewServerLimiter } from './access/new-server-limiter.ts';
-import { senderGroupOf } from './access/token.ts';
 import { TokenAuthenticator } from './access/token-authenticator.ts';
 import { AuditLog } from './audit/audit-log.ts';
 import { ChefAuthentication } from './chef/signatures/chef-authentication.ts';
@@ -241,18 +240,8 @@ export class App {
     });
   }
 
-  #handlers(): Omit<Handlers, 'routes'> {
-    const { link, servers } = this.#core;
-    return {
-      requireServer: createServerPrecondition(servers),
-      onArrival: (isKnown) => link.arrive(isKnown),
-      onUpgrade: (request, upgrade, actor) => {
-        const address = request.socket.remoteAddress ?? '';
-        return link.upgrade(request, { ...upgrade, group: senderGroupOf(actor, address) }, () =>
-          this.#newServers.refusalOf(actor, address, upgrade.serverUuid),
-        );
-      },
-    };
+  #handlers(): Pick<Handlers, 'requireServer'> {
+    return { requireServer: createServerPrecondition(this.#core.servers) };
   }
 
   #aboutProcess(): ProcessRouteDeps {

@@ -19,6 +19,7 @@ import type { Database } from '../platform/postgres/database.ts';
 import { type Migration, migrate } from '../platform/postgres/migrations.ts';
 import { waitForDatabase } from '../platform/postgres/pool.ts';
 import type { DutyHandlers } from './duty/duty.ts';
+import type { UpgradeRoute } from './http/listener/upgrades.ts';
 import type { Route } from './http/route.ts';
 import type { AgentListener } from './link/agent-listener.ts';
 import type { Metric } from './metrics/metric.ts';
@@ -78,6 +79,10 @@ export class Lifecycle {
   /** Aborts when this instance leaves and every open wait must be answered. */
   get instanceLeaving(): AbortSignal {
     return this.#leaving.signal;
+  }
+
+  get upgrades(): UpgradeRoute[] {
+    return this.#subsystems.flatMap(({ upgrades = [] }) => upgrades);
   }
 
   get routes(): Route[] {

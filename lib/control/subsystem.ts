@@ -11,6 +11,7 @@
 import type { Migration } from '../platform/postgres/migrations.ts';
 import type { Check } from './doctor/finding.ts';
 import type { DutyHandlers } from './duty/duty.ts';
+import type { UpgradeRoute } from './http/listener/upgrades.ts';
 import type { Route } from './http/route.ts';
 import type { AgentListener } from './link/agent-listener.ts';
 import type { Metric } from './metrics/metric.ts';
@@ -68,6 +69,8 @@ export interface Subsystem {
   agents?: AgentListener;
 
   routes?: readonly Route[];
+  /** Routes of WebSockets. */
+  upgrades?: readonly UpgradeRoute[];
   metrics?: readonly Metric[];
   /** Each instance tries hourly (`housekeeping.ts`). */
   chores?: readonly Chore[];

@@ -93,7 +93,7 @@ export class UpgradeRequiredError extends CnapiError {
 }
 
 export class NotUpgradableError extends CnapiError {
-  constructor(message = 'Only GET /agents/:server_uuid/link can be upgraded') {
+  constructor(message = 'This path cannot be upgraded to a WebSocket') {
     super('BadRequest', 400, message);
   }
 }

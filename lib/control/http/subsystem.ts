@@ -7,15 +7,14 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { CallerLimits } from './limits/caller-limits.ts';
 import type { Certificates } from './listener/certificates.ts';
 import type { Handlers, HttpListener } from './listener/listener.ts';
-import type { Route } from './route.ts';
 import { type ProcessRouteDeps, processRoutes } from './routes/process-routes.ts';
 
 interface HttpParts {
   listener: HttpListener;
-  handlers: Omit<Handlers, 'routes'>;
+  handlers: Pick<Handlers, 'requireServer'>;
   aboutProcess: ProcessRouteDeps;
   /** Knows the routes of all subsystems, once they are open. */
-  lifecycle: { readonly routes: readonly Route[] };
+  lifecycle: Pick<Handlers, 'routes' | 'upgrades'>;
   limits: CallerLimits;
   certificates: Certificates | undefined;
 }
@@ -26,7 +25,7 @@ export const httpSubsystem: SubsystemDefinition<HttpParts> = {
     return {
       name: 'listener',
       routes: processRoutes(aboutProcess),
-      start: () => listener.start({ ...handlers, routes: lifecycle.routes }),
+      start: () => listener.start({ ...handlers, routes: lifecycle.routes, upgrades: lifecycle.upgrades }),
       unfinished: () => listener.unanswered,
       beginDrain: () => listener.beginDrain(),
       endDrain: () => listener.stopAccepting(),

@@ -1,4 +1,6 @@
 /** What the agent link contributes to an instance. */
+import type { NewServerLimiter } from '../access/new-server-limiter.ts';
+import { senderGroupOf } from '../access/token.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AgentListener } from './agent-listener.ts';
@@ -6,14 +8,28 @@ import type { LinkServer } from './link-server.ts';
 
 interface LinkParts {
   link: LinkServer;
+  newServers: Pick<NewServerLimiter, 'refusalOf'>;
   /** Knows the listeners of all subsystems. */
   lifecycle: { readonly agentListeners: readonly AgentListener[] };
 }
 
 export const linkSubsystem: SubsystemDefinition<LinkParts> = {
-  open({ link, lifecycle }): Subsystem {
+  open({ link, newServers, lifecycle }): Subsystem {
     return {
       name: 'link',
+      upgrades: [
+        {
+          name: 'AgentLink',
+          path: '/agents/:server_uuid/link',
+          requiredRole: 'agent',
+          onArrival: (isKnown) => link.arrive(isKnown),
+          open(request, upgrade, actor) {
+            const address = request.socket.remoteAddress ?? '';
+            const refusalOfNew = () => newServers.refusalOf(actor, address, upgrade.serverUuid);
+            return link.upgrade(request, { ...upgrade, group: senderGroupOf(actor, address) }, refusalOfNew);
+          },
+        },
+      ],
       start: () => link.start(lifecycle.agentListeners),
       disconnect: () => link.stop(),
       metrics: [

@@ -1,6 +1,6 @@
 /**
  * The HTTP listener of an instance: restify on one port, for REST and the agent link
- * (`link-upgrades.ts`). Owns the socket, its limits, and each request from the first check
+ * (`upgrades.ts`). Owns the socket, its limits, and each request from the first check
  * (`request-head.ts`) to the one answer (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
  * use.
  *
@@ -34,12 +34,12 @@ import {
 import type { RequireServer, Route, RouteAnswer } from '../route.ts';
 import type { Certificates } from './certificates.ts';
 import { TLS_OPTIONS } from './handshakes.ts';
-import { isUpgrade, type LinkHandlers, LinkUpgrades } from './link-upgrades.ts';
 import { ListenSockets } from './listen-sockets.ts';
 import { configureServer } from './node-server.ts';
 import { OpenExchanges } from './open-exchanges.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 import type { RequestMetrics } from './request-metrics.ts';
+import { isUpgrade, type UpgradeRoute, Upgrades } from './upgrades.ts';
 
 export interface ListenerDeps {
   config: {
@@ -64,8 +64,9 @@ export interface ListenerDeps {
 }
 
 /** The handlers. Passed to `start()`, because the parts that own them need the listener. */
-export interface Handlers extends LinkHandlers {
+export interface Handlers {
   routes: readonly Route[];
+  upgrades: readonly UpgradeRoute[];
   requireServer: RequireServer;
 }
 
@@ -81,7 +82,7 @@ export class HttpListener {
   readonly #restify: restify.Server;
   readonly #exchanges: OpenExchanges;
   readonly #errorForms = new ErrorForms();
-  readonly #links: LinkUpgrades;
+  readonly #upgrades: Upgrades;
   readonly #sockets: ListenSockets;
   #port: number | undefined;
   #isLeaving = false;
@@ -91,7 +92,7 @@ export class HttpListener {
     this.#deps = deps;
     this.#exchanges = new OpenExchanges(deps.clock);
     this.#own = { names: namesOf(deps.config), anyAddress: !deps.authorizer.isOpen };
-    this.#links = new LinkUpgrades({
+    this.#upgrades = new Upgrades({
       ...deps,
       refusalOfHead: (request) => this.#reasonToRefuse(request),
       isFree: (socket) => this.#exchanges.isFree(socket),
@@ -107,7 +108,7 @@ export class HttpListener {
   /** @throws the system's error if the port is in use. */
   async start(handlers: Handlers): Promise<void> {
     for (const route of handlers.routes) this.#mount(route, handlers);
-    this.#links.start(this.#restify, handlers, (request) => this.#requireUpgrade(request));
+    this.#upgrades.start(this.#restify, handlers.upgrades, (request) => this.#requireUpgrade(request));
     // restify emits the server's errors again, and throws if nothing listens.
     const ignoreStartError = () => undefined;
     this.#restify.on('error', ignoreStartError);
@@ -221,7 +222,7 @@ export class HttpListener {
 
   /** False for a request that is not carried out. */
   #checkHead(request: IncomingMessage, response: ServerResponse): boolean {
-    if (isUpgrade(response)) return this.#links.checkHead(request, response);
+    if (isUpgrade(response)) return this.#upgrades.checkHead(request, response);
     // Asked before, so that a request that is dropped counts, too.
     const reason = this.#reasonToRefuse(request);
     const exchange = this.#admit(request, response);
@@ -230,7 +231,7 @@ export class HttpListener {
     return reason === undefined;
   }
 
-  /** The path of the link, without an upgrade. */
+  /** The path of an upgrade, without it. */
   #requireUpgrade(request: IncomingMessage): void {
     void this.#exchanges.get(request)?.send(errorAnswer(new UpgradeRequiredError()));
   }
@@ -308,7 +309,7 @@ export class HttpListener {
     // Upgraded sockets would delay a close; their owner closes them.
     this.#sockets.close();
     const allAnswered = this.#exchanges.whenEmpty();
-    this.#links.stop();
+    this.#upgrades.stop();
     for (const exchange of this.#exchanges.all()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#deps.clock.sleep(STOP_GRACE_MS, allAnswered);
     this.#sockets.cutHandshakes();

@@ -31,6 +31,12 @@ import {
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
+/** Who may upgrade a request; about this server. */
+interface AskedUpgrade {
+  requiredRole: 'agent' | 'operator';
+  serverUuid: string;
+}
+
 /** The caller had disconnected before the answer; the log uses the same status. */
 const CALLER_LEFT_OUTCOME: AuditOutcome = { status: CALLER_LEFT_STATUS, code: 'CallerLeft', object: undefined };
 /**
@@ -119,42 +125,35 @@ export class RequestAuthorizer {
     }
   }
 
-  /** Whether this agent may open its link, as far as is known without asking the database. */
-  knowsAgent({ socket, headersDistinct }: IncomingMessage, serverUuid: string): boolean {
+  /** Whether the sender may upgrade, as far as is known without asking the database. */
+  knows({ socket, headersDistinct }: IncomingMessage, asked: AskedUpgrade): boolean {
     const { authorization = [] } = headersDistinct;
     const address = socket.remoteAddress ?? '';
-    return this.#authenticator.knows({ address, authorization, requiredRole: 'agent', serverUuid });
+    return this.#authenticator.knows({ address, authorization, ...asked });
   }
 
-  /**
-   * Authorizes the agent of this server, or its token, to open its link. @throws as
-   * `Authenticator.authenticate`
-   */
-  async authenticateLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
+  /** Authorizes a caller, or the agent of a server, to upgrade. @throws as `Authenticator.authenticate` */
+  async authenticateUpgrade(request: IncomingMessage, asked: AskedUpgrade): Promise<Actor> {
     const { socket, headersDistinct } = request;
     const authorization = headersDistinct.authorization ?? [];
     const address = socket.remoteAddress ?? '';
     try {
-      return await this.#authenticator.authenticateAndAuthorize({
-        address,
-        authorization,
-        requiredRole: 'agent',
-        serverUuid,
-      });
+      return await this.#authenticator.authenticateAndAuthorize({ address, authorization, ...asked });
     } catch (error) {
       const { code, message } = error as CnapiError;
-      if (!isDefect(error) && this.#authenticator.linkRefused())
-        this.#log.warn({ server_uuid: serverUuid, source: normalizeAddress(address), code, message }, 'link: refused');
+      const { requiredRole, serverUuid: server_uuid } = asked;
+      if (requiredRole === 'agent' && !isDefect(error) && this.#authenticator.linkRefused())
+        this.#log.warn({ server_uuid, source: normalizeAddress(address), code, message }, 'link: refused');
       throw error;
     }
   }
 
   /**
-   * The agent's link is open: it no longer counts as a caller's connection, and it ends with its
-   * token.
+   * The WebSocket is open: it ends with its token, and that of an agent no longer counts as a
+   * caller's connection.
    */
-  linked(socket: Socket, actor: Actor): void {
-    this.#uncount(connectionKey(socket));
+  upgraded(socket: Socket, actor: Actor, requiredRole: AskedUpgrade['requiredRole']): void {
+    if (requiredRole === 'agent') this.#uncount(connectionKey(socket));
     if (actor.tokenUuid === undefined) return;
     const release = this.#authenticator.hold(actor, () => socket.destroy());
     if (socket.destroyed) release();

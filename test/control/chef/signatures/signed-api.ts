@@ -168,8 +168,7 @@ async function startApi(
   await listener.start({
     routes: placeRoutes(organizations),
     requireServer: () => Promise.reject(new Error('not here')),
-    onArrival: () => undefined,
-    onUpgrade: () => undefined,
+    upgrades: [],
   });
   t.teardown(() => Promise.all([listener.stop(), audit.stop()]));
   const { url } = listener;
