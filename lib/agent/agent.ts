@@ -38,6 +38,7 @@ import { PushParticipant } from './push/push-participant.ts';
 import { refusalOf } from './push/refusal.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
+import type { AgentStreams } from './streams/agent-streams.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
 import type { Vms } from './vms/vms.ts';
 
@@ -61,6 +62,7 @@ export interface AgentDeps {
   /** Undefined if this agent runs no containers. */
   vms?: Vms | undefined;
   images?: Images | undefined;
+  streams?: AgentStreams | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
@@ -109,7 +111,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const { allowReboot, vms, images } = deps;
+    const { allowReboot, vms, images, streams } = deps;
     const outbox = this.#outbox();
     this.#push = new PushParticipant({
       clock,
@@ -132,6 +134,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       pushJobs,
       vms,
       images,
+      streams,
     });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
     this.#posted = new PostedTasks({

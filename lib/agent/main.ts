@@ -26,6 +26,7 @@ import { bootIdOf } from './machine/proc.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
+import { AgentStreams } from './streams/agent-streams.ts';
 import { catalogue } from './tasks/catalogue.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
@@ -77,6 +78,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     machine,
     vms,
     images,
+    streams: new AgentStreams({ serverUuid, credentials }),
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),

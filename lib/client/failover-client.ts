@@ -9,6 +9,7 @@
  * When all addresses have failed and any instance has answered before, a repeatable request tries
  * all addresses again for a limited time.
  */
+import type { WebSocket } from 'ws';
 import type { z } from 'zod';
 import type { Clock } from '../platform/clock.ts';
 import { HttpError } from '../platform/http-client/http-error.ts';
@@ -19,6 +20,7 @@ import { type Address, addressesOf, addressKey, addressText, type Discovery, tls
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
 import { bodyOf, Connections, describeHttpError, type HttpCall } from './http-call.ts';
+import { openedOf } from './upgrade.ts';
 
 export interface FailoverClientDeps {
   discovery: Discovery;
@@ -180,6 +182,25 @@ export class FailoverClient {
       if (!isRepeatable || clock.now() - start >= patienceMs) throw refusal ?? new NoAnswerError(what(call), attempts);
       await clock.sleep(Math.min(PAUSE_MS * 2 ** Math.min(round, 3), patienceMs), call.signal);
     }
+  }
+
+  /**
+   * Opens a WebSocket at the first instance that takes it. @throws ApiError for a refusal that
+   * another instance would repeat, NoAnswerError
+   */
+  async upgrade(path: string, options: { protocol: string; maxBytes: number }): Promise<WebSocket> {
+    const attempts: FailedAttempt[] = [];
+    for (const address of await this.#inOrder()) {
+      const at = addressText(address);
+      const opened = await openedOf(await this.connections.upgrade(address, path, options), at);
+      if ('socket' in opened) {
+        this.#prefer(address);
+        return opened.socket;
+      }
+      if (opened.refusal !== undefined && opened.refusal.statusCode !== 503) throw opened.refusal;
+      attempts.push({ address: at, reason: opened.reason, mayHaveArrived: false });
+    }
+    throw new NoAnswerError(`GET ${path}`, attempts);
   }
 
   async #attempt<Taken>(

@@ -3,7 +3,9 @@
  * not followed: the token is for this address.
  */
 import { createSecureContext, type SecureContext } from 'node:tls';
+import { WebSocket } from 'ws';
 import type { Clock } from '../platform/clock.ts';
+import { hostAndPort, tlsOptionsOf } from '../platform/http-client/connect.ts';
 import { HttpClient, type HttpRequest } from '../platform/http-client/http-client.ts';
 import type { HttpError } from '../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
@@ -15,6 +17,13 @@ export interface HttpCall extends Pick<HttpRequest, 'method' | 'path' | 'headers
   withinMs: number;
 }
 
+interface UpgradeOptions {
+  protocol: string;
+  /** Of a message. */
+  maxBytes: number;
+}
+
+const UPGRADE_WITHIN_MS = 10_000;
 /** Maximum time between two pieces of an answer's body. */
 const SILENCE_MS = 30_000;
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
@@ -52,6 +61,25 @@ export class Connections {
     const tls = secure ? { names: [name, ...otherNames], secureContext } : undefined;
     const target = { host, port, name, tls };
     return this.#http.request({ target, method, path, headers, body, headMs: withinMs, signal, keepAlive: !fresh });
+  }
+
+  /** Opens a WebSocket, whose events the caller listens to. @throws CredentialsError */
+  async upgrade(address: Address, path: string, { protocol, maxBytes }: UpgradeOptions): Promise<WebSocket> {
+    const { secureContext } = await this.#read();
+    const token = await this.token(address);
+    const { host, port, name, otherNames = [], secure } = address;
+    const tls = { names: [name, ...otherNames], secureContext };
+    return new WebSocket(`${secure ? 'wss' : 'ws'}://${hostAndPort({ host, port })}${path}`, protocol, {
+      ...(secure && tlsOptionsOf(tls)),
+      headers: {
+        host: hostAndPort({ host: name, port }),
+        ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      },
+      perMessageDeflate: false,
+      maxPayload: maxBytes,
+      followRedirects: false,
+      handshakeTimeout: UPGRADE_WITHIN_MS,
+    });
   }
 
   /** Returns the token for this address. @throws CredentialsError */

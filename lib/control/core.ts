@@ -31,6 +31,7 @@ import { PushJobs } from './push/push-jobs.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
 import { Servers } from './servers/servers.ts';
+import { CallerStreams } from './streams/caller-streams.ts';
 import { Tasks } from './tasks/tasks.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 
@@ -94,6 +95,7 @@ export class Core {
   readonly agentSources: AgentSources;
   readonly legacyAgentApi: LegacyAgentApi;
   readonly link: LinkServer;
+  readonly streams: CallerStreams;
   readonly pushJobs: PushJobs;
   readonly organizations: Organizations;
 
@@ -185,6 +187,7 @@ export class Core {
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });
+    this.streams = new CallerStreams({ cnapiUuid, clock, random });
     this.pushJobs = new PushJobs({
       ...common,
       run: () => this.roster.membership.run,

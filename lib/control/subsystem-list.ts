@@ -23,6 +23,7 @@ import { scheduleSubsystem } from './push/schedules/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
+import { streamsSubsystem } from './streams/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
 import { vmsSubsystem } from './vms/subsystem.ts';
 import { waitlistSubsystem } from './waitlist/subsystem.ts';
@@ -35,6 +36,7 @@ export const coreSubsystems = [
   serversSubsystem,
   tasksSubsystem,
   vmsSubsystem,
+  streamsSubsystem,
   dutySubsystem,
   pushSubsystem,
   waitlistSubsystem,

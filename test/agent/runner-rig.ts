@@ -109,6 +109,7 @@ export function setUp(
     allowReboot: false,
     vms: undefined,
     images: undefined,
+    streams: undefined,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });
   t.teardown(() => runner.abandon());

@@ -115,6 +115,23 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
     await terminal.shows(/^the same$/m);
   });
 
+  await t.test('exec -it is a shell on the server, with the size of this terminal', async (t) => {
+    terminal.type('clear; stty -a > ~/stty-before');
+    await terminal.shows(/^\$\s*$/m);
+    terminal.type(`$cnapi exec -it ${server?.serverUuid} -- sh`);
+    await terminal.shows(/sh\n.*[#$]\s*$/);
+    terminal.type('stty size; tty; echo "type $TERM"');
+    t.match(await terminal.shows(/^30 100\n\/dev\/pts\/\d+\ntype screen/m), /30 100/);
+    terminal.type('sleep 60');
+    await terminal.shows(/sleep 60\s*$/);
+    terminal.key('C-c');
+    terminal.type('echo "still $((40 + 2))"; exit 3');
+    await terminal.shows(/^still 42\n\$\s*$/m);
+    terminal.type('echo "code $?"; stty -a > ~/stty-after; cmp ~/stty-before ~/stty-after && echo the same');
+    await terminal.shows(/^code 3\nthe same$/m);
+    terminal.type('clear');
+  });
+
   await t.test('Ctrl-C in exec cancels the task, and output of a server cannot send escapes', async () => {
     terminal.type('clear');
     terminal.type(`$cnapi exec ${server?.serverUuid} -- 'printf "\\033[2Jevil\\033]0;title\\007\\n"; sleep 60'`);

@@ -32,8 +32,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   protocol: base,
   // The frames of the agent link, and what both ends count of them.
   'protocol/link': [...base, 'protocol'],
+  // Bytes in both directions between a caller and an agent.
+  'protocol/streams': [...base, 'protocol/link'],
   // The REST API: how each route is called, and what it answers.
-  'protocol/api': [...base, 'protocol'],
+  'protocol/api': [...base, 'protocol', 'protocol/streams'],
 
   'control/run-topic.ts': [],
   // What every noun contributes to an instance, as values.
@@ -130,6 +132,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/vms/routes',
   ],
   'control/link': [...base, 'protocol', 'protocol/link', 'control/tasks', 'control/roster'],
+  // The instance's part of streams: it passes bytes on, and knows nothing of what they are.
+  'control/streams': [...base, 'protocol/streams'],
   'control/http': [
     ...base,
     'control/metrics',
@@ -141,7 +145,16 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   // The routes of each noun are in its folder `routes`. Those that use other nouns have a line.
   'control/*/routes': [...rest, 'control/*'],
-  'control/tasks/routes': [...rest, 'protocol', 'control/access', 'control/tasks', 'control/servers', 'control/legacy'],
+  'control/tasks/routes': [
+    ...rest,
+    'protocol',
+    'protocol/streams',
+    'control/access',
+    'control/tasks',
+    'control/servers',
+    'control/legacy',
+  ],
+  'control/streams/routes': [...rest, 'protocol', 'protocol/link', 'protocol/streams', 'control/tasks'],
   'control/servers/routes': [...rest, 'control/servers'],
   'control/legacy/routes': [...rest, 'control/access', 'control/servers', 'control/legacy'],
   'control/documents/routes': [...rest, 'platform/moray', 'control/documents'],
@@ -227,6 +240,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/servers',
     'control/legacy',
     'control/link',
+    'control/streams',
     'control/push',
     'control/organizations',
     'control/lifecycle.ts',
@@ -239,6 +253,16 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/push',
     'control/push/expiry/expiry-record.ts',
     'control/push/routes',
+  ],
+  'control/link/subsystem.ts': [...base, ...subsystem, 'control/access', 'control/link'],
+  'control/streams/subsystem.ts': [
+    ...base,
+    ...subsystem,
+    'control/access',
+    'control/roster',
+    'control/tasks',
+    'control/streams',
+    'control/streams/routes',
   ],
   'control/bus/subsystem.ts': [...base, ...subsystem, 'platform/bus', 'control/doctor'],
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
@@ -291,16 +315,17 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // Programs that run elsewhere share with the control plane only the platform and the protocol.
-  agent: [...base, 'platform/dns', 'platform/http-client', 'protocol', 'protocol/link'],
+  agent: [...base, 'platform/dns', 'platform/http-client', 'protocol', 'protocol/link', 'protocol/streams'],
   'agent/simulated': [...base, 'agent'],
   // It reads the table of instances by the control plane's own statements.
   'name-server': [...database, 'platform/dns', 'control/roster'],
-  client: [...base, 'platform/dns', 'platform/http-client', 'protocol/api'],
+  client: [...base, 'platform/dns', 'platform/http-client', 'protocol/api', 'protocol/streams'],
   cli: [
     ...base,
     'platform/dns',
     'protocol',
     'protocol/api',
+    'protocol/streams',
     'client',
     'control/nouns/all-contracts.ts',
     'control/nouns/server-groups/contract.ts',

@@ -30,7 +30,7 @@ import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { type Account, executablePath, type Launch, launchOf, startOf } from './run-as.ts';
 
-interface CommandDeps {
+export interface CommandDeps {
   clock: Clock;
   /** For the scripts of running commands; only the agent may read it. */
   directory: string;
@@ -52,7 +52,10 @@ trap : ${TRAPPED.join(' ')}
 exec 3>&2 2>/dev/null
 (exec "$0" "$@") 2>&3 3>&-
 exit $?`;
-const SIGNAL_NAMES = new Map(Object.entries(constants.signals).map(([name, signal]) => [signal as number, name]));
+/** By number. */
+export const SIGNAL_NAMES = new Map(
+  Object.entries(constants.signals).map(([name, signal]) => [signal as number, name]),
+);
 const KILL_AFTER_MS = 2000;
 const OUTPUT_AFTER_EXIT_MS = 1000;
 /** Each reads 64 KiB or more, and a connection between two processes holds less than ten times that. */
@@ -140,9 +143,13 @@ async function runScript(deps: CommandDeps, { command, run, launch, files }: Job
 /**
  * Some start failures (command line too long) are thrown; others (no memory) arrive as an event.
  */
-async function spawned(argv: string[], env: NodeJS.ProcessEnv): Promise<{ child: ChildProcess; pgid: number }> {
+export async function spawned(
+  argv: string[],
+  env: NodeJS.ProcessEnv,
+  stdin: 'ignore' | 'pipe' = 'ignore',
+): Promise<{ child: ChildProcess; pgid: number }> {
   try {
-    const stdio = ['ignore', 'pipe', 'pipe', 'pipe'] as const;
+    const stdio = [stdin, 'pipe', 'pipe', 'pipe'] as const;
     const child = spawn('/bin/sh', ['-c', GATE, ...argv], { detached: true, cwd: '/', env, stdio: [...stdio] });
     child.on('error', () => undefined);
     if (child.pid === undefined) await once(child, 'spawn');
@@ -152,13 +159,13 @@ async function spawned(argv: string[], env: NodeJS.ProcessEnv): Promise<{ child:
   }
 }
 
-function openGate(child: ChildProcess): void {
+export function openGate(child: ChildProcess): void {
   const gate = child.stdio[3] as Writable;
   gate.on('error', () => undefined);
   gate.end('go\n');
 }
 
-interface Exit {
+export interface Exit {
   code: number | null;
   signal: NodeJS.Signals | null;
 }
@@ -205,7 +212,11 @@ const isWaiting = (stream: Socket): boolean => stream.isPaused() || stream.reada
  * The returned function resolves when the group is gone, to whether the abort signal ended the
  * command. Call it once the command has ended.
  */
-function killAtAbort(clock: Clock, pgid: number, { signal, ended }: { signal: AbortSignal; ended: Promise<Exit> }) {
+export function killAtAbort(
+  clock: Clock,
+  pgid: number,
+  { signal, ended }: { signal: AbortSignal; ended: Promise<Exit> },
+) {
   let exited = false;
   let killing: Promise<void> | undefined;
   const kill = () => {

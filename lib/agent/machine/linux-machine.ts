@@ -13,11 +13,14 @@ import {
   type CommandRun,
   diskInfo,
   type Machine,
+  type StreamedCommand,
+  type StreamedResult,
   type Sysinfo,
   type TaskAddress,
 } from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
 import { launchRefusal } from './run-as.ts';
+import { streamCommand } from './streamed-command.ts';
 
 interface LinuxMachineDeps {
   clock: Clock;
@@ -74,6 +77,14 @@ class LinuxMachine implements Machine {
 
   execute(command: Command, run: CommandRun): Promise<CommandResult> {
     return runCommand(
+      { clock: this.#deps.clock, directory: this.#deps.runDirectory, bootId: this.bootId },
+      command,
+      run,
+    );
+  }
+
+  stream(command: StreamedCommand, run: Omit<CommandRun, 'output'>): Promise<StreamedResult> {
+    return streamCommand(
       { clock: this.#deps.clock, directory: this.#deps.runDirectory, bootId: this.bootId },
       command,
       run,

@@ -3,7 +3,9 @@
  * a simulated one. Nothing here may block the process that holds the link.
  */
 import { isIPv4 } from 'node:net';
+import type { Readable, Writable } from 'node:stream';
 import type { StreamName } from '../../protocol/output-streams.ts';
+import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 
 /** Properties of a machine under Triton's key names (docs/agent-protocol.md). */
@@ -66,6 +68,21 @@ export interface Command {
   isPaced?: boolean;
 }
 
+/** Where the input of a command comes from, and its output goes. Slow readers slow the command down. */
+interface CommandStreams {
+  stdin: Readable;
+  stdout: Writable;
+  stderr: Writable;
+}
+
+export interface StreamedCommand extends Pick<Command, 'script' | 'args' | 'env'> {
+  streams: CommandStreams;
+  /** Absent: it runs with pipes, and with a terminal otherwise, whose output is `stdout` alone. */
+  terminal?: Terminal | undefined;
+  /** Passes on how the size of the terminal changes. */
+  onResize(receive: (size: TerminalSize) => void): void;
+}
+
 export interface CommandRun {
   /** Names the run's files; unique among running commands. */
   id: string;
@@ -86,6 +103,9 @@ export interface CommandResult {
   killed: boolean;
 }
 
+/** As of CommandResult. */
+export type StreamedResult = Pick<CommandResult, 'exitCode' | 'signal' | 'killed'>;
+
 export interface Machine {
   /** Changes with each boot. */
   readonly bootId: string;
@@ -99,6 +119,8 @@ export interface Machine {
    */
   refusalOf(command: Command): Promise<string | undefined>;
   execute(command: Command, run: CommandRun): Promise<CommandResult>;
+  /** @throws TaskFailure also if there is no terminal on this machine. Absent: it cannot. */
+  stream?(command: StreamedCommand, run: Omit<CommandRun, 'output'>): Promise<StreamedResult>;
   reboot(): Promise<void>;
   /** Kills what a previous agent process left running; resolves when all of it is gone. */
   endGroup(group: ProcessGroup): Promise<void>;

@@ -6,6 +6,7 @@ export const PARALLEL_TASKS = 16;
 /** Actions of one VM wait for each other, and those of other VMs must not wait for them. */
 const VM_TASKS = 64;
 const VM_QUERIES = 8;
+const STREAMS = 64;
 
 export const newLanes = (): Record<LaneName, Semaphore> => ({
   serial: new Semaphore(1),
@@ -13,4 +14,5 @@ export const newLanes = (): Record<LaneName, Semaphore> => ({
   control: new Semaphore(1),
   vms: new Semaphore(VM_TASKS),
   'vm-queries': new Semaphore(VM_QUERIES),
+  streams: new Semaphore(STREAMS),
 });

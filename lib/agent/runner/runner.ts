@@ -42,7 +42,8 @@ import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './ta
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
-interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images'> {
+interface RunnerDeps
+  extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images' | 'streams'> {
   log: Logger;
   serverUuid: string;
   journal: Journal;
@@ -278,7 +279,7 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { clock, machine, allowReboot, pushJobs, vms, images, outbox } = this.#deps;
+    const { clock, machine, allowReboot, pushJobs, vms, images, streams, outbox } = this.#deps;
     return {
       id: work.frame.id,
       signal: work.abort.signal,
@@ -287,6 +288,7 @@ export class Runner {
       allowReboot,
       pushJobs,
       vms,
+      streams,
       images,
       begin: (group) => this.#begin(work, group),
       progress: (value) => {

@@ -3,9 +3,11 @@
  * and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
+import { EXEC_TASK } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
+import { exec } from './exec.ts';
 import { imageTasks } from './image-tasks.ts';
 import { machineTasks } from './machine-tasks.ts';
 import { nop } from './nop.ts';
@@ -21,6 +23,7 @@ export const catalogue: Catalogue = new Map([
   ['nop', nop],
   ['sleep', sleep],
   ['command_execute', commandExecute],
+  [EXEC_TASK, exec],
   [PUSH_TASK, pushCommand],
   ['server_sysinfo', serverSysinfo],
   ['server_reboot', serverReboot],

@@ -7,13 +7,15 @@ import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { PushRun } from '../push/push-participant.ts';
 import { TaskFailure } from '../runner/task-end.ts';
+import type { AgentStreams } from '../streams/agent-streams.ts';
 import type { Vms } from '../vms/vms.ts';
 
 /**
  * Tasks of one lane wait for each other: `serial` runs one at a time, `parallel` some, `control` is
- * independent of other work. Actions of VMs and questions about them have lanes of their own.
+ * independent of other work. Actions of VMs, questions about them, and work with a stream, which lasts
+ * as long as its caller wants, have lanes of their own.
  */
-export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries';
+export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries' | 'streams';
 
 export interface TaskContext {
   id: string;
@@ -30,6 +32,8 @@ export interface TaskContext {
   vms: Vms | undefined;
   /** Undefined without --containers. */
   images: Images | undefined;
+  /** Undefined if this agent opens no streams. */
+  streams: AgentStreams | undefined;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;

@@ -18,9 +18,12 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { streamedExec } from './streamed-exec.ts';
 import { UnreadInput } from './unread-input.ts';
 
 interface Options extends TargetOptions, ReportOptions {
+  interactive?: boolean;
+  tty?: boolean;
   script?: string;
   env?: string[];
   secretEnv?: string[];
@@ -66,7 +69,10 @@ nothing more is reported, and the exit code is 141. With --detach nothing is can
 When the output cannot be written, as on a full disk, the running commands continue to their ends, and the exit code is that of \
 missing output. With --detach the ids are then written to stderr.
 
-The command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
+With -i the command reads what this program reads, and with -t it runs in a terminal; cnapi exec -it web-1 -- bash is a shell. \
+Its output is not recorded. When the connection breaks, the command is ended as at a cancel.
+
+Without -i the command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
 its input from /dev/null.
 
 Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
@@ -105,6 +111,8 @@ export function execCommand(runner: CommandRunner): Command {
       '--ticket <ticket>',
       'a uuid, on one server: run only while this ticket is active (see cnapi lock); SCOPE/ID: wait for this lock, and hold it while the command runs',
     )
+    .option('-i, --interactive', 'pass standard input on to the command; on one server')
+    .option('-t, --tty', 'run the command in a terminal, as ssh -t does; on one server')
     .option('-d, --detach', 'print the id of the task, or of the push job, and do not wait')
     .option('--raw', 'write the output to the terminal unchanged, including control characters')
     .option('--no-prefix', 'do not put the name of the server before each line')
@@ -114,6 +122,7 @@ export function execCommand(runner: CommandRunner): Command {
     "cnapi exec web-1 web-2 -- 'df -h / | tail -1'",
     "cnapi exec --where 'hostname=web-*' --timeout 5m -- svcadm restart nginx",
     'cnapi exec --group web --ticket rollout/web -- ./upgrade.sh',
+    'cnapi exec -it web-1 -- bash',
     'cnapi exec --all --script check.sh --concurrency 100 --json',
   ]);
 }
@@ -121,6 +130,7 @@ export function execCommand(runner: CommandRunner): Command {
 async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
   const { client, clock, output } = context;
   const concurrency = parseCount(options.concurrency, '--concurrency', MAX_PUSH_NODES);
+  if (options.interactive || options.tty) return execWithStream(context, names as string[], options);
   const input = options.script === '-' ? undefined : new UnreadInput(context);
   const asked = await askedOf(context, options);
   const servers = await serversOf(context, await targetsOf(context, names as string[], options));
@@ -171,6 +181,28 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const started = options.detach ? endings.flatMap(({ id }) => (id === undefined ? [] : `task ${id}`)) : [];
   const isIncomplete = (await hasLostOutput(output, started)) || listener.isIncomplete();
   return interruptedWith ?? exitCodeOfRun(endings, isIncomplete);
+}
+
+/** The command reads what this program is given, or runs in a terminal. @throws UsageError */
+async function execWithStream(context: Context, names: string[], options: Options): Promise<number> {
+  const { program, variables, timeoutMs } = await askedOf(context, options);
+  if (options.detach || context.output.json) throw new UsageError('-i and -t work with neither --detach nor --json');
+  if (options.script === '-' && options.interactive)
+    throw new UsageError('--script - and -i both read standard input; write the script to a file');
+  const [server, ...others] = await serversOf(context, await targetsOf(context, names, options));
+  if (server === undefined || others.length > 0) throw new UsageError('-i and -t work with one server; name one');
+  if (options.ticket?.includes('/'))
+    throw new UsageError('--ticket SCOPE/ID does not work with -i and -t; give the uuid of a ticket');
+  const ticketUuid = options.ticket === undefined ? undefined : await findTicket(context.client, options.ticket);
+  const { interactive = false, tty = false } = options;
+  return streamedExec(context, {
+    server,
+    params: taskParamsOf(program, variables),
+    timeoutMs,
+    ticketUuid,
+    interactive,
+    tty,
+  });
 }
 
 /** Whether output was lost. If so, says on stderr what was started, which nobody waits for. */

@@ -12,6 +12,7 @@ import { pushNodeContracts } from './push/nodes.ts';
 import { pushScheduleContracts } from './push/schedules.ts';
 import { serverTaskContracts } from './server-tasks.ts';
 import { serverContracts } from './servers.ts';
+import { streamContracts } from './streams.ts';
 import { taskContracts } from './tasks.ts';
 import { ticketContracts } from './tickets.ts';
 import { tokenContracts } from './tokens.ts';
@@ -22,6 +23,7 @@ export const contractList: readonly Contract[] = [
   serverContracts,
   legacyAgentContracts,
   serverTaskContracts,
+  streamContracts,
   vmContracts,
   taskContracts,
   pushJobContracts,

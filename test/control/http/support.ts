@@ -31,6 +31,7 @@ import { createServerPrecondition } from '../../../lib/control/servers/routes/se
 import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { serversSubsystem } from '../../../lib/control/servers/subsystem.ts';
+import { execRoutes } from '../../../lib/control/streams/routes/exec-routes.ts';
 import type { SubsystemDefinition } from '../../../lib/control/subsystem.ts';
 import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-routes.ts';
 import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
@@ -87,6 +88,7 @@ export interface Api {
 
 /** What the routes need. */
 export type Parts = Parameters<typeof processRoutes>[0] &
+  Parameters<typeof execRoutes>[0] &
   Parameters<typeof serverRoutes>[0] &
   Parameters<typeof legacyAgentRoutes>[0] &
   Parameters<typeof serverTaskRoutes>[0] &
@@ -225,6 +227,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     events: { follow: () => Promise.reject(new Error('not here')) },
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
+    addresses: () => [],
     cnapiUuid: SERVER,
     heartbeats: legacyAgents,
     agentSources: { heard: () => undefined, record: async () => {} },
@@ -242,6 +245,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     serverRoutes,
     legacyAgentRoutes,
     serverTaskRoutes,
+    execRoutes,
     taskRoutes,
     vmRoutes,
     ticketRoutes,
@@ -284,17 +288,24 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   await listener.start({
     routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
     requireServer: createServerPrecondition(parts.servers),
-    onArrival(isKnown) {
-      arrivals.push(isKnown());
-      return undefined;
-    },
-    onUpgrade(_request, { socket, serverUuid }) {
-      upgrades.push({ serverUuid });
-      if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
-      // It stays open, as a link does, until someone closes it.
-      socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
-      return undefined;
-    },
+    upgrades: [
+      {
+        name: 'AgentLink',
+        path: '/agents/:server_uuid/link',
+        requiredRole: 'agent',
+        onArrival(isKnown) {
+          arrivals.push(isKnown());
+          return undefined;
+        },
+        open(_request, { socket, serverUuid }) {
+          upgrades.push({ serverUuid });
+          if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
+          // It stays open, as a link does, until someone closes it.
+          socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n');
+          return undefined;
+        },
+      },
+    ],
   });
   t.teardown(() => listener.stop());
   const { url } = listener;

@@ -7,6 +7,7 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
+import { EXEC_TASK } from '../../../protocol/streams/stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
@@ -112,12 +113,17 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
 }
 
 /**
- * Refuses the task that starts a node of a push job: a caller could start a job before its quorum
- * with it.
+ * Tasks that other routes create. With the first a caller could start a job before its quorum; the
+ * second names an address to which the agent sends its token.
  */
+const OWN_TASKS: Readonly<Record<string, string>> = {
+  [PUSH_TASK]: 'is created by push jobs only; POST /push-jobs',
+  [EXEC_TASK]: 'has a route of its own; POST /servers/:server_uuid/exec',
+};
+
 function refuseOwnTask(name: string): void {
-  if (name !== PUSH_TASK) return;
-  throw invalidParameter('task', `${PUSH_TASK} is created by push jobs only; POST /push-jobs`);
+  const reason = Object.hasOwn(OWN_TASKS, name) ? OWN_TASKS[name] : undefined;
+  if (reason !== undefined) throw invalidParameter('task', `${name} ${reason}`);
 }
 
 /** A legacy agent lists its newest task last. */

@@ -58,6 +58,7 @@ export const ERROR_CODES = {
   TooManyPushJobs: 'As many push jobs are unfinished as there may be; try again when some have ended',
   TooManyPushSchedules: 'There are as many push schedules as there may be; delete some',
   TooManyRequests: 'Too many requests of this address or token',
+  TooManyStreams: 'The caller, or the instance, has as many streams as it may',
   TooManyTasks: 'The queue of the server is full',
   TooManyTickets: 'The queue, or its server, holds as many tickets as it may',
   TooManyWaiters: 'The instance has as many waits as it may',

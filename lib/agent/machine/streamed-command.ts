@@ -1,0 +1,141 @@
+/**
+ * Runs one command with its input and output as streams, with pipes or in a terminal. Behind the
+ * gate of command.ts, so the journal holds its process group before it does anything.
+ *
+ * The terminal is made by `script` of util-linux, a part of every distribution; `stty` sets its
+ * size. The command leads a session of its own there, which the kernel hangs up when `script` ends.
+ */
+import { execFile } from 'node:child_process';
+import { readFile, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { promisify } from 'node:util';
+import type { Clock } from '../../platform/clock.ts';
+import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
+import { TaskFailure } from '../runner/task-end.ts';
+import {
+  type CommandDeps,
+  type Exit,
+  environmentOf,
+  interpreterOf,
+  killAtAbort,
+  openGate,
+  SIGNAL_NAMES,
+  spawned,
+} from './command.ts';
+import { writeCommandFiles } from './command-files.ts';
+import type { CommandRun, StreamedCommand, StreamedResult } from './machine.ts';
+import { processFacts, signalProcess } from './proc.ts';
+import { executablePath } from './run-as.ts';
+
+/** How long processes that the command has left may still write. */
+const LEFT_MS = 1000;
+const LOOK_MS = 100;
+const TTY = /^\/dev\/pts\/\d+$/;
+
+export async function streamCommand(
+  deps: CommandDeps,
+  command: StreamedCommand,
+  run: Omit<CommandRun, 'output'>,
+): Promise<StreamedResult> {
+  const files = await writeCommandFiles(command, { ...deps, id: run.id, account: undefined });
+  const ttyFile = join(deps.directory, `${run.id}.tty`);
+  try {
+    const words = [...interpreterOf(command.script), files.script, ...command.args];
+    const argv = command.terminal === undefined ? words : await inTerminal(words, command.terminal, ttyFile);
+    const term = command.terminal === undefined ? {} : { TERM: command.terminal.type };
+    return await runStreamed(deps, { argv, env: { ...command.env, ...term }, command, run, ttyFile });
+  } finally {
+    await files.remove();
+    await unlink(ttyFile).catch(() => undefined);
+  }
+}
+
+interface Job {
+  argv: string[];
+  env: Record<string, string>;
+  command: StreamedCommand;
+  run: Omit<CommandRun, 'output'>;
+  ttyFile: string;
+}
+
+async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command, run, ttyFile }: Job) {
+  const { streams } = command;
+  const { child, pgid } = await spawned(argv, environmentOf(env, process.env), 'pipe');
+  const stdin = child.stdin as Writable;
+  const outputs = [child.stdout, child.stderr] as Readable[];
+  // The command may end, or close its input, before its caller does.
+  stdin.on('error', () => streams.stdin.resume());
+  streams.stdin.pipe(stdin);
+  child.stdout?.pipe(streams.stdout, { end: false });
+  child.stderr?.pipe(streams.stderr, { end: false });
+  command.onResize((size) => void resize(ttyFile, size));
+  const exited = new Promise<Exit>((resolve) => child.on('exit', (code, signal) => resolve({ code, signal })));
+  const read = Promise.all(outputs.map((output) => new Promise((resolve) => output.once('close', resolve))));
+  const ended = exited.then(async (exit) => {
+    streams.stdin.unpipe(stdin);
+    stdin.destroy();
+    await lastOutput(clock, outputs, { pgid, read, signal: run.signal });
+    return exit;
+  });
+  const killed = killAtAbort(clock, pgid, { signal: run.signal, ended: exited });
+  const startTime = (await processFacts(pgid))?.startTime ?? '0';
+  await run.begin({ pgid, startTime, bootId });
+  if (!run.signal.aborted) openGate(child);
+  const { code, signal } = await ended;
+  return {
+    exitCode: code,
+    signal: signal ?? SIGNAL_NAMES.get((code ?? 0) - 128) ?? null,
+    killed: await killed(),
+  };
+}
+
+/**
+ * Resolves when everything that the command has written is taken. Processes that it has left may
+ * hold its output open, and a slow caller may not have taken it yet: the first are killed, the
+ * second is waited for.
+ */
+async function lastOutput(
+  clock: Clock,
+  outputs: readonly Readable[],
+  { pgid, read, signal }: { pgid: number; read: Promise<unknown>; signal: AbortSignal },
+): Promise<void> {
+  const done = new AbortController();
+  void read.then(() => done.abort());
+  const both = AbortSignal.any([done.signal, signal]);
+  await clock.sleep(LEFT_MS, both);
+  signalProcess(-pgid, 'SIGKILL');
+  while (!both.aborted && outputs.some((output) => output.isPaused() || output.readableLength > 0))
+    await clock.sleep(LOOK_MS, both);
+  await clock.sleep(LOOK_MS, both);
+  for (const output of outputs) output.destroy();
+}
+
+/** @throws TaskFailure if there is no terminal to be had */
+async function inTerminal(words: readonly string[], { columns, rows }: Terminal, ttyFile: string): Promise<string[]> {
+  await has('script', 'util-linux');
+  await has('stty', 'coreutils');
+  const size = `stty columns ${columns} rows ${rows} 2>/dev/null`;
+  const command = `${size}; tty >${quoted(ttyFile)}; exec ${words.map(quoted).join(' ')}`;
+  return ['script', '--quiet', '--return', '--flush', '--command', command, '/dev/null'];
+}
+
+async function has(program: string, source: string): Promise<void> {
+  await run(program, ['--version']).catch((cause: unknown) => {
+    const message = `This server has no program ${program}, which makes terminals; install ${source}`;
+    throw new TaskFailure('NoTerminal', message, { cause });
+  });
+}
+
+/** The program may have begun a moment ago, and its terminal may not be there yet. */
+async function resize(ttyFile: string, { columns, rows }: TerminalSize): Promise<void> {
+  const tty = (await readFile(ttyFile, 'utf8').catch(() => '')).trim();
+  if (!TTY.test(tty)) return;
+  await run('stty', ['-F', tty, 'columns', `${columns}`, 'rows', `${rows}`]).catch(() => undefined);
+}
+
+const run = (program: string, args: readonly string[]) =>
+  promisify(execFile)(program, args, { env: { PATH: executablePath(process.env) }, timeout: 5_000 });
+
+/** For sh. */
+const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`;

@@ -1,0 +1,114 @@
+/**
+ * One stream at its agent, as the input and output of a command. A reader that is slow at one end
+ * makes the writer at the other end wait.
+ */
+import { Readable, Writable } from 'node:stream';
+import type { WebSocket } from 'ws';
+import type { Clock } from '../../platform/clock.ts';
+import {
+  CHANNELS,
+  channelIn,
+  jsonIn,
+  type StreamStatus,
+  streamMessage,
+  streamMessages,
+  type TerminalSize,
+  terminalSize,
+} from '../../protocol/streams/stream.ts';
+import { StreamSocket } from '../../protocol/streams/stream-socket.ts';
+
+/** RFC 6455, section 7.4.1. */
+const NORMAL = 1000;
+const POLICY_VIOLATION = 1008;
+const LAST_BYTES_MS = 1000;
+
+export class JoinedStream {
+  readonly stdin: Readable;
+  readonly stdout: Writable;
+  readonly stderr: Writable;
+  /** Aborts when the caller, or the instance between, has gone; the reason is a sentence. */
+  readonly lost: AbortSignal;
+  onResize: ((size: TerminalSize) => void) | undefined;
+  readonly #socket: StreamSocket;
+  readonly #lost = new AbortController();
+  readonly #closed = Promise.withResolvers<void>();
+  /** Writes that wait until the socket has taken earlier ones. */
+  #waiting: (() => void)[] = [];
+
+  constructor(socket: WebSocket) {
+    this.lost = this.#lost.signal;
+    this.#socket = new StreamSocket(socket, {
+      message: (message, isBinary) => this.#receive(message, isBinary),
+      drained: () => this.#release(),
+      closed: (reason) => this.#end(reason),
+    });
+    this.stdin = new Readable({ read: () => this.#socket.resume() });
+    this.stdin.on('error', () => undefined);
+    this.stdout = this.#output(CHANNELS.stdout);
+    this.stderr = this.#output(CHANNELS.stderr);
+  }
+
+  /**
+   * Sends the status after all output, and closes the stream; resolves when it is closed. A caller
+   * that does not read has until a moment after `signal` aborts.
+   */
+  async end(status: StreamStatus, { clock, signal }: { clock: Clock; signal: AbortSignal }): Promise<void> {
+    this.#socket.send(streamMessage(CHANNELS.status, JSON.stringify(status)));
+    this.#socket.closeWhenSent(NORMAL, 'ended');
+    const terminate = () => void clock.after(LAST_BYTES_MS, () => this.#terminate());
+    if (signal.aborted) terminate();
+    else signal.addEventListener('abort', terminate, { once: true });
+    await this.#closed.promise;
+    signal.removeEventListener('abort', terminate);
+  }
+
+  #terminate(): void {
+    this.#socket.terminate();
+    this.#end('its caller did not read');
+  }
+
+  #receive(message: Buffer, isBinary: boolean): void {
+    if (!isBinary) return this.#socket.closeWhenSent(POLICY_VIOLATION, 'messages must be binary');
+    switch (channelIn(message)) {
+      case CHANNELS.stdin:
+        if (message.length > 1 && !this.stdin.readableEnded && !this.stdin.push(message.subarray(1)))
+          this.#socket.pause();
+        return;
+      case CHANNELS.close:
+        if (message[1] === CHANNELS.stdin) this.stdin.push(null);
+        return;
+      case CHANNELS.resize: {
+        const size = jsonIn(terminalSize, message);
+        if (size !== undefined) this.onResize?.(size);
+        return;
+      }
+      default:
+        // A newer caller may have more channels.
+        return;
+    }
+  }
+
+  #output(channel: number): Writable {
+    return new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        let goOn = true;
+        for (const message of streamMessages(channel, chunk)) goOn = this.#socket.send(message);
+        if (goOn) done();
+        else this.#waiting.push(done);
+      },
+    });
+  }
+
+  #release(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const done of waiting) done();
+  }
+
+  #end(reason: string): void {
+    this.#lost.abort(reason);
+    this.stdin.push(null);
+    this.#release();
+    this.#closed.resolve();
+  }
+}

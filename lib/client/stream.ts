@@ -1,0 +1,93 @@
+/** A stream to a server's agent, at the end of its caller (lib/protocol/streams/stream.ts). */
+
+import {
+  CHANNELS,
+  channelIn,
+  jsonIn,
+  MAX_STREAM_MESSAGE,
+  STREAM_SUBPROTOCOL,
+  type StreamStatus,
+  streamGreeting,
+  streamMessage,
+  streamMessages,
+  streamStatus,
+  type TerminalSize,
+} from '../protocol/streams/stream.ts';
+import { StreamSocket } from '../protocol/streams/stream-socket.ts';
+import { NoAnswerError } from './client-errors.ts';
+import type { FailoverClient } from './failover-client.ts';
+
+interface ClientStreamEvents {
+  /** Output of the agent; returns false if `resume` will be called for the next. */
+  output(channel: 'stdout' | 'stderr', bytes: Buffer): boolean;
+  /** `send` may go on. */
+  drained(): void;
+  /** Emitted once, as the last event; without a status the connection broke. */
+  ended(status: StreamStatus | undefined, reason: string): void;
+}
+
+const NORMAL = 1000;
+
+export class ClientStream {
+  /** For the task that is to use it. */
+  readonly name: string;
+  readonly #socket: StreamSocket;
+
+  private constructor(name: string, socket: StreamSocket) {
+    this.name = name;
+    this.#socket = socket;
+  }
+
+  /** Resolves when the instance has named it. @throws ApiError, NoAnswerError, UnexpectedAnswerError */
+  static async open(http: FailoverClient, serverUuid: string, events: ClientStreamEvents): Promise<ClientStream> {
+    const path = `/servers/${serverUuid}/stream`;
+    const options = { protocol: STREAM_SUBPROTOCOL, maxBytes: MAX_STREAM_MESSAGE };
+    const webSocket = await http.upgrade(path, options);
+    const named = Promise.withResolvers<string>();
+    let status: StreamStatus | undefined;
+    const socket = new StreamSocket(webSocket, {
+      message(message, isBinary) {
+        if (!isBinary) {
+          const stream = jsonIn(streamGreeting, message.toString())?.stream;
+          if (stream !== undefined) named.resolve(stream);
+          return;
+        }
+        const channel = channelIn(message);
+        if (channel === CHANNELS.status) status = jsonIn(streamStatus, message) ?? {};
+        const name = channel === CHANNELS.stdout ? 'stdout' : channel === CHANNELS.stderr ? 'stderr' : undefined;
+        if (name !== undefined && !events.output(name, message.subarray(1))) socket.pause();
+      },
+      drained: () => events.drained(),
+      closed(reason) {
+        named.reject(new NoAnswerError(`GET ${path}`, [{ address: 'the instance', reason, mayHaveArrived: false }]));
+        events.ended(status, reason);
+      },
+    });
+    socket.resume();
+    return new ClientStream(await named.promise, socket);
+  }
+
+  /** Input of the agent; returns false if the caller should wait for `drained`. */
+  send(bytes: Buffer): boolean {
+    let goOn = true;
+    for (const message of streamMessages(CHANNELS.stdin, bytes)) goOn = this.#socket.send(message);
+    return goOn;
+  }
+
+  /** The input has ended; output may go on. */
+  endInput(): void {
+    this.#socket.send(Buffer.from([CHANNELS.close, CHANNELS.stdin]));
+  }
+
+  resize(size: TerminalSize): void {
+    this.#socket.send(streamMessage(CHANNELS.resize, JSON.stringify(size)));
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  close(): void {
+    this.#socket.closeWhenSent(NORMAL, 'left');
+  }
+}

@@ -1,0 +1,178 @@
+/**
+ * The streams of this instance's callers. A caller opens one and gets its name; a task tells the
+ * server's agent to join it here. Whoever names a stream has to have been told: the names are as
+ * secret as they are hard to guess, and only the agent of the named server may join.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { type WebSocket, WebSocketServer } from 'ws';
+import type { Clock } from '../../platform/clock.ts';
+import { CnapiError } from '../../platform/errors.ts';
+import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
+import type { Random } from '../../platform/random.ts';
+import { MAX_STREAM_MESSAGE, STREAM_SUBPROTOCOL } from '../../protocol/streams/stream.ts';
+import { keepAlive } from '../../protocol/streams/stream-socket.ts';
+import { CallerStream } from './caller-stream.ts';
+
+interface CallerStreamsDeps {
+  cnapiUuid: string;
+  clock: Clock;
+  random: Random;
+}
+
+interface UpgradedSocket {
+  socket: Duplex;
+  head: Buffer;
+}
+
+interface NewStream extends UpgradedSocket {
+  serverUuid: string;
+  /** Whose streams are counted together: a token or an address. */
+  owner: string;
+}
+
+/** Two connections each, and up to 1 MiB for a slow reader. */
+const MAX_STREAMS = 1_000;
+const MAX_STREAMS_OF_OWNER = 100;
+const LAST_BYTES_MS = 500;
+
+/** As many streams as there may be. */
+class TooManyStreamsError extends CnapiError {
+  constructor(status: 429 | 503, message: string) {
+    super('TooManyStreams', status, message, { retryAfterSeconds: 1 });
+  }
+}
+
+class NoSuchStreamError extends CnapiError {
+  constructor(name: string) {
+    super('ResourceNotFound', 404, `No caller waits with stream ${name} at this instance`);
+  }
+}
+
+class BadHandshakeError extends CnapiError {
+  constructor(cause: Error) {
+    super('BadRequest', 400, cause.message, { cause });
+  }
+}
+
+export class CallerStreams {
+  readonly #deps: CallerStreamsDeps;
+  readonly #server: WebSocketServer;
+  /** Whose caller waits, or whose agent has joined, by name. */
+  readonly #named = new Map<string, CallerStream>();
+  /** Also those whose last bytes are not taken yet. */
+  readonly #open = new Set<CallerStream>();
+  readonly #owners = new KeyedCounts();
+  #opened = 0;
+  #isLeaving = false;
+
+  constructor(deps: CallerStreamsDeps) {
+    this.#deps = deps;
+    this.#server = new WebSocketServer({
+      noServer: true,
+      perMessageDeflate: false,
+      maxPayload: MAX_STREAM_MESSAGE,
+      clientTracking: false,
+      skipUTF8Validation: false,
+      handleProtocols: (offered) => (offered.has(STREAM_SUBPROTOCOL) ? STREAM_SUBPROTOCOL : false),
+    });
+  }
+
+  /** Now open. */
+  get count(): number {
+    return this.#open.size;
+  }
+
+  /** Since the start. */
+  get opened(): number {
+    return this.#opened;
+  }
+
+  /** Takes over the socket of a caller that opens a stream, or returns why not. */
+  open(request: IncomingMessage, { serverUuid, owner, ...upgraded }: NewStream): CnapiError | undefined {
+    if (this.#isLeaving) return leaving();
+    if (this.#open.size >= MAX_STREAMS)
+      return new TooManyStreamsError(503, `This instance has ${MAX_STREAMS} streams, as many as it may; try another`);
+    if (this.#owners.of(owner) >= MAX_STREAMS_OF_OWNER)
+      return new TooManyStreamsError(
+        429,
+        `You have ${MAX_STREAMS_OF_OWNER} streams at this instance, as many as you may`,
+      );
+    return this.#upgrade(request, upgraded, (caller) => this.#add(caller, { serverUuid, owner }));
+  }
+
+  /** Takes over the socket of an agent that joins the stream of this name, or returns why not. */
+  join(
+    request: IncomingMessage,
+    { name, serverUuid, ...upgraded }: UpgradedSocket & { name: string; serverUuid: string },
+  ): CnapiError | undefined {
+    const stream = this.#named.get(name);
+    if (stream?.isWaiting !== true || stream.serverUuid !== serverUuid) return new NoSuchStreamError(name);
+    return this.#upgrade(request, upgraded, (agent) => stream.join(agent));
+  }
+
+  /** The instance will leave: opens no more. */
+  beginDrain(): void {
+    this.#isLeaving = true;
+  }
+
+  /** Ends all streams, and tells their callers. */
+  end(): void {
+    this.#isLeaving = true;
+    const { message } = leaving();
+    for (const stream of this.#open) stream.cut('InstanceDraining', message);
+  }
+
+  /** Ends all connections; those that have not taken their last bytes, after a moment. */
+  async stop(): Promise<void> {
+    this.end();
+    for (let waited = 0; this.#open.size > 0 && waited < LAST_BYTES_MS; waited += 50) await this.#deps.clock.sleep(50);
+    for (const stream of this.#open) stream.terminate();
+    this.#open.clear();
+    this.#server.close();
+  }
+
+  #add(caller: WebSocket, { serverUuid, owner }: { serverUuid: string; owner: string }): void {
+    const { cnapiUuid, clock, random } = this.#deps;
+    const name = `${cnapiUuid}.${random.uuid()}`;
+    const stream: CallerStream = new CallerStream(caller, {
+      clock,
+      name,
+      serverUuid,
+      onEnded: () => this.#named.delete(name),
+      onClosed: () => {
+        this.#open.delete(stream);
+        this.#owners.add(owner, -1);
+      },
+    });
+    this.#owners.add(owner);
+    this.#opened += 1;
+    this.#open.add(stream);
+    this.#named.set(name, stream);
+  }
+
+  #upgrade(
+    request: IncomingMessage,
+    { socket, head }: UpgradedSocket,
+    take: (webSocket: WebSocket) => void,
+  ): CnapiError | undefined {
+    let refusal: CnapiError | undefined;
+    const onRefused = (error: Error) => {
+      refusal = new BadHandshakeError(error);
+    };
+    // With a listener, ws leaves the answer to it. It emits the event before `handleUpgrade` returns.
+    this.#server.once('wsClientError', onRefused);
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => {
+      keepAlive(socket as Socket);
+      take(webSocket);
+    });
+    this.#server.off('wsClientError', onRefused);
+    return refusal;
+  }
+}
+
+const leaving = () =>
+  new CnapiError('InstanceDraining', 503, 'This instance is leaving; open the stream again, another one takes it', {
+    retryAfterSeconds: 0,
+  });

@@ -1,0 +1,100 @@
+/**
+ * Streams: bytes in both directions between a caller at one instance and an agent, which opens a
+ * WebSocket of its own to that instance. docs/design/streams.md.
+ *
+ * Every message is binary; its first byte is the channel, with the numbers that Kubernetes uses
+ * (v5.channel.k8s.io). Only the first message to the caller is text: StreamGreeting as JSON. The
+ * instance passes messages on as they are, and looks for the status only.
+ */
+import { z } from 'zod';
+
+export const STREAM_SUBPROTOCOL = 'cnapi.stream.v1';
+
+export const CHANNELS = {
+  /** To the agent. */
+  stdin: 0,
+  stdout: 1,
+  stderr: 2,
+  /** To the caller, once and as the last message: StreamStatus as JSON. */
+  status: 3,
+  /** To the agent: TerminalSize as JSON. */
+  resize: 4,
+  /** The channel that the next byte names has ended. */
+  close: 255,
+} as const;
+
+/** Maximum of one message, with the byte of its channel. */
+export const MAX_STREAM_MESSAGE = 64 * 1024 + 1;
+/** How long a caller's stream waits for the agent. */
+export const JOIN_WITHIN_MS = 60_000;
+/** A terminal that is larger is not believed. */
+const MAX_CELLS = 2_000;
+
+export const EXEC_TASK = 'exec';
+
+const cells = z.int('is not a whole number').min(1).max(MAX_CELLS);
+export const terminalSize = z.object({ columns: cells, rows: cells });
+export type TerminalSize = z.infer<typeof terminalSize>;
+
+/** The terminal in which a command runs; `type` is its TERM. */
+export const terminal = terminalSize.extend({
+  type: z
+    .string()
+    .regex(/^[0-9A-Za-z][0-9A-Za-z.+_-]{0,49}$/, 'is no type of a terminal, such as xterm-256color')
+    .default('xterm'),
+});
+export type Terminal = z.infer<typeof terminal>;
+
+/** The stream's name: the uuid of the instance where its caller is, a dot, and a uuid that only the caller knows. */
+export const streamName = z
+  .string()
+  .regex(
+    /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/,
+    'is no name of a stream; open one at GET /servers/:server_uuid/stream',
+  );
+
+export const streamGreeting = z.object({ stream: streamName });
+
+/** How the agent's end of a stream ended. */
+export const streamStatus = z.object({
+  exit_code: z.int().nullable().optional(),
+  signal: z.string().nullable().optional(),
+  error: z.object({ code: z.string(), message: z.string() }).optional(),
+});
+export type StreamStatus = z.infer<typeof streamStatus>;
+
+/** The instance at which an agent finds a stream, as the task names it. */
+export const streamPlace = z.object({
+  name: streamName,
+  host: z.string().min(1).max(255),
+  port: z.int().min(1).max(65_535),
+});
+export type StreamPlace = z.infer<typeof streamPlace>;
+
+export function streamMessage(channel: number, content: Buffer | string): Buffer {
+  return Buffer.concat([Buffer.from([channel]), typeof content === 'string' ? Buffer.from(content) : content]);
+}
+
+/** The pieces of `bytes` as messages. */
+export function* streamMessages(channel: number, bytes: Buffer): Generator<Buffer> {
+  for (let start = 0; start < bytes.length; start += MAX_STREAM_MESSAGE - 1)
+    yield streamMessage(channel, bytes.subarray(start, start + MAX_STREAM_MESSAGE - 1));
+}
+
+/** Undefined for an empty message, which nobody sends. */
+export function channelIn(message: Buffer): number | undefined {
+  return message[0];
+}
+
+/** The value of a JSON channel; undefined if it is not one. */
+export function jsonIn<Schema extends z.ZodType>(
+  schema: Schema,
+  message: Buffer | string,
+): z.infer<Schema> | undefined {
+  try {
+    const text = typeof message === 'string' ? message : message.subarray(1).toString();
+    return schema.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
