@@ -86,23 +86,28 @@ export interface Api {
   addServer(uuid: string, options?: { status?: string; sysinfo?: Record<string, unknown> }): Promise<void>;
 }
 
+const allRoutes = [
+  serverRoutes,
+  legacyAgentRoutes,
+  serverTaskRoutes,
+  execRoutes,
+  taskRoutes,
+  vmRoutes,
+  ticketRoutes,
+  pushJobRoutes,
+  pushEventRoutes,
+  pushNodeRoutes,
+  pushScheduleRoutes,
+  instanceRoutes,
+  processRoutes,
+  tokenRoutes,
+  auditRoutes,
+  eventRoutes,
+];
+
+type Needs<Routes> = Routes extends (parts: infer Parts) => unknown ? (parts: Parts) => void : never;
 /** What the routes need. */
-export type Parts = Parameters<typeof processRoutes>[0] &
-  Parameters<typeof execRoutes>[0] &
-  Parameters<typeof serverRoutes>[0] &
-  Parameters<typeof legacyAgentRoutes>[0] &
-  Parameters<typeof serverTaskRoutes>[0] &
-  Parameters<typeof taskRoutes>[0] &
-  Parameters<typeof vmRoutes>[0] &
-  Parameters<typeof ticketRoutes>[0] &
-  Parameters<typeof pushJobRoutes>[0] &
-  Parameters<typeof pushEventRoutes>[0] &
-  Parameters<typeof pushNodeRoutes>[0] &
-  Parameters<typeof pushScheduleRoutes>[0] &
-  Parameters<typeof instanceRoutes>[0] &
-  Parameters<typeof tokenRoutes>[0] &
-  Parameters<typeof auditRoutes>[0] &
-  Parameters<typeof eventRoutes>[0];
+export type Parts = Needs<(typeof allRoutes)[number]> extends (parts: infer All) => void ? All : never;
 
 export interface ApiOptions {
   config?: Partial<ListenerDeps['config'] & AuthenticatorConfig & CallerLimitsConfig>;
@@ -241,21 +246,6 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     openApi: () => openApiBytes(contractList, '1.2.3'),
     ...options.parts,
   };
-  const nouns = [
-    serverRoutes,
-    legacyAgentRoutes,
-    serverTaskRoutes,
-    execRoutes,
-    taskRoutes,
-    vmRoutes,
-    ticketRoutes,
-    pushJobRoutes,
-    pushEventRoutes,
-    pushNodeRoutes,
-    pushScheduleRoutes,
-    instanceRoutes,
-  ];
-  const others = [processRoutes, tokenRoutes, auditRoutes, eventRoutes];
   const limits = new CallerLimits(
     { ...LIMITS, ...OPEN_GATE, ...options.config },
     { clock: systemClock, log: recordingLogger(logged) },
@@ -286,7 +276,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     certificates: options.certificates,
   });
   await listener.start({
-    routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
+    routes: allRoutes.flatMap((routes) => routes(parts)),
     requireServer: createServerPrecondition(parts.servers),
     upgrades: [
       {
