@@ -18,7 +18,11 @@ export const SMALL = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/name', conten
 export const OTHER = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/other', contents: 'other\n' }]);
 
 /** The images of an agent in a folder. `again` is the next agent in the same folder. */
-export async function storeIn(t: Test, folder: string, { maxBytes = 64 * MIB, urls = [] as string[] } = {}) {
+export async function storeIn(
+  t: Test,
+  folder: string,
+  { maxBytes = 64 * MIB, urls = [] as string[], clock = systemClock } = {},
+) {
   const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
   await mkdir(data, { recursive: true });
   await mkdir(layers, { recursive: true });
@@ -26,7 +30,7 @@ export async function storeIn(t: Test, folder: string, { maxBytes = 64 * MIB, ur
   const roots = await LayeredRootFileSystems.open({ directory: folder, ids: { first: 200_000, count: 65_536 } });
   const open = async () => {
     const images = new Images({
-      clock: systemClock,
+      clock,
       log: silentLogger,
       directory: data,
       layers,

@@ -12,6 +12,9 @@ export interface Arrived {
   bytes: number;
 }
 
+/** A transfer that brings no byte for so long is given up: it holds one of the few loads. */
+export const STALLED_MS = 60_000;
+
 export interface ArchiveLimits {
   maxBytes: number;
   /** Called with the bytes that it will have at least, before they are written; throws to refuse them. */

@@ -11,7 +11,7 @@ import type { HttpClient } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
 import { type AllowedSources, allowedUrl, shownUrl } from './allowed-sources.ts';
-import { ArchiveFile, type ArchiveLimits, type Arrived } from './archive-file.ts';
+import { ArchiveFile, type ArchiveLimits, type Arrived, STALLED_MS } from './archive-file.ts';
 import { ImageSourceError } from './image-errors.ts';
 
 interface DownloadRequest extends ArchiveLimits {
@@ -43,16 +43,24 @@ const PART = /^bytes (\d+)-\d+\/(\d+|\*)$/;
 /** @throws ImageSourceError, ImageSourceNotAllowedError, InvalidImageError, NoImageSpaceError */
 export async function download(request: DownloadRequest, deps: DownloadDeps): Promise<Arrived> {
   const file = await ArchiveFile.open(request.file, request);
+  let progressAt = deps.clock.now();
+  const watched: DownloadRequest = {
+    ...request,
+    onProgress(bytes, total) {
+      progressAt = deps.clock.now();
+      request.onProgress?.(bytes, total);
+    },
+  };
   try {
     for (let attempt = 1; ; attempt++) {
       try {
-        await downloadOnce(file, request, deps);
+        await downloadOnce(file, watched, deps);
         return await file.complete(request.digest);
       } catch (error) {
         if (request.signal?.aborted) throw request.signal.reason;
         if (!mayTryAgain(error)) throw sourceErrorOf(error, request);
-        if (attempt === ATTEMPTS)
-          throw new ImageSourceError(`${shownUrl(request.url)}: ${error.message}, after ${ATTEMPTS} attempts`, error);
+        if (attempt === ATTEMPTS || deps.clock.now() - progressAt >= STALLED_MS)
+          throw new ImageSourceError(`${shownUrl(request.url)}: ${error.message}, after ${attempt} attempts`, error);
       }
       await deps.clock.sleep((deps.pauseMs ?? PAUSE_MS) * attempt, request.signal);
     }

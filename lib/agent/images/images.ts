@@ -177,7 +177,7 @@ export class Images implements VmImages {
     const { uuid, digest } = request;
     return this.#load(uuid, { ...request, source: 'stream', options }, async (file, signal) => {
       await rm(file, { force: true });
-      return receiveArchive(archive, { file, digest, ...(await this.#archiveLimits(uuid)), signal });
+      return receiveArchive(archive, { file, digest, ...(await this.#archiveLimits(uuid)), signal }, this.#deps);
     });
   }
 
@@ -284,9 +284,9 @@ export class Images implements VmImages {
       return this.read(uuid);
     } catch (error) {
       const failure = failureOf(error, signal);
-      // What is wrong stays wrong; what is not complete may be continued.
-      if (!(failure instanceof ImageSourceError)) await this.#files.removeArchive(uuid);
-      else await this.#files.keepArchive(uuid);
+      // What is wrong stays wrong; a download that is not complete may be continued.
+      if (failure instanceof ImageSourceError && /^https?:/.test(source)) await this.#files.keepArchive(uuid);
+      else await this.#files.removeArchive(uuid);
       await this.#apply(uuid, { name: 'failed', code: failure.code, reason: failure.message });
       await this.#files.removeUnusedLayers();
       throw failure;
@@ -311,7 +311,7 @@ export class Images implements VmImages {
     }
     await rm(file, { force: true });
     const archive = createReadStream(await allowedFile(url, this.#deps));
-    return receiveArchive(archive, { file, digest, ...limits, signal });
+    return receiveArchive(archive, { file, digest, ...limits, signal }, this.#deps);
   }
 
   async #archiveLimits(uuid: string): Promise<ArchiveLimits> {
