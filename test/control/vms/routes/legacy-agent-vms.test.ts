@@ -1,0 +1,141 @@
+/** The VM routes of a server whose agent is a legacy agent of Triton, as its CNAPI answers them. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { freshZone } from '../../../support/apps.ts';
+import { startLegacyServer } from '../../../support/legacy-server.ts';
+
+const ADDRESS = { host: '10.0.0.5', port: 49_152 };
+const IMAGE = randomUUID();
+
+async function start(t: Test) {
+  const app = await (await freshZone(t)).startApp();
+  const agent = await startLegacyServer(t, app, { 'SDC Version': '7.0' });
+  const uuid = randomUUID();
+  const vms = `/servers/${agent.serverUuid}/vms`;
+  const ended = async ({ id }: { id: string }) =>
+    (await app.get<{ status: string; history: object[] }>(`/tasks/${id}/wait?timeout=60`)).body;
+  /** The task that arrived last. */
+  const arrived = () => agent.received.at(-1);
+  const fails = (error: string, restCode?: string): [number, object] => [
+    500,
+    { error, ...(restCode !== undefined && { details: { restCode } }) },
+  ];
+  return { app, agent, uuid, vms, at: `${vms}/${uuid}`, ended, arrived, fails };
+}
+
+t.test('each change is posted to the agent with the parameters of its request', async (t) => {
+  const { app, agent, uuid, vms, at, ended, arrived } = await start(t);
+  const job = { jobid: 'of-the-workflow' };
+  const kvm = { uuid, brand: 'kvm', disks: [{ image_uuid: IMAGE, size: 1 }], image: { files: [{ size: 1 }] } };
+  const migration = { migrationTask: { action: 'sync', record: { vm_uuid: uuid } } };
+  const image = { compression: 'gzip', imgapi_url: 'http://imgapi', manifest: { uuid: IMAGE }, incremental: true };
+  const changes: [task: string, method: 'post' | 'put', path: string, params: Record<string, unknown>][] = [
+    ['machine_create', 'post', vms, kvm],
+    ['machine_update', 'post', `${at}/update`, { ram: 512, ...job }],
+    ['machine_boot', 'post', `${at}/start`, { idempotent: true, ...job }],
+    ['machine_shutdown', 'post', `${at}/stop`, { force: true, timeout: 5, idempotent: true }],
+    ['machine_reboot', 'post', `${at}/reboot`, { update: { set_internal_metadata: { key: 'value' } } }],
+    ['machine_kill', 'post', `${at}/kill`, { signal: 'SIGTERM' }],
+    ['machine_reprovision', 'post', `${at}/reprovision`, { image_uuid: IMAGE }],
+    ['machine_migrate', 'post', `${at}/migrate`, migration],
+    ['machine_create_snapshot', 'put', `${at}/snapshots`, { snapshot_name: 'one' }],
+    ['machine_rollback_snapshot', 'put', `${at}/snapshots/one/rollback`, {}],
+    ['machine_create_image', 'post', `${at}/images`, image],
+  ];
+  for (const [task, method, path, params] of changes) {
+    agent.answers.set(task, [200, {}]);
+    const { status, body } = await app[method]<{ id: string }>(path, params);
+    t.equal(status, 200, task);
+    t.match(await ended(body), { status: 'complete' }, task);
+    const snapshot = task === 'machine_rollback_snapshot' ? { snapshot_name: 'one' } : {};
+    t.same(arrived()?.params, { server_uuid: agent.serverUuid, uuid, ...params, ...snapshot }, task);
+    t.equal(arrived()?.task, task);
+  }
+  t.equal(await app.delete(`${at}/snapshots/one`), 200);
+  t.equal(await app.delete(at), 200);
+});
+
+t.test('questions wait for the agent and answer what it says', async (t) => {
+  const { app, agent, uuid, at, arrived } = await start(t);
+  const ids = { server_uuid: agent.serverUuid, uuid };
+  const vm = { uuid, state: 'running', brand: 'lx', zonepath: '/zones/x', customer_metadata: { key: 'value' } };
+  agent.answers.set('machine_load', [200, vm]);
+  t.same(await app.get(`${at}?include_dni=true`), { status: 200, body: vm });
+  t.match(arrived()?.params, { ...ids, include_dni: true });
+  const processes = [{ pid: 1, command: 'init' }];
+  agent.answers.set('machine_proc', [200, processes]);
+  t.same(await app.get(`${at}/proc`), { status: 200, body: processes });
+  const copied = { ...ADDRESS, containerPathStat: '{"name":"motd"}' };
+  const questions: [task: string, path: string, params: object, passedOn: object, answer: object][] = [
+    ['docker_exec', 'docker-exec', { command: { Cmd: ['ls'], Logs: false } }, {}, ADDRESS],
+    ['docker_copy', 'docker-copy', { path: '/etc/motd' }, { mode: 'read' }, copied],
+    ['docker_copy', 'docker-copy', { path: '/etc', mode: 'write', no_overwrite_dir: true }, {}, copied],
+    ['docker_copy', 'docker-copy', { payload: { path: '/etc', mode: 'stat' } }, {}, copied],
+    ['docker_stats', 'docker-stats', { payload: { stream: true } }, {}, ADDRESS],
+    ['docker_build', 'docker-build', { payload: { dockerfile: 'FROM x' } }, {}, ADDRESS],
+  ];
+  for (const [task, path, params, passedOn, answer] of questions) {
+    agent.answers.set(task, [200, answer]);
+    t.same(await app.post(`${at}/${path}`, params), { status: 200, body: answer }, task);
+    t.match(arrived(), { task, params: { ...ids, ...params, ...passedOn } });
+  }
+});
+
+t.test("the agent's errors have the statuses and codes of Triton's CNAPI", async (t) => {
+  const { app, agent, uuid, at, fails } = await start(t);
+  const noVm = [404, { code: 'ResourceNotFound', message: `VM ${uuid} not found` }] as const;
+  const failed = [500, { code: 'InternalError', message: 'as it says' }] as const;
+  const copyFailed = (status: number, code: string) => [status, { code, message: 'as it says' }] as const;
+  const exec = () => app.post(`${at}/docker-exec`, { command: {} });
+  const copy = () => app.post(`${at}/docker-copy`, { path: '/x' });
+  const stats = () => app.post(`${at}/docker-stats`);
+  const build = () => app.post(`${at}/docker-build`);
+  const cases: [
+    task: string,
+    call: () => Promise<{ status: number; body: unknown }>,
+    error: [message: string, restCode?: string],
+    expected: readonly [status: number, body: object],
+  ][] = [
+    ['machine_load', () => app.get(at), ['gone', 'VmNotFound'], noVm],
+    ['machine_load', () => app.get(at), ['as it says'], failed],
+    ['machine_info', () => app.get(`${at}/info`), ['gone', 'VmNotFound'], noVm],
+    ['machine_info', () => app.get(`${at}/vnc`), ['as it says'], failed],
+    ['machine_proc', () => app.get(`${at}/proc`), ['as it says', 'SomeCode'], failed],
+    ['docker_exec', exec, ['as it says', 'VmNotRunning'], failed],
+    ['docker_copy', copy, ['as it says', 'FileNotFound'], copyFailed(404, 'FileNotFound')],
+    ['docker_copy', copy, ['as it says', 'PathNotDirectory'], copyFailed(400, 'PathNotDirectory')],
+    ['docker_copy', copy, ['as it says', 'VmNotRunning'], copyFailed(409, 'VmNotRunning')],
+    [
+      'docker_copy',
+      copy,
+      ['as it says', 'DockerCopyStoppedContainerNoPlatformSupport'],
+      copyFailed(409, 'DockerCopyStoppedContainerNoPlatformSupport'),
+    ],
+    ['docker_copy', copy, ['as it says'], failed],
+    ['docker_stats', stats, ['ENOENT, no such file or directory'], noVm],
+    ['docker_stats', stats, ['as it says'], failed],
+    ['docker_build', build, ['as it says'], failed],
+  ];
+  for (const [task, call, error, [status, body]] of cases) {
+    agent.answers.set(task, fails(...error));
+    t.match(await call(), { status, body }, `${task}: ${error.join(' ')}`);
+  }
+});
+
+t.test('a task that the agent does not know, or refuses, fails with its code', async (t) => {
+  const { app, agent, vms, at, ended } = await start(t);
+  const failedWith = (code: string) => ({
+    status: 'failure',
+    history: [{ name: 'error', event: { error: { code } } }, { name: 'finish' }],
+  });
+  agent.isPaused = true;
+  const { body } = await app.post<{ id: string }>(`${at}/stop`);
+  t.match(await ended(body), failedWith('AgentPaused'));
+  agent.isPaused = false;
+  t.match(await app.post(`${at}/docker-build`), {
+    status: 500,
+    body: { code: 'InternalError', message: "Unknown task, 'docker_build'" },
+  });
+  const unknown = await app.post<{ id: string }>(`${vms}/nics/update`, { networks: [] });
+  t.match(await ended(unknown.body), failedWith('UnknownTask'));
+});
