@@ -24,6 +24,7 @@ import {
   InvalidVersionError,
   NotSupportedError,
 } from './vm-errors.ts';
+import { infoOf, vncOf } from './vm-info.ts';
 
 export interface VmRouteDeps {
   vms: VmRegistry;
@@ -116,13 +117,12 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       async GetVmInfo(context) {
         const { info } = context.params;
         const types = info === undefined || info === '' ? ['all'] : info.split(',');
-        return ok(await ask(context, { task: 'machine_info', seconds: 10, params: { types } }));
+        return ok(infoOf(await ask(context, { task: 'machine_info', seconds: 10, params: { types } })));
       },
       async GetVmVnc(context) {
         await requireLegacyAgent('VNC', context.params.server_uuid);
-        const { vnc } = await ask(context, { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } });
-        const { host, port } = (vnc ?? {}) as { host?: string; port?: unknown };
-        return ok({ host, port });
+        const question = { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } };
+        return ok(vncOf(infoOf(await ask(context, question))));
       },
       GetVmProcesses: async (context) => ok(await ask(context, { task: 'machine_proc', seconds: 20 })),
       UpdateVm: startTask('machine_update'),

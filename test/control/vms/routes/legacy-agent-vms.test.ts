@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { freshZone } from '../../../support/apps.ts';
 import { startLegacyServer } from '../../../support/legacy-server.ts';
+import { matchLists } from '../../../support/match-lists.ts';
 
 const ADDRESS = { host: '10.0.0.5', port: 49_152 };
 const IMAGE = randomUUID();
@@ -78,6 +79,33 @@ t.test('questions wait for the agent and answer what it says', async (t) => {
     agent.answers.set(task, [200, answer]);
     t.same(await app.post(`${at}/${path}`, params), { status: 200, body: answer }, task);
     t.match(arrived(), { task, params: { ...ids, ...params, ...passedOn } });
+  }
+});
+
+t.test('the information about a VM is read from the text of vmadm, or from an object', async (t) => {
+  const { app, agent, uuid, at, arrived } = await start(t);
+  const vnc = { vnc: { host: '10.0.0.6', port: 5_900, display: 0 } };
+  for (const answer of [JSON.stringify(vnc, undefined, 2), vnc]) {
+    agent.answers.set('machine_info', [200, answer]);
+    t.same(await app.get(`${at}/vnc`), { status: 200, body: { host: '10.0.0.6', port: 5_900 } });
+    matchLists(t, arrived()?.params, { uuid, types: ['vnc'] });
+    t.same(await app.get(`${at}/info?info=vnc,block`), { status: 200, body: vnc });
+    matchLists(t, arrived()?.params, { types: ['vnc', 'block'] });
+  }
+  await app.get(`${at}/info`);
+  matchLists(t, arrived()?.params, { types: ['all'] });
+  const unreadable = {
+    status: 500,
+    body: { code: 'InternalError', message: 'failed to parse JSON response from vm.info' },
+  };
+  for (const [path, answer] of [
+    ['vnc', 'no JSON'],
+    ['info', '["a list"]'],
+    ['vnc', '{}'],
+    ['vnc', '{"vnc":{"port":5900}}'],
+  ] as const) {
+    agent.answers.set('machine_info', [200, answer]);
+    t.match(await app.get(`${at}/${path}`), unreadable, `${path}: ${answer}`);
   }
 });
 
