@@ -199,10 +199,13 @@ export const vmContracts = contracts({
     }),
     requiredRole: 'operator',
   },
-  GetVmVnc: question('GET', '/vnc', 'Where a VNC client can connect to a VM; for agents of Triton', {
-    params: {},
-    schema: address,
-  }),
+  GetVmVnc: {
+    ...question('GET', '/vnc', 'Where a VNC client can connect to a VM; for agents of Triton', {
+      params: {},
+      schema: address,
+    }),
+    requiredRole: 'operator',
+  },
   GetVmProcesses: {
     ...question('GET', '/proc', 'The processes of a VM', { params: {}, schema: z.unknown() }),
     requiredRole: 'operator',

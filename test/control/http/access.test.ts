@@ -23,8 +23,8 @@ t.test('each route requires the intended role', async (t) => {
   t.same(taking('admin').sort(), ['CreateToken', 'ListAudit', 'ListTokens', 'RevokeToken']);
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'reader'))
     t.equal(route.method, 'GET', route.name);
-  // These two run a task on the server, which a reader may not.
-  const tasks = ['GetVmInfo', 'GetVmProcesses'];
+  // These run a task on the server that looks into a VM, which a reader may not.
+  const tasks = ['GetVmInfo', 'GetVmVnc', 'GetVmProcesses'];
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'operator'))
     t.equal(route.method === 'GET', tasks.includes(route.name), route.name);
   for (const route of routes)
