@@ -45,7 +45,7 @@ export class VmAgent {
   }
 
   /** Connects to the instance; resolves when the server is there and running. */
-  static async start(app: TestApp, machine: Machine = newMachine()): Promise<VmAgent> {
+  static async start(app: Pick<TestApp, 'url' | 'get'>, machine: Machine = newMachine()): Promise<VmAgent> {
     const capabilities = TASKS.map((name) => `task:machine_${name}`);
     const { agent } = await joinAgent(app.url, machine, { capabilities: ['task:nop', ...capabilities] });
     await until(async () => {
