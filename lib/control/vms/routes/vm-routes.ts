@@ -73,6 +73,12 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     if (!(await legacyAgentApi.has(serverUuid))) throw new NotSupportedError(what, serverUuid);
   };
 
+  /** Platforms of Triton before SDC 7 cannot update NICs. @throws InvalidVersionError */
+  const requireSdcVersion = async (serverUuid: string) => {
+    const version = (await servers.sysinfoParts(serverUuid, ['SDC Version']))?.['SDC Version'];
+    if (version === undefined) throw new InvalidVersionError(serverUuid);
+  };
+
   const dockerQuestion = (what: string, question: Question) => async (context: RequestContext<OfVm>) => {
     await requireLegacyAgent(what, context.params.server_uuid);
     return ok(await ask(context, question));
@@ -128,8 +134,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       UpdateVm: startTask('machine_update'),
       async UpdateVmNics(context) {
         const { server_uuid } = context.params;
-        const version = (await servers.sysinfoParts(server_uuid, ['SDC Version']))?.['SDC Version'];
-        if (version === undefined) throw new InvalidVersionError(server_uuid);
+        if (await legacyAgentApi.has(server_uuid)) await requireSdcVersion(server_uuid);
         const request = { ...requestOf(context, 'machine_update_nics'), params: forwarded(context) };
         return ok({ id: await created(deps, context, request) });
       },

@@ -56,6 +56,23 @@ t.test('each change is posted to the agent with the parameters of its request', 
   t.equal(await app.delete(at), 200);
 });
 
+t.test('the NICs of VMs are updated by one task, on a platform that says its version', async (t) => {
+  const networks = { original_network: { uuid: IMAGE }, networks: [{ uuid: IMAGE, gateway: '10.0.0.1' }] };
+  const { app, agent, vms, ended, arrived } = await start(t);
+  agent.answers.set('machine_update_nics', [200, {}]);
+  const { status, body } = await app.post<{ id: string }>(`${vms}/nics/update`, networks);
+  t.equal(status, 200);
+  t.match(await ended(body), { status: 'complete' });
+  t.equal(arrived()?.task, 'machine_update_nics');
+  t.same(arrived()?.params, { server_uuid: agent.serverUuid, ...networks });
+  const old = await startLegacyServer(t, app);
+  t.match(await app.post(`/servers/${old.serverUuid}/vms/nics/update`, networks), {
+    status: 400,
+    body: { code: 'InvalidVersion' },
+  });
+  t.same(old.received, []);
+});
+
 t.test('questions wait for the agent and answer what it says', async (t) => {
   const { app, agent, uuid, at, arrived } = await start(t);
   const ids = { server_uuid: agent.serverUuid, uuid };

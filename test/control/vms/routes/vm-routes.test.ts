@@ -64,6 +64,17 @@ t.test('each change is a task with the parameters of its request', async (t) => 
   t.match(await app.get(`/audit?action=StopVm`), { status: 200 });
 });
 
+t.test('a change of a network is one task for all VMs of a server', async (t) => {
+  const { app, agent, vms, server, ended } = await start(t);
+  const network = { uuid: randomUUID(), gateway: '10.0.0.1', resolvers: ['10.0.0.2'] };
+  const change = { original_network: network, networks: [{ ...network, gateway: '10.0.0.9' }], jobid: 'one' };
+  const { status, body } = await app.post<Created>(`${vms}/nics/update`, change);
+  t.equal(status, 200);
+  t.equal(await ended(body), 'complete');
+  t.match(agent.received.get(body.id)?.name, 'machine_update_nics');
+  t.same(agent.received.get(body.id)?.params, { server_uuid: server, ...change });
+});
+
 t.test('refusals have codes, and name what is wrong', async (t) => {
   const { app, vms, create, zone } = await start(t);
   const uuid = randomUUID();
@@ -90,7 +101,6 @@ t.test('refusals have codes, and name what is wrong', async (t) => {
     [() => app.post(`${at}/docker-exec`), 500, { errors: [{ field: 'command' }] }],
     [() => app.post(`${at}/docker-exec`, { command: {} }), 501, { code: 'NotSupported' }],
     [() => app.post(`${at}/docker-stats`), 501, { code: 'NotSupported' }],
-    [() => app.post(`${vms}/nics/update`), 400, { code: 'InvalidVersion' }],
     [() => app.get(`/vms/${uuid}`), 404, { code: 'ResourceNotFound', message: `VM ${uuid} not found` }],
     [() => app.get(`/servers/${randomUUID()}/vms`), 404, { code: 'ResourceNotFound' }],
     [() => app.post(`/servers/${randomUUID()}/vms/${uuid}/stop`), 404, { code: 'ResourceNotFound' }],
