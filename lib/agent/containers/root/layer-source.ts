@@ -1,7 +1,7 @@
 /**
  * The bytes of a layer archive as they arrive: counted, hashed, and decompressed if they are gzip.
- * Both counts have the same limit: unpacked bytes because of compression bombs, and received bytes
- * because gzip members can be empty.
+ * Both counts have the same limit: unpacked bytes because the disk is finite, and received bytes
+ * because gzip members can be empty. Their ratio is limited too, because of compression bombs.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
@@ -11,6 +11,13 @@ import type { LayerLimits } from './layer-tree.ts';
 
 const GZIP = [0x1f, 0x8b];
 const GUNZIP_CHUNK_BYTES = 128 * 1024;
+/**
+ * Unpacked bytes for each received one. Measured with gzip: programs 2, sources 4, logs 12, one line
+ * again and again 294, and zeros 1,029, which is the most that gzip can.
+ */
+const MAX_RATIO = 200;
+/** Unpacked bytes that have any ratio: a real layer may begin with a file of zeros. */
+const ANY_RATIO_BYTES = 64 * 1024 * 1024;
 
 export class LayerSource {
   readonly #stream: Readable;
@@ -41,6 +48,7 @@ export class LayerSource {
     const all = after(first, received);
     for await (const chunk of isGzip ? this.#unzip(all) : all) {
       this.#unpacked = this.#count(this.#unpacked, chunk);
+      if (isGzip) this.#checkRatio();
       this.#limits.onBytes?.(this.#unpacked);
       yield chunk;
     }
@@ -66,6 +74,13 @@ export class LayerSource {
     }
     // Data that is neither gzip nor padding makes zlib stop early without an error.
     if (gunzip.bytesWritten < this.#received) throw new LayerError('data follows the end of its compressed data');
+  }
+
+  #checkRatio(): void {
+    if (this.#unpacked <= ANY_RATIO_BYTES + MAX_RATIO * this.#received) return;
+    throw new LayerError(
+      `it becomes more than ${MAX_RATIO} times as large when it is decompressed, as compression bombs do`,
+    );
   }
 
   #count(before: number, chunk: Buffer): number {
