@@ -47,7 +47,7 @@ export async function takeDataDirectory(path: string): Promise<DataDirectory> {
  * is in it is closed to them, also what somebody else has put there.
  * @throws AgentUsageError when the modes cannot be changed
  */
-export async function letUsersPass(path: string): Promise<void> {
+export async function allowTraversal(path: string): Promise<void> {
   try {
     for (const { name } of await readdir(path, { withFileTypes: true })) await closeToOthers(join(path, name));
     const { mode } = await lstat(path);

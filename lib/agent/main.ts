@@ -10,7 +10,7 @@ import { systemRandom as random } from '../platform/random.ts';
 import { VERSION as agentVersion } from '../platform/version.ts';
 import { Agent } from './agent.ts';
 import { type OpenedContainers, openContainers } from './containers/open-containers.ts';
-import { letUsersPass, takeDataDirectory } from './data-directory.ts';
+import { allowTraversal, takeDataDirectory } from './data-directory.ts';
 import type { Images } from './images/images.ts';
 import { openImages } from './images/open-images.ts';
 import { JournalFile } from './journal/journal-file.ts';
@@ -63,7 +63,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     runDirectory: data.runDirectory,
     taskAddress: httpPort?.address,
     bootParameters: options.bootParameters,
-    containers: containers?.state,
+    containers: containers?.summary,
   });
   const kept = options.containers?.images;
   const images = kept && containers && (await openImages({ ...kept, ...containers, clock, log, data: data.path }));
@@ -106,9 +106,9 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
 
 async function containersFor(options: AgentOptions['containers'], data: string, log: Logger) {
   if (options === undefined) return undefined;
-  await letUsersPass(data);
+  await allowTraversal(data);
   const opened = await openContainers({ ...options, clock, log, data, bootId: await bootIdOf() });
-  log.info({ containers: opened.containers.list().length }, `agent: ${opened.state}`);
+  log.info({ containers: opened.containers.list().length }, `agent: ${opened.summary}`);
   return opened;
 }
 

@@ -3,7 +3,7 @@
  * run again when its outcome is unknown. The agent's catalogue (`lib/agent/tasks`) defines what
  * each task does. An agent's capabilities name its tasks as `task:<name>`.
  */
-import { VM_TASK_KINDS } from './vm-tasks.ts';
+import { VM_TASK_KINDS } from './vm-task-kinds.ts';
 
 interface TaskKind {
   /** Running the task again after an unknown outcome has the same effect as running it once. */

@@ -112,7 +112,7 @@ export class ContainerMachine {
 
   /** Runs it to its end. */
   async run(runtime: LinuxRuntime, spec: ContainerSpec): Promise<{ exit: ContainerExit; lines: string[] }> {
-    const end = endOf(runtime, { id: spec.id, run: 1 });
+    const end = endOf(runtime, { id: spec.id, number: 1 });
     await runtime.prepare(spec);
     await runtime.start(spec, 1);
     return { exit: await end, lines: await this.lines(spec.id) };
@@ -183,12 +183,12 @@ export class ContainerMachine {
   }
 }
 
-export async function endOf(runtime: LinuxRuntime, { id, run }: RunId): Promise<ContainerExit> {
+export async function endOf(runtime: LinuxRuntime, { id, number }: RunId): Promise<ContainerExit> {
   let found: ContainerExit | undefined;
   runtime.onEnd((ended, exit) => {
-    if (ended.id === id && ended.run === run) found = exit;
+    if (ended.id === id && ended.number === number) found = exit;
   });
-  return until(() => found, `the end of run ${run} of ${id}`);
+  return until(() => found, `the end of run ${number} of ${id}`);
 }
 
 /** busybox and its names, owned by root of the containers; layers are not used. */

@@ -1,10 +1,9 @@
 /** VMs in memory: one machine, on which agents come and go and what runs stays. */
 import type { Test } from 'tap';
+import type { Container } from '../../lib/agent/containers/container.ts';
 import { parseContainerSpec } from '../../lib/agent/containers/container-spec.ts';
 import { Containers } from '../../lib/agent/containers/containers.ts';
-import type { ContainerRecords } from '../../lib/agent/containers/records.ts';
 import type { RecordFiles } from '../../lib/agent/record-files.ts';
-import { SimulatedContainerHost } from '../../lib/agent/simulated/simulated-containers.ts';
 import type { ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
@@ -12,6 +11,7 @@ import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { type VmCreate, vmCreate } from '../../lib/protocol/vms.ts';
 import { ManualClock } from './manual-clock.ts';
+import { SimulatedContainerHost } from './simulated-containers.ts';
 
 export const IMAGE = '11111111-1111-4111-8111-111111111111';
 export const OTHER_IMAGE = '22222222-2222-4222-8222-222222222222';
@@ -77,7 +77,7 @@ export class VmMachine {
   readonly host = new SimulatedContainerHost(this.clock);
   readonly images = new MemoryImages();
   readonly records = new MemoryFiles<VmRecord>(({ uuid }) => uuid);
-  readonly #containerRecords = new MemoryFiles<Parameters<ContainerRecords['write']>[0]>(({ spec }) => spec.id);
+  readonly #containerRecords = new MemoryFiles<Container>(({ spec }) => spec.id);
   containers!: Containers;
   #vms: Vms | undefined;
 
@@ -86,19 +86,14 @@ export class VmMachine {
   }
 
   /** The VMs as a new agent has them; the one before is gone, whatever it was doing. */
-  async agent({ lack, maxVms }: { lack?: string; maxVms?: number } = {}): Promise<Vms> {
+  async agent({ unavailableReason, maxVms }: { unavailableReason?: string; maxVms?: number } = {}): Promise<Vms> {
     await this.#end();
     const { clock, host, images, records } = this;
-    const files = this.#containerRecords;
     const containers = new Containers({
       clock,
       log: silentLogger,
       runtime: host.runtime(),
-      records: {
-        load: async () => ({ containers: (await files.load()).records, damaged: [] }),
-        write: (container) => files.write(container),
-        remove: (id) => files.remove(id),
-      },
+      records: this.#containerRecords,
     });
     await containers.start();
     this.containers = containers;
@@ -106,7 +101,7 @@ export class VmMachine {
     const parse = (input: unknown) => parseContainerSpec(input, places);
     const snapshots = host.snapshots;
     const deps = { clock, random, log: silentLogger, containers, parse, snapshots, images, records };
-    this.#vms = new Vms({ ...deps, lack, maxVms });
+    this.#vms = new Vms({ ...deps, unavailableReason, maxVms });
     await this.#vms.start();
     await this.#vms.recovered();
     return this.#vms;

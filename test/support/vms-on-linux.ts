@@ -6,7 +6,7 @@ import { Readable } from 'node:stream';
 import type { Test } from 'tap';
 import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
 import { type OpenedContainers, openContainers } from '../../lib/agent/containers/open-containers.ts';
-import { letUsersPass } from '../../lib/agent/data-directory.ts';
+import { allowTraversal } from '../../lib/agent/data-directory.ts';
 import type { Images } from '../../lib/agent/images/images.ts';
 import { openImages } from '../../lib/agent/images/open-images.ts';
 import { bootIdOf } from '../../lib/agent/machine/proc.ts';
@@ -70,7 +70,7 @@ export async function agentOn(data: string): Promise<OpenedVms> {
 export async function dataWithImage(t: Test): Promise<string> {
   const data = await mountedFolder(t);
   t.teardown(() => removeAll(data));
-  await letUsersPass(data);
+  await allowTraversal(data);
   await using agent = await agentOn(data);
   await agent.images.importArchive(Readable.from([await busyboxLayer()]), { uuid: IMAGE });
   return data;

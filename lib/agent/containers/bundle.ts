@@ -7,7 +7,7 @@ import type { ContainerSpec } from './container.ts';
 import type { ContainerPaths } from './container-paths.ts';
 import { type MachineFacts, ociConfigOf } from './oci/oci-config.ts';
 
-interface BundlePlace {
+interface BundleOptions {
   paths: ContainerPaths;
   facts: MachineFacts;
   root: string;
@@ -19,14 +19,14 @@ interface BundlePlace {
  * Makes a directory through which root of the containers can pass, and no other user but the agent:
  * the root file systems lie below it, with programs that have the setuid bit.
  */
-export async function makePassable(path: string, gid: number): Promise<void> {
+export async function makeTraversable(path: string, gid: number): Promise<void> {
   await mkdir(path, { recursive: true, mode: 0o700 });
   await chown(path, -1, gid);
   await chmod(path, 0o710);
 }
 
 /** Replaces what an earlier start has written. */
-export async function writeBundle(spec: ContainerSpec, { paths, facts, root, group }: BundlePlace): Promise<void> {
+export async function writeBundle(spec: ContainerSpec, { paths, facts, root, group }: BundleOptions): Promise<void> {
   const files = { '/etc/hosts': paths.hosts, '/etc/hostname': paths.hostname, '/etc/resolv.conf': paths.resolvers };
   await mkdir(paths.logs, { recursive: true, mode: 0o700 });
   await writeNew(paths.hosts, hostsOf(spec), 0o644);

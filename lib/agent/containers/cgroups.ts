@@ -18,7 +18,7 @@ import { ContainerError } from './container-errors.ts';
 
 export interface Cgroups {
   /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */
-  readonly lack: string | undefined;
+  readonly noLimitsReason: string | undefined;
   /** Whether swap counts as memory. */
   readonly limitsSwap: boolean;
   /** The group of a run, as the OCI runtime takes it. */
@@ -58,7 +58,7 @@ const NS_PER_US = 1000;
 const REMOVE_WITHIN_MS = 5_000;
 const LOOK_MS = 20;
 
-/** Makes the parent group. Does not fail: what is lacking is said by `lack`. */
+/** Makes the parent group. Does not fail: `noLimitsReason` says what is missing. */
 export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
   const { clock, parent } = options;
   const mountInfo = options.mountInfo ?? (await readText('/proc/self/mountinfo')) ?? '';
@@ -69,7 +69,7 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
   const inside = ({ directory }: Hierarchy, name = '') => join(directory, parent, name);
   const of = (controller: string) =>
     all.find(({ version, controllers }) => (isV1 ? controllers.includes(controller) : version === 2));
-  const lack = await (isV1 ? lackOfV1(all, inside) : lackOfV2(of('memory'), inside));
+  const noLimitsReason = await (isV1 ? findV1Problem(all, inside) : findV2Problem(of('memory'), inside));
   const memory = of('memory');
   const file = async (controller: string, name: string, wanted: string) => {
     const tree = of(controller);
@@ -77,7 +77,7 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
   };
   const swapFile = memory && join(inside(memory), isV1 ? SWAP_FILE : SWAP_FILE_V2);
   return {
-    lack,
+    noLimitsReason,
     limitsSwap: swapFile !== undefined && (await readText(swapFile)) !== undefined,
     pathOf: (name) => join(parent, name),
     async usage(name) {
@@ -98,7 +98,7 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
       return fieldOf(await file('memory', name, isV1 ? 'memory.oom_control' : 'memory.events'), 'oom_kill') > 0;
     },
     async adoptMonitor(name, pid) {
-      if (lack !== undefined) return;
+      if (noLimitsReason !== undefined) return;
       for (const tree of all.filter(({ controllers }) => !controllers.includes(NEEDS_SETTINGS)))
         await enter(inside(tree, `${name}${MONITOR}`), pid);
     },
@@ -116,7 +116,7 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
 
 type Inside = (tree: Hierarchy, name?: string) => string;
 
-async function lackOfV1(all: readonly Hierarchy[], inside: Inside): Promise<string | undefined> {
+async function findV1Problem(all: readonly Hierarchy[], inside: Inside): Promise<string | undefined> {
   for (const controller of LIMITED) {
     const tree = all.find(({ controllers }) => controllers.includes(controller));
     if (tree === undefined) return noLimits(`no control groups of ${controller} are mounted`);
@@ -129,7 +129,7 @@ async function lackOfV1(all: readonly Hierarchy[], inside: Inside): Promise<stri
   return undefined;
 }
 
-async function lackOfV2(tree: Hierarchy | undefined, inside: Inside): Promise<string | undefined> {
+async function findV2Problem(tree: Hierarchy | undefined, inside: Inside): Promise<string | undefined> {
   if (tree === undefined) return noLimits('no control groups are mounted');
   const there = (await readText(join(tree.directory, 'cgroup.controllers')))?.trim().split(' ') ?? [];
   const missing = LIMITED.filter((controller) => !there.includes(controller));

@@ -66,14 +66,14 @@ export const runtimeRoot = (directory: string): string => join(directory, 'runti
 export const isContainerId = (name: string): boolean => ID.test(name);
 
 /** The name of a run for the OCI runtime, and of its control group. */
-export function runName({ id, run }: RunId): string {
-  const name = `${id}.${run}`;
+export function runName({ id, number }: RunId): string {
+  const name = `${id}.${number}`;
   if (!RUN_NAME.test(name)) throw new ContainerError(`"${name}" names no run of a container`);
   return name;
 }
 
 /** The run of such a name; undefined for another name. */
 export function runOfName(name: string): RunId | undefined {
-  const [, id, run] = RUN_NAME.exec(name) ?? [];
-  return id === undefined ? undefined : { id, run: Number(run) };
+  const [, id, number] = RUN_NAME.exec(name) ?? [];
+  return id === undefined ? undefined : { id, number: Number(number) };
 }

@@ -66,8 +66,7 @@ export interface ContainerSpec {
 export interface Container {
   spec: ContainerSpec;
   state: ContainerState;
-  /** When it was created, and when its state changed last: wall clock of the machine. */
-  createdAt: number;
+  /** When its state changed last: wall clock of the machine. */
   changedAt: number;
 }
 

@@ -8,6 +8,7 @@ import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { RecordFiles } from '../record-files.ts';
 import type { Container, ContainerChange, ContainerSpec, ContainerUsage } from './container.ts';
 import {
   ContainerError,
@@ -17,19 +18,18 @@ import {
   TooManyContainersError,
 } from './container-errors.ts';
 import { type ContainerEffect, type ContainerEvent, type ContainerState, stepContainer } from './lifecycle.ts';
-import type { ContainerRecords } from './records.ts';
 import type { ContainerRuntime, ExecRequest, ExecResult, RunId } from './runtime.ts';
 
 interface ContainersDeps {
   clock: Clock;
   log: Logger;
   runtime: ContainerRuntime;
-  records: ContainerRecords;
+  records: RecordFiles<Container>;
   /** Default 1,000. */
   maxContainers?: number;
 }
 
-interface HaltRequest {
+interface StopRequest {
   /** For example SIGTERM. */
   signal: string;
   /** After this time it is killed; at once if zero. */
@@ -39,7 +39,7 @@ interface HaltRequest {
 interface Entry {
   container: Container;
   /** One piece of work at a time, in order of arrival. */
-  turn: Semaphore;
+  lock: Semaphore;
   /** For the end of a stop that takes too long. */
   killTimer: Timer | undefined;
 }
@@ -48,7 +48,7 @@ const MAX_CONTAINERS = 1_000;
 /** The runtime may start a program for each. */
 const RECOVERED_AT_ONCE = 8;
 /** A stop lasts at most this long, also if the wall clock is set back meanwhile. */
-const MAX_HALT_MS = 3_600_000;
+const MAX_STOP_MS = 3_600_000;
 
 export class Containers {
   readonly #deps: ContainersDeps;
@@ -59,14 +59,14 @@ export class Containers {
   constructor(deps: ContainersDeps) {
     this.#deps = deps;
     this.#maxContainers = deps.maxContainers ?? MAX_CONTAINERS;
-    deps.runtime.onEnd(({ id, run }, exit) => this.#later(id, { type: 'ended', run, exit }));
+    deps.runtime.onEnd(({ id, number }, exit) => this.#later(id, { type: 'ended', run: number, exit }));
   }
 
   /** Finds the containers of an earlier agent, and continues what it had begun. */
   async start(): Promise<void> {
     const { records, runtime, log } = this.#deps;
-    const { containers, damaged } = await records.load();
-    for (const container of containers) this.#add(container);
+    const { records: found, damaged } = await records.load();
+    for (const container of found) this.#add(container);
     for (const { id, reason } of damaged)
       log.error({ container: id, reason }, 'containers: a record cannot be read; its container is left as it is');
     const known = new Set([...this.#entries.keys(), ...damaged.map(({ id }) => id)]);
@@ -75,8 +75,8 @@ export class Containers {
       log.warn({ container: id }, 'containers: something of a container without a record is left; it is removed');
       await this.#log(id, () => runtime.remove(id));
     }
-    const turns = new Semaphore(RECOVERED_AT_ONCE);
-    await Promise.all(Array.from(this.#entries.values(), (entry) => turns.run(() => this.#recover(entry))));
+    const slots = new Semaphore(RECOVERED_AT_ONCE);
+    await Promise.all(Array.from(this.#entries.values(), (entry) => slots.run(() => this.#recover(entry))));
   }
 
   /** Leaves the containers as they are: the next agent finds them. */
@@ -113,12 +113,12 @@ export class Containers {
     const known = this.#entries.get(spec.id);
     if (known !== undefined) {
       if (!isDeepStrictEqual(known.container.spec, spec)) throw new ContainerExistsError(spec.id);
-      return known.turn.run(async () => known.container);
+      return known.lock.run(async () => known.container);
     }
     if (this.#entries.size >= this.#maxContainers) throw new TooManyContainersError(this.#maxContainers);
-    const now = this.#deps.clock.wallTime();
-    const entry = this.#add({ spec, state: { name: 'creating' }, createdAt: now, changedAt: now });
-    return entry.turn.run(async () => {
+    const changedAt = this.#deps.clock.wallTime();
+    const entry = this.#add({ spec, state: { name: 'creating' }, changedAt });
+    return entry.lock.run(async () => {
       try {
         await this.#deps.records.write(entry.container);
       } catch (error) {
@@ -135,7 +135,7 @@ export class Containers {
    * Resolves when it runs, or has stopped again already. A start of a running container can be
    * repeated. @throws ContainerNotFoundError, ContainerStateError
    */
-  run(id: string): Promise<Container> {
+  startContainer(id: string): Promise<Container> {
     return this.#apply(id, { type: 'start' });
   }
 
@@ -143,7 +143,7 @@ export class Containers {
    * Resolves when it has stopped; that is at once if it does not run.
    * @throws ContainerNotFoundError, ContainerStateError
    */
-  async halt(id: string, { signal, timeoutMs }: HaltRequest): Promise<Container> {
+  async stopContainer(id: string, { signal, timeoutMs }: StopRequest): Promise<Container> {
     const container = await this.#apply(id, { type: 'stop', signal, timeoutMs });
     return (await this.#until(id, (state) => state?.name !== 'stopping')) ?? container;
   }
@@ -164,7 +164,7 @@ export class Containers {
     const left = await this.#until(id, (state) => state?.name !== 'deleting' || state.run === undefined);
     if (left === undefined) return;
     const entry = this.#entry(id);
-    await entry.turn.run(async () => {
+    await entry.lock.run(async () => {
       if (this.#has(entry)) await this.#step(entry, event);
     });
   }
@@ -194,29 +194,29 @@ export class Containers {
    * rest at its next start. @throws ContainerNotFoundError, ContainerError
    */
   change(spec: ContainerSpec): Promise<Container> {
-    return this.hold(spec.id, async (entry) => {
+    return this.withLock(spec.id, async (entry) => {
       const { root, limits } = entry.container.spec;
       const { state } = entry.container;
       const next = { ...entry.container, spec: { ...spec, root } };
       await this.#deps.records.write(next);
       entry.container = next;
       if (state.name === 'running' && !isDeepStrictEqual(limits, spec.limits))
-        await this.#deps.runtime.limit(next.spec, state.run);
+        await this.#deps.runtime.updateLimits(next.spec, state.run);
       return next;
     });
   }
 
   /** Does this while nothing else happens to the container. @throws ContainerNotFoundError */
-  hold<Result>(id: string, work: (held: { container: Container }) => Promise<Result>): Promise<Result> {
+  withLock<Result>(id: string, work: (locked: { container: Container }) => Promise<Result>): Promise<Result> {
     const entry = this.#entry(id);
-    return entry.turn.run(async () => {
+    return entry.lock.run(async () => {
       if (!this.#has(entry)) throw new ContainerNotFoundError(id);
       return work(entry);
     });
   }
 
   #add(container: Container): Entry {
-    const entry: Entry = { container, turn: new Semaphore(1), killTimer: undefined };
+    const entry: Entry = { container, lock: new Semaphore(1), killTimer: undefined };
     this.#entries.set(container.spec.id, entry);
     return entry;
   }
@@ -233,7 +233,7 @@ export class Containers {
 
   #currentRun(id: string): RunId {
     const { state } = this.get(id);
-    if (state.name === 'running' || state.name === 'stopping') return { id, run: state.run };
+    if (state.name === 'running' || state.name === 'stopping') return { id, number: state.run };
     throw new ContainerStateError(id, 'is-not-running', state);
   }
 
@@ -242,8 +242,8 @@ export class Containers {
     const { state } = entry.container;
     const run = 'run' in state ? state.run : undefined;
     await this.#log(id, () =>
-      entry.turn.run(async () => {
-        const found = run === undefined ? 'not-started' : await this.#deps.runtime.find({ id, run });
+      entry.lock.run(async () => {
+        const found = run === undefined ? 'not-started' : await this.#deps.runtime.find({ id, number: run });
         await this.#step(entry, { type: 'recovered', found });
       }),
     );
@@ -251,7 +251,7 @@ export class Containers {
 
   async #apply(id: string, event: ContainerEvent): Promise<Container> {
     const entry = this.#entry(id);
-    return this.hold(id, async () => {
+    return this.withLock(id, async () => {
       await this.#step(entry, event);
       return entry.container;
     });
@@ -262,13 +262,13 @@ export class Containers {
     const entry = this.#entries.get(id);
     if (entry === undefined) return;
     void this.#log(id, () =>
-      entry.turn.run(async () => {
+      entry.lock.run(async () => {
         if (this.#has(entry)) await this.#step(entry, event);
       }),
     );
   }
 
-  /** Call it only in the entry's turn. */
+  /** Call it only while the entry's lock is held. */
   async #step(entry: Entry, event: ContainerEvent): Promise<void> {
     const { clock, log } = this.#deps;
     const { state, spec } = entry.container;
@@ -311,18 +311,18 @@ export class Containers {
       case 'start':
         return this.#step(entry, await outcomeOf(() => runtime.start(spec, effect.run), startEvents(effect.run)));
       case 'signal':
-        return runtime.signal({ id, run: effect.run }, effect.signal);
+        return runtime.signal({ id, number: effect.run }, effect.signal);
       case 'arm-kill': {
-        const leftMs = Math.min(effect.at - clock.wallTime(), MAX_HALT_MS);
+        const leftMs = Math.min(effect.at - clock.wallTime(), MAX_STOP_MS);
         entry.killTimer?.cancel();
         entry.killTimer = clock.after(Math.max(leftMs, 0), () =>
           this.#later(id, { type: 'kill-due', run: effect.run }),
         );
         return;
       }
-      case 'clear':
+      case 'clean-up':
         entry.killTimer?.cancel();
-        return this.#log(id, () => runtime.clear({ id, run: effect.run }));
+        return this.#log(id, () => runtime.cleanUpRun({ id, number: effect.run }));
       case 'remove':
         entry.killTimer?.cancel();
         await runtime.remove(id);

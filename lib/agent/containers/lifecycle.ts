@@ -1,6 +1,6 @@
 /**
  * The states of a container and what leads from one to the next. Pure; containers.ts drives it and
- * keeps the state on disk (records.ts).
+ * keeps the state on disk (record-files.ts).
  *
  *                prepared            start             started           stop
  *     creating ───────────► created ───────► starting ─────────► running ──────► stopping
@@ -64,7 +64,7 @@ export type ContainerEffect =
   /** Replaces the run's earlier timer; at that time comes `kill-due`. */
   | { do: 'arm-kill'; run: number; at: number }
   /** End and remove what the runtime has of the run. */
-  | { do: 'clear'; run: number }
+  | { do: 'clean-up'; run: number }
   /** Remove everything that the container has, its run included; then comes `deleted`. */
   | { do: 'remove' };
 
@@ -158,7 +158,7 @@ function onEnded(state: ContainerState, run: number, exit: ContainerExit): Conta
     case 'starting':
     case 'running':
     case 'stopping':
-      return state.run === run ? to({ name: 'stopped', run, exit }, [{ do: 'clear', run }]) : to(state);
+      return state.run === run ? to({ name: 'stopped', run, exit }, [{ do: 'clean-up', run }]) : to(state);
     case 'deleting':
       return state.run === run ? to({ name: 'deleting', run: undefined }, [{ do: 'remove' }]) : to(state);
     default:
@@ -237,7 +237,7 @@ function onRecovered(state: ContainerState, event: Extract<ContainerEvent, { typ
       return to(state);
     // The agent may have ended before it removed what the runtime had.
     case 'stopped':
-      return to(state, [{ do: 'clear', run: state.run }]);
+      return to(state, [{ do: 'clean-up', run: state.run }]);
     case 'starting':
     case 'running':
     case 'stopping':
@@ -257,7 +257,7 @@ function recoveredRun(
   const { run } = state;
   if (found !== 'running') {
     const exit = found === 'not-started' ? { unknown: 'The agent ended while it started the container' } : found.exit;
-    return to({ name: 'stopped', run, exit }, [{ do: 'clear', run }]);
+    return to({ name: 'stopped', run, exit }, [{ do: 'clean-up', run }]);
   }
   if (state.name !== 'stopping') return to({ name: 'running', run });
   return to(state, [{ do: 'arm-kill', run, at: state.killAt }]);

@@ -2,7 +2,7 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
-import { makePassable } from './bundle.ts';
+import { makeTraversable } from './bundle.ts';
 import { type Cgroups, findCgroups } from './cgroups.ts';
 import { ContainerError } from './container-errors.ts';
 import { allContainers, exitsOf, runtimeRoot } from './container-paths.ts';
@@ -57,8 +57,8 @@ export async function findHost(options: HostOptions): Promise<LinuxHost> {
 const cannot = (reason: string) => new ContainerError(`No container can run on this server: ${reason}`);
 
 async function makeDirectories(directory: string, gid: number): Promise<void> {
-  await makePassable(directory, gid);
-  await makePassable(allContainers(directory), gid);
+  await makeTraversable(directory, gid);
+  await makeTraversable(allContainers(directory), gid);
   for (const path of [exitsOf(directory), runtimeRoot(directory)]) await mkdir(path, { recursive: true, mode: 0o700 });
   for (let path = dirname(directory); path !== dirname(path); path = dirname(path))
     if (((await stat(path)).mode & OTHERS_CAN_ENTER) === 0)

@@ -4,7 +4,7 @@
  * one finds it by the record of the run, the state that the OCI runtime knows, and the exit status
  * that the monitor writes.
  *
- * A machine that cannot run containers still has an agent: then `lack` says why, and what would need
+ * A machine that cannot run containers still has an agent: then `unavailableReason` says why, and what would need
  * the runtime fails with that sentence.
  */
 import { readdir, rm } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
-import { makePassable, writeBundle, writeLimits } from './bundle.ts';
+import { makeTraversable, writeBundle, writeLimits } from './bundle.ts';
 import type { ContainerSpec, ContainerUsage } from './container.ts';
 import { ContainerError } from './container-errors.ts';
 import {
@@ -58,8 +58,6 @@ interface LinuxRuntimeDeps extends HostOptions {
   bootId: string;
   roots: RootFileSystems;
   networks: ContainerConnections;
-  /** Whether containers may run where their limits cannot be set. Default: no. */
-  allowsNoLimits?: boolean;
   /** How often runs are looked at that the watch may have missed. Default 10 s. */
   lookMs?: number;
 }
@@ -76,7 +74,7 @@ export class LinuxRuntime implements ContainerRuntime {
   readonly #exits: ExitWatch;
   readonly #starts = new Semaphore(STARTS_AT_ONCE);
   #host: LinuxHost | undefined;
-  #lack: string | undefined = 'The agent has not looked yet whether it can run containers';
+  #unavailableReason: string | undefined = 'The agent has not looked yet whether it can run containers';
   #execs = 0;
 
   constructor(deps: LinuxRuntimeDeps) {
@@ -90,14 +88,14 @@ export class LinuxRuntime implements ContainerRuntime {
     });
   }
 
-  /** Looks what the machine has. Does not fail: `lack` tells what is missing. */
+  /** Looks what the machine has. Does not fail: `unavailableReason` says what is missing. */
   async open(): Promise<void> {
     try {
       this.#host = await findHost(this.#deps);
       this.#exits.start();
-      this.#lack = undefined;
+      this.#unavailableReason = undefined;
     } catch (error) {
-      this.#lack = messageOf(error);
+      this.#unavailableReason = messageOf(error);
     }
   }
 
@@ -106,13 +104,13 @@ export class LinuxRuntime implements ContainerRuntime {
   }
 
   /** Why no container can run here, as a sentence; undefined if they can. */
-  get lack(): string | undefined {
-    return this.#lack;
+  get unavailableReason(): string | undefined {
+    return this.#unavailableReason;
   }
 
   /** Why limits cannot be set here, as a sentence; undefined if they can. */
-  get limitsLack(): string | undefined {
-    return this.#host?.cgroups.lack;
+  get noLimitsReason(): string | undefined {
+    return this.#host?.cgroups.noLimitsReason;
   }
 
   /** What runs containers here, with versions; undefined if they cannot run. */
@@ -122,18 +120,18 @@ export class LinuxRuntime implements ContainerRuntime {
 
   async prepare(spec: ContainerSpec): Promise<void> {
     const { cgroups } = this.#needHost();
-    if (cgroups.lack !== undefined && this.#deps.allowsNoLimits !== true) throw new ContainerError(cgroups.lack);
+    if (cgroups.noLimitsReason !== undefined) throw new ContainerError(cgroups.noLimitsReason);
     await this.makeRoot(spec);
   }
 
   /** Removes what is left of a start that fails. */
   start(spec: ContainerSpec, run: number): Promise<void> {
-    const id = { id: spec.id, run };
+    const runId = { id: spec.id, number: run };
     return this.#starts.run(async () => {
       try {
-        await this.#start(spec, id);
+        await this.#start(spec, runId);
       } catch (error) {
-        await this.clear(id);
+        await this.cleanUpRun(runId);
         throw error;
       }
     });
@@ -147,14 +145,14 @@ export class LinuxRuntime implements ContainerRuntime {
     const { oci, facts } = this.#needHost();
     const { clock, directory } = this.#deps;
     this.#execs += 1;
-    const place = {
+    const files = {
       name: runName(run),
       directory: join(containerPaths(directory, run.id).execs, `${process.pid}-${this.#execs}`),
     };
     const ended = this.#ended(run);
     try {
       const deps = { clock, oci, maxOpenFiles: facts.maxOpenFiles };
-      const exitCode = await execInOci(deps, request, place);
+      const exitCode = await execInOci(deps, request, files);
       const isGone = exitCode === SIGKILLED && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
       return { exitCode: isGone ? null : exitCode };
     } finally {
@@ -170,11 +168,11 @@ export class LinuxRuntime implements ContainerRuntime {
     return this.#needHost().cgroups.processes(runName(run));
   }
 
-  async limit(spec: ContainerSpec, run: number): Promise<void> {
+  async updateLimits(spec: ContainerSpec, run: number): Promise<void> {
     const { oci, cgroups } = this.#needHost();
-    if (cgroups.lack !== undefined) return;
+    if (cgroups.noLimitsReason !== undefined) return;
     const file = await writeLimits(containerPaths(this.#deps.directory, spec.id), ociLimitsOf(spec, cgroups));
-    await limitOci(oci, runName({ id: spec.id, run }), file);
+    await limitOci(oci, runName({ id: spec.id, number: run }), file);
   }
 
   /** Mounts the root file system if it is not. @returns its path */
@@ -182,7 +180,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const { facts } = this.#needHost();
     const { directory, roots } = this.#deps;
     const paths = containerPaths(directory, spec.id);
-    await makePassable(paths.bundle, facts.uidRange.first);
+    await makeTraversable(paths.bundle, facts.uidRange.first);
     return roots.make(spec, paths.root);
   }
 
@@ -201,7 +199,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const exit = await this.#exits.exitOf(run);
     if (exit !== undefined) return { exit };
     const record = await readRunRecord(containerPaths(this.#deps.directory, run.id));
-    if (record === undefined || record.run !== run.run) return 'not-started';
+    if (record === undefined || record.run !== run.number) return 'not-started';
     if (record.bootId !== this.#deps.bootId) return { exit: unknown('The machine restarted while it ran') };
     const status = await statusOfOci(this.#needHost().oci, runName(run));
     if (status === 'creating' || status === 'created') return 'not-started';
@@ -217,7 +215,7 @@ export class LinuxRuntime implements ContainerRuntime {
     this.#exits.onEnd(listener);
   }
 
-  async clear(run: RunId): Promise<void> {
+  async cleanUpRun(run: RunId): Promise<void> {
     const { directory, networks } = this.#deps;
     const paths = containerPaths(directory, run.id);
     this.#exits.forget(run);
@@ -230,7 +228,7 @@ export class LinuxRuntime implements ContainerRuntime {
   async remove(id: string): Promise<void> {
     const { directory, roots, networks } = this.#deps;
     const { bundle, root } = containerPaths(directory, id);
-    for (const run of (await this.#runs()).filter((one) => one.id === id)) await this.clear(run);
+    for (const run of (await this.#runs()).filter((one) => one.id === id)) await this.cleanUpRun(run);
     await networks.detach(id);
     await roots.remove(root);
     await rm(bundle, { recursive: true, force: true });
@@ -243,7 +241,7 @@ export class LinuxRuntime implements ContainerRuntime {
   }
 
   #needHost(): LinuxHost {
-    if (this.#host === undefined) throw new ContainerError(this.#lack ?? 'The agent is stopping');
+    if (this.#host === undefined) throw new ContainerError(this.#unavailableReason ?? 'The agent is stopping');
     return this.#host;
   }
 
@@ -252,13 +250,13 @@ export class LinuxRuntime implements ContainerRuntime {
     const { oci, conmon, cgroups, facts } = this.#needHost();
     const name = runName(run);
     const paths = containerPaths(directory, run.id);
-    const group = cgroups.lack === undefined ? cgroups.pathOf(name) : undefined;
+    const group = cgroups.noLimitsReason === undefined ? cgroups.pathOf(name) : undefined;
     await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), group });
     const deps = { clock, directory, cgroups, file: conmon, oci };
     const request = { name, paths, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
     const created = await startMonitor(deps, request);
-    await networks.attach(spec, run.run, created.pid);
-    await writeRunRecord(paths, { run: run.run, bootId, ...created });
+    await networks.attach(spec, run.number, created.pid);
+    await writeRunRecord(paths, { run: run.number, bootId, ...created });
     await startOci(oci, name, START_WITHIN_MS);
     this.#exits.add(run, created.monitor);
   }
@@ -269,9 +267,9 @@ export class LinuxRuntime implements ContainerRuntime {
     const { clock, directory, bootId } = this.#deps;
     const name = runName(run);
     await deleteOci(oci, name);
-    if (cgroups.lack === undefined) return cgroups.remove(name);
+    if (cgroups.noLimitsReason === undefined) return cgroups.remove(name);
     const record = await readRunRecord(containerPaths(directory, run.id));
-    if (record?.run === run.run && record.bootId === bootId) await endMonitor(clock, record.monitor);
+    if (record?.run === run.number && record.bootId === bootId) await endMonitor(clock, record.monitor);
   }
 
   /** Of which anything exists beside the directory of the container. */
@@ -289,7 +287,7 @@ export class LinuxRuntime implements ContainerRuntime {
   #ended(run: RunId): { promise: Promise<void>; cancel(): void } {
     if (!this.#exits.has(run)) return { promise: Promise.resolve(), cancel: () => undefined };
     const { promise, resolve } = Promise.withResolvers<void>();
-    const cancel = this.#exits.onEnd(({ id, run: number }) => void (id === run.id && number === run.run && resolve()));
+    const cancel = this.#exits.onEnd(({ id, number }) => void (id === run.id && number === run.number && resolve()));
     return { promise, cancel };
   }
 }

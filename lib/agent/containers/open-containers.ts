@@ -1,7 +1,7 @@
 /**
  * Puts the containers of one agent together, in DATA/containers:
  *
- *     records/         what the agent knows of each container (records.ts)
+ *     records/         what the agent knows of each container (record-files.ts)
  *     layers/          unpacked layers of images (root/layer.ts)
  *     all/ exits/ runtime/   as in container-paths.ts
  *
@@ -13,7 +13,8 @@ import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { ContainerSpec } from './container.ts';
+import { type RecordFiles, recordFiles } from '../record-files.ts';
+import type { Container, ContainerSpec } from './container.ts';
 import { parseContainerSpec } from './container-spec.ts';
 import { Containers } from './containers.ts';
 import { DEFAULT_UID_RANGE } from './linux-host.ts';
@@ -21,7 +22,6 @@ import { LinuxRuntime } from './linux-runtime.ts';
 import { ContainerLogs } from './logs/container-logs.ts';
 import { ContainerNetworks } from './network/container-networks.ts';
 import type { UidRange } from './oci/oci-config.ts';
-import { fileRecords } from './records.ts';
 import { LayeredRootFileSystems } from './root/layered-root-file-systems.ts';
 import { LayeredSnapshots } from './root/layered-snapshots.ts';
 import type { RootSnapshots } from './root-snapshots.ts';
@@ -53,17 +53,17 @@ export interface OpenedContainers extends AsyncDisposable {
   unpack: LayeredRootFileSystems['unpack'];
   /** Where unpacked layers of images are. */
   layers: string;
-  /** With what containers run here, or what is lacking, as a sentence. */
-  state: string;
-  /** What is lacking, as a sentence; undefined if containers can run. */
-  lack: string | undefined;
+  /** A sentence: which programs run containers here, or why none can run. */
+  summary: string;
+  /** A sentence that says why no container can run here; undefined if containers can run. */
+  unavailableReason: string | undefined;
 }
 
 const SCOPE_CHARS = 12;
 
 /**
  * Finds the containers of an earlier agent and continues what it had begun. A machine that cannot run
- * containers is no failure: `state` says what it lacks. Closing it ends no container.
+ * containers is not a failure: `summary` says why. Closing it ends no container.
  */
 export async function openContainers(deps: OpenContainersDeps): Promise<OpenedContainers> {
   const { clock, directories, bridges, uidRange = DEFAULT_UID_RANGE } = deps;
@@ -82,7 +82,7 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
     cgroupParent: parentOf(directory),
   });
   await runtime.open();
-  const containers = new Containers({ ...deps, runtime, records: fileRecords(join(directory, 'records')) });
+  const containers = new Containers({ ...deps, runtime, records: containerRecords(join(directory, 'records')) });
   try {
     await containers.start();
   } catch (error) {
@@ -103,8 +103,8 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
     }),
     unpack: (...args) => roots.unpack(...args),
     layers,
-    state: stateOf(runtime, roots.copyReason),
-    lack: lackOf(runtime),
+    summary: summaryOf(runtime, roots.copyReason),
+    unavailableReason: unavailableReasonOf(runtime),
     [Symbol.asyncDispose]: async () => {
       logs.stop();
       await containers.stop();
@@ -112,18 +112,22 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
   };
 }
 
+/** The records of containers, by their ids. */
+export const containerRecords = (directory: string): RecordFiles<Container> =>
+  recordFiles<Container>(directory, ({ spec }) => spec?.id);
+
 function parentOf(directory: string): string {
   return `/cnapi-${createHash('sha256').update(directory).digest('hex').slice(0, SCOPE_CHARS)}`;
 }
 
-function lackOf({ lack, limitsLack }: LinuxRuntime): string | undefined {
-  if (lack !== undefined || limitsLack === undefined) return lack;
-  return `No container can be created on this server. ${limitsLack}`;
+function unavailableReasonOf({ unavailableReason, noLimitsReason }: LinuxRuntime): string | undefined {
+  if (unavailableReason !== undefined || noLimitsReason === undefined) return unavailableReason;
+  return `No container can be created on this server. ${noLimitsReason}`;
 }
 
-function stateOf(runtime: LinuxRuntime, copyReason: string | undefined): string {
-  const lack = lackOf(runtime);
-  if (lack !== undefined) return lack;
+function summaryOf(runtime: LinuxRuntime, copyReason: string | undefined): string {
+  const reason = unavailableReasonOf(runtime);
+  if (reason !== undefined) return reason;
   const { programs } = runtime;
   const copied = copyReason === undefined ? '' : `; root file systems are copied (no overlay: ${copyReason})`;
   return `Containers run with ${programs}, with limits of memory, processor and processes${copied}`;

@@ -1,6 +1,6 @@
 /**
  * The interface between the containers of an agent and what runs them. linux-runtime.ts is the real
- * one (runc or crun, with conmon); the fleet and the simulation have one in memory. Nothing here may
+ * one (runc or crun, with conmon); tests have one in memory. Nothing here may
  * block the process that holds the link.
  */
 import type { ContainerSpec, ContainerUsage } from './container.ts';
@@ -9,7 +9,7 @@ import type { ContainerExit } from './lifecycle.ts';
 /** One start of a container, numbered from 1. */
 export interface RunId {
   id: string;
-  run: number;
+  number: number;
 }
 
 /** What exists of a run. */
@@ -46,13 +46,13 @@ export interface ContainerRuntime {
   /** Ids on the machine of the processes of a run; none if it has ended. */
   processes(run: RunId): Promise<readonly number[]>;
   /** Gives a run the limits of this specification. @throws ContainerError */
-  limit(spec: ContainerSpec, run: number): Promise<void>;
+  updateLimits(spec: ContainerSpec, run: number): Promise<void>;
   /** Looks for a run that an earlier agent started. */
   find(run: RunId): Promise<FoundRun>;
   /** Reports the end of runs that were started or found; each once. */
   onEnd(listener: (run: RunId, exit: ContainerExit) => void): void;
   /** Ends and removes what exists of a run: processes, network, control groups. Can be repeated. */
-  clear(run: RunId): Promise<void>;
+  cleanUpRun(run: RunId): Promise<void>;
   /** Removes everything of a container. Can be repeated, also after a failed `prepare`. */
   remove(id: string): Promise<void>;
   /** Ids of all containers of which something exists, for what no record names. */

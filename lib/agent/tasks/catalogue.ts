@@ -9,13 +9,13 @@ import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
 import { exec } from './exec.ts';
 import { imageTasks } from './image-tasks.ts';
-import { machineTasks } from './machine-tasks.ts';
 import { nop } from './nop.ts';
 import { pushCommand } from './push-command.ts';
 import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { sleep } from './sleep.ts';
 import type { AgentTask } from './task.ts';
+import { vmTasks } from './vm-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
 
@@ -29,7 +29,7 @@ export const catalogue: Catalogue = new Map([
   ['server_reboot', serverReboot],
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
-  ...machineTasks,
+  ...vmTasks,
   ...imageTasks,
 ]);
 

@@ -138,13 +138,13 @@ type VmRecovery =
   | { do: 'fail'; reason: string };
 
 /**
- * `isWanted`: it ran, and nobody has stopped it. It is started again if nobody saw its run end, as
+ * `shouldRun`: it ran, and nobody has stopped it. It is started again if nobody saw its run end, as
  * after a restart of the machine. One whose program has exited stays stopped.
  */
 export function recoverVm(
   phase: VmPhase,
   container: ContainerState | undefined,
-  { isWanted, autoboot }: { isWanted: boolean; autoboot: boolean },
+  { shouldRun, autoboot }: { shouldRun: boolean; autoboot: boolean },
 ): VmRecovery {
   switch (phase.name) {
     case 'failed':
@@ -160,7 +160,7 @@ export function recoverVm(
     case 'provisioned': {
       if (container === undefined) return gone;
       if (container.name === 'failed') return { do: 'fail', reason: container.reason };
-      return isWanted && autoboot && hasVanished(container) ? { do: 'start' } : { do: 'nothing' };
+      return shouldRun && autoboot && hasVanished(container) ? { do: 'start' } : { do: 'nothing' };
     }
     default:
       return phase satisfies never;

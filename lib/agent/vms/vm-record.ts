@@ -6,11 +6,11 @@ import type { VmPhase } from './vm-lifecycle.ts';
 export interface VmRecord {
   uuid: string;
   /** Digest of the payload of its creation, by which a repeated one is recognized. */
-  request: string;
+  createDigest: string;
   properties: VmProperties;
   phase: VmPhase;
   /** It is to run. A new agent starts it again after a restart of the machine. */
-  isWanted: boolean;
+  shouldRun: boolean;
   snapshots: readonly { name: string; created_at: string }[];
   /** Wall clock of the machine. */
   createdAt: number;

@@ -19,7 +19,7 @@ import { vmOf } from './vm-view.ts';
 export interface VmEntry {
   record: VmRecord;
   /** One action at a time, in order of arrival. */
-  turn: Semaphore;
+  lock: Semaphore;
 }
 
 export interface VmTableDeps {
@@ -76,7 +76,7 @@ export class VmTable {
   /** Its record is on disk before `work` begins. @throws VmError if it cannot be written */
   async create(record: VmRecord, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
     const entry = this.#add(record);
-    return entry.turn.run(async () => {
+    return entry.lock.run(async () => {
       try {
         await this.#deps.records.write(record);
       } catch (error) {
@@ -118,16 +118,16 @@ export class VmTable {
     work: (entry: VmEntry) => Promise<void>,
   ): Promise<Vm> {
     const entry = this.get(uuid);
-    if (entry.turn.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
-    return this.inTurn(entry, async () => {
+    if (entry.lock.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
+    return this.withLock(entry, async () => {
       if (this.decide(entry, action, idempotent) === 'do') await work(entry);
       return this.view(entry);
     });
   }
 
-  /** @throws VmError if it is gone when its turn comes */
-  inTurn<Result>(entry: VmEntry, work: () => Promise<Result>): Promise<Result> {
-    return entry.turn.run(async () => {
+  /** @throws VmError if it is gone when its lock is free */
+  withLock<Result>(entry: VmEntry, work: () => Promise<Result>): Promise<Result> {
+    return entry.lock.run(async () => {
       if (this.#entries.get(entry.record.uuid) !== entry) throw vmNotFound(entry.record.uuid);
       return work();
     });
@@ -172,7 +172,7 @@ export class VmTable {
   }
 
   #add(record: VmRecord): VmEntry {
-    const entry = { record, turn: new Semaphore(1) };
+    const entry = { record, lock: new Semaphore(1) };
     this.#entries.set(record.uuid, entry);
     return entry;
   }

@@ -2,7 +2,7 @@
  * The VMs of this server. Each is a container (../containers) with a record, which is on disk before
  * anything is done for a new phase, so the next agent can continue. Actions on one VM happen in
  * order, and a bounded number of them waits; those on different VMs do not wait for each other.
- * vm-lifecycle.ts says what is allowed, vm-work.ts does it, vm-table.ts keeps it.
+ * vm-lifecycle.ts says what is allowed, vm-executor.ts does it, vm-table.ts keeps it.
  */
 
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
@@ -16,17 +16,17 @@ import {
   type VmUpdate,
   vmSummaryOf,
 } from '../../protocol/vms.ts';
-import { readProcesses, type VmProcess } from './machine-info.ts';
 import { VmError, vmStateError } from './vm-errors.ts';
+import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
 import { recoverVm } from './vm-lifecycle.ts';
+import { readProcesses, type VmProcess } from './vm-processes.ts';
 import { networkUpdate, propertiesOf, updatedProperties } from './vm-properties.ts';
 import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
-import { signalName, VmWork, type VmWorkDeps } from './vm-work.ts';
 
-interface VmsDeps extends VmTableDeps, Omit<VmWorkDeps, 'save'> {
+interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'save'> {
   random: Random;
   /** Why this server can run none, as a sentence. */
-  lack?: string | undefined;
+  unavailableReason?: string | undefined;
   /** Default 1,000. */
   maxVms?: number | undefined;
 }
@@ -55,14 +55,14 @@ const RECOVERED_AT_ONCE = 8;
 export class Vms {
   readonly #deps: VmsDeps;
   readonly #table: VmTable;
-  readonly #work: VmWork;
+  readonly #executor: VmExecutor;
   #unlisten: (() => void) | undefined;
   #recovered: Promise<unknown> | undefined;
 
   constructor(deps: VmsDeps) {
     this.#deps = deps;
     this.#table = new VmTable(deps);
-    this.#work = new VmWork({ ...deps, save: (entry, change) => this.#table.save(entry, change) });
+    this.#executor = new VmExecutor({ ...deps, save: (entry, change) => this.#table.save(entry, change) });
   }
 
   /**
@@ -136,14 +136,14 @@ export class Vms {
    * payload returns the VM as it is now. @throws VmError, InvalidVmError
    */
   async create(request: VmCreate): Promise<Vm> {
-    const { lack, clock, random, maxVms = MAX_VMS } = this.#deps;
-    if (lack !== undefined) throw new VmError('NoContainers', lack);
+    const { unavailableReason, clock, random, maxVms = MAX_VMS } = this.#deps;
+    if (unavailableReason !== undefined) throw new VmError('NoContainers', unavailableReason);
     const { uuid } = request;
     const digest = digestOf(request);
     const repeated = this.#repeated(uuid, digest);
     if (repeated !== undefined) return repeated;
     const properties = propertiesOf(request, random);
-    const spec = await this.#work.specOf(uuid, properties);
+    const spec = await this.#executor.specOf(uuid, properties);
     // Another create of it may have come meanwhile.
     const known = this.#repeated(uuid, digest);
     if (known !== undefined) return known;
@@ -152,35 +152,35 @@ export class Vms {
     const now = clock.wallTime();
     const fresh = {
       uuid,
-      request: digest,
+      createDigest: digest,
       properties,
-      isWanted: false,
+      shouldRun: false,
       snapshots: [],
       createdAt: now,
       modifiedAt: now,
     };
     return this.#table.create({ ...fresh, phase: { name: 'provisioning', by: 'create' } }, (entry) =>
-      this.#work.provision(entry, spec, { isStarted: properties.autoboot }),
+      this.#executor.provision(entry, spec, { isStarted: properties.autoboot }),
     );
   }
 
   boot(uuid: string, { update, idempotent }: BootRequest = {}): Promise<Vm> {
     return this.#table.act(uuid, { action: 'boot', idempotent }, async (entry) => {
       await this.#updateMetadata(entry, update);
-      await this.#work.start(entry);
+      await this.#executor.start(entry);
     });
   }
 
   /** With `force` it is killed at once, also while another stop waits. */
   async shutdown(uuid: string, { force = false, timeoutMs, idempotent }: StopRequest = {}): Promise<Vm> {
     if (force) return this.kill(uuid, { idempotent: idempotent ?? false });
-    return this.#table.act(uuid, { action: 'shutdown', idempotent }, (entry) => this.#work.stop(entry, timeoutMs));
+    return this.#table.act(uuid, { action: 'shutdown', idempotent }, (entry) => this.#executor.stop(entry, timeoutMs));
   }
 
   reboot(uuid: string, { update, force = false, timeoutMs, idempotent }: StopRequest & BootRequest = {}): Promise<Vm> {
     return this.#table.act(uuid, { action: 'reboot', idempotent }, async (entry) => {
       await this.#updateMetadata(entry, update);
-      await this.#work.restart(entry, force ? 0 : timeoutMs);
+      await this.#executor.restart(entry, force ? 0 : timeoutMs);
     });
   }
 
@@ -190,7 +190,7 @@ export class Vms {
     const entry = this.#table.get(uuid);
     if (this.#table.decide(entry, 'kill', idempotent) === 'done') return this.#table.view(entry);
     if (name !== 'SIGKILL') await this.#deps.containers.signal(uuid, name);
-    else await this.#deps.containers.halt(uuid, { signal: name, timeoutMs: 0 });
+    else await this.#deps.containers.stopContainer(uuid, { signal: name, timeoutMs: 0 });
     return this.#table.view(entry);
   }
 
@@ -199,7 +199,7 @@ export class Vms {
     return this.#table.act(uuid, { action: 'update' }, async (entry) => {
       await this.#update(entry, update);
       // As with vmadm: an interface that comes or goes needs a reboot.
-      if (changesNics && this.#table.view(entry).state === 'running') await this.#work.restart(entry);
+      if (changesNics && this.#table.view(entry).state === 'running') await this.#executor.restart(entry);
     });
   }
 
@@ -219,34 +219,35 @@ export class Vms {
   reprovision(uuid: string, imageUuid: string): Promise<Vm> {
     return this.#table.act(uuid, { action: 'reprovision' }, async (entry) => {
       const properties = { ...entry.record.properties, image_uuid: imageUuid };
-      const spec = await this.#work.specOf(uuid, properties);
-      await this.#work.reprovision(entry, { properties, spec });
+      const spec = await this.#executor.specOf(uuid, properties);
+      await this.#executor.reprovision(entry, { properties, spec });
     });
   }
 
   /** A VM that is not there is a success. */
   async destroy(uuid: string): Promise<void> {
-    const entry = this.#table.find(uuid);
-    await entry?.turn.run(async () => {
-      if (this.#table.find(uuid) === entry) await this.#destroy(entry);
-    });
+    try {
+      await this.#table.act(uuid, { action: 'destroy' }, (entry) => this.#destroy(entry));
+    } catch (error) {
+      if (!(error instanceof VmError && error.code === 'VmNotFound')) throw error;
+    }
   }
 
   createSnapshot(uuid: string, name: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'create-snapshot' }, (entry) => this.#work.takeSnapshot(entry, name));
+    return this.#table.act(uuid, { action: 'create-snapshot' }, (entry) => this.#executor.takeSnapshot(entry, name));
   }
 
   rollbackSnapshot(uuid: string, name: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'rollback-snapshot' }, (entry) => this.#work.rollBack(entry, name));
+    return this.#table.act(uuid, { action: 'rollback-snapshot' }, (entry) => this.#executor.rollBack(entry, name));
   }
 
   deleteSnapshot(uuid: string, name: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'delete-snapshot' }, (entry) => this.#work.deleteSnapshot(entry, name));
+    return this.#table.act(uuid, { action: 'delete-snapshot' }, (entry) => this.#executor.deleteSnapshot(entry, name));
   }
 
   /** Of all that the VM sees; it must be stopped. */
   createImage(uuid: string, imageUuid: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'create-image' }, (entry) => this.#work.createImage(entry, imageUuid));
+    return this.#table.act(uuid, { action: 'create-image' }, (entry) => this.#executor.createImage(entry, imageUuid));
   }
 
   #needRunning(uuid: string): void {
@@ -260,9 +261,9 @@ export class Vms {
       throw new VmError('VmExists', `VM ${uuid} exists, and its record on the server cannot be read`);
     const entry = this.#table.find(uuid);
     if (entry === undefined) return undefined;
-    if (entry.record.request !== digest)
+    if (entry.record.createDigest !== digest)
       throw new VmError('VmExists', `VM ${uuid} exists already, with other properties; destroy it first`);
-    return this.#table.inTurn(entry, async () => {
+    return this.#table.withLock(entry, async () => {
       const one = this.#table.view(entry);
       if (one.state !== 'failed') return one;
       throw new VmError('VmFailed', `VM ${uuid} has failed: ${one.error}`);
@@ -277,42 +278,44 @@ export class Vms {
   async #update(entry: VmEntry, update: VmUpdate): Promise<void> {
     const { uuid, properties: now } = entry.record;
     const properties = updatedProperties(now, update, this.#deps.random);
-    const spec = await this.#work.specOf(uuid, properties);
+    const spec = await this.#executor.specOf(uuid, properties);
     await this.#table.save(entry, { properties });
     await this.#deps.containers.change(spec);
   }
 
   async #destroy(entry: VmEntry): Promise<void> {
-    await this.#table.save(entry, { phase: { name: 'destroying' }, isWanted: false });
-    await this.#work.removeContainer(entry);
+    await this.#table.save(entry, { phase: { name: 'destroying' }, shouldRun: false });
+    await this.#executor.removeContainer(entry);
     await this.#table.forget(entry);
   }
 
   /** Takes the turn at once, and works when there is a slot. */
   #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
-    return this.#log(entry.record.uuid, () => this.#table.inTurn(entry, () => slots.run(() => this.#continue(entry))));
+    return this.#log(entry.record.uuid, () =>
+      this.#table.withLock(entry, () => slots.run(() => this.#continue(entry))),
+    );
   }
 
   async #continue(entry: VmEntry): Promise<void> {
-    const { phase, isWanted, properties } = entry.record;
+    const { phase, shouldRun, properties } = entry.record;
     const container = this.#table.containerOf(entry)?.state;
-    const recovery = recoverVm(phase, container, { isWanted, autoboot: properties.autoboot });
+    const recovery = recoverVm(phase, container, { shouldRun, autoboot: properties.autoboot });
     switch (recovery.do) {
       case 'destroy':
         return this.#destroy(entry);
       case 'fail':
-        return this.#table.save(entry, { phase: { name: 'failed', reason: recovery.reason }, isWanted: false });
+        return this.#table.save(entry, { phase: { name: 'failed', reason: recovery.reason }, shouldRun: false });
       case 'nothing':
-        await this.#work.align(entry);
-        return this.#settle(entry);
+        await this.#executor.reconcileContainer(entry);
+        return this.#recordStopped(entry);
       case 'start':
-        await this.#work.align(entry);
-        return this.#work.start(entry);
+        await this.#executor.reconcileContainer(entry);
+        return this.#executor.start(entry);
       case 'restart':
-        await this.#work.align(entry);
-        return this.#work.restart(entry);
+        await this.#executor.reconcileContainer(entry);
+        return this.#executor.restart(entry);
       case 'roll-back':
-        return this.#work.rollBack(entry, recovery.snapshot);
+        return this.#executor.rollBack(entry, recovery.snapshot);
       default:
         return recovery satisfies never;
     }
@@ -324,17 +327,17 @@ export class Vms {
     this.#table.announce();
     if (this.#table.containerOf(entry)?.state.name !== 'stopped') return;
     void this.#log(id, () =>
-      entry.turn.run(async () => {
-        if (this.#table.find(id) === entry) await this.#settle(entry);
+      entry.lock.run(async () => {
+        if (this.#table.find(id) === entry) await this.#recordStopped(entry);
       }),
     );
   }
 
   /** A VM that has stopped by itself is not started again by the next agent. */
-  async #settle(entry: VmEntry): Promise<void> {
-    const { phase, isWanted } = entry.record;
+  async #recordStopped(entry: VmEntry): Promise<void> {
+    const { phase, shouldRun } = entry.record;
     const isStopped = this.#table.containerOf(entry)?.state.name === 'stopped';
-    if (phase.name === 'provisioned' && isWanted && isStopped) await this.#table.save(entry, { isWanted: false });
+    if (phase.name === 'provisioned' && shouldRun && isStopped) await this.#table.save(entry, { shouldRun: false });
   }
 
   async #log(uuid: string, work: () => Promise<void>): Promise<void> {

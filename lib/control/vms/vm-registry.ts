@@ -31,7 +31,7 @@ interface VmFilter {
   alias?: string | undefined;
 }
 
-interface Place {
+interface PageRequest {
   limit: number;
   after: string | undefined;
 }
@@ -67,7 +67,7 @@ export class VmRegistry {
   }
 
   /** In order of uuid. */
-  list({ alias, ...equal }: VmFilter, { limit, after }: Place): Promise<BucketPage<VmDocument>> {
+  list({ alias, ...equal }: VmFilter, { limit, after }: PageRequest): Promise<BucketPage<VmDocument>> {
     const filters = Object.entries(equal).flatMap(([field, value]) => (value === undefined ? [] : [eq(field, value)]));
     if (alias !== undefined)
       filters.push(alias.endsWith('*') ? startsWith('alias', alias.slice(0, -1)) : eq('alias', alias));

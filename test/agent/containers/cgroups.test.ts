@@ -34,7 +34,7 @@ async function tree(t: Test, controllers: string) {
 
 t.test('with version 2 the parent group passes its controllers on, and usage is read there', async (t) => {
   const { directory, groups } = await tree(t, 'cpuset cpu io memory pids');
-  t.equal(groups.lack, undefined);
+  t.equal(groups.noLimitsReason, undefined);
   t.equal(await readFile(join(directory, 'cnapi/cgroup.subtree_control'), 'utf8'), '+memory +cpu +pids');
   t.equal(groups.pathOf('a.1'), '/cnapi/a.1');
   t.equal(await groups.usage('a.1'), undefined);
@@ -55,11 +55,11 @@ t.test('with version 2 the parent group passes its controllers on, and usage is 
 t.test('what cannot be limited is said with the reason', async (t) => {
   const { directory, groups } = await tree(t, 'cpu io');
   const begin = 'Limits of memory, processor and processes cannot be set here:';
-  t.equal(groups.lack, `${begin} ${directory} does not have memory, pids; delegate these controllers`);
+  t.equal(groups.noLimitsReason, `${begin} ${directory} does not have memory, pids; delegate these controllers`);
   const none = await findCgroups({ clock: systemClock, parent: '/cnapi', mountInfo: '' });
-  t.equal(none.lack, `${begin} no control groups are mounted`);
+  t.equal(none.noLimitsReason, `${begin} no control groups are mounted`);
   const lacking = HYBRID.replaceAll('/sys/fs/cgroup', join(directory, 'none'));
   const mountInfo = `${lacking}\n38 30 0:34 / ${directory} rw - cgroup cgroup rw,memory`;
   const v1 = await findCgroups({ clock: systemClock, parent: '/cnapi', mountInfo: mountInfo.replace(/^37.*$/m, '') });
-  t.equal(v1.lack, `${begin} this kernel has no ${directory}/cnapi/memory.limit_in_bytes`);
+  t.equal(v1.noLimitsReason, `${begin} this kernel has no ${directory}/cnapi/memory.limit_in_bytes`);
 });

@@ -8,11 +8,11 @@ import {
   TooManyContainersError,
 } from '../../../lib/agent/containers/container-errors.ts';
 import { Containers } from '../../../lib/agent/containers/containers.ts';
-import type { ContainerRecords } from '../../../lib/agent/containers/records.ts';
 import type { ContainerRuntime } from '../../../lib/agent/containers/runtime.ts';
-import { SimulatedContainerHost } from '../../../lib/agent/simulated/simulated-containers.ts';
+import type { RecordFiles } from '../../../lib/agent/record-files.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
+import { SimulatedContainerHost } from '../../support/simulated-containers.ts';
 
 const specOf = (id: string, args: string[] = ['serve']): ContainerSpec => ({
   id,
@@ -28,13 +28,13 @@ const specOf = (id: string, args: string[] = ['serve']): ContainerSpec => ({
 });
 
 /** Records in memory, as they would be on disk. */
-class MemoryRecords implements ContainerRecords {
+class MemoryRecords implements RecordFiles<Container> {
   readonly kept = new Map<string, string>();
   readonly damaged: { id: string; reason: string }[] = [];
   isFull = false;
 
   async load() {
-    return { containers: Array.from(this.kept.values(), (text) => JSON.parse(text)), damaged: this.damaged };
+    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text)), damaged: this.damaged };
   }
 
   async write(container: Container) {
@@ -84,10 +84,10 @@ t.test('a container is created, runs, and stops', async (t) => {
   const seen: (string | undefined)[] = [];
   containers.onChange(({ container }) => seen.push(container?.state.name));
   t.match(await containers.create(specOf('a')), { state: { name: 'created' } });
-  t.match(await containers.run('a'), { state: { name: 'running', run: 1 } });
+  t.match(await containers.startContainer('a'), { state: { name: 'running', run: 1 } });
   t.match(await containers.usage('a'), { processes: 1 });
-  t.match(await containers.halt('a', TERM), { state: { name: 'stopped', exit: { signal: 'SIGTERM' } } });
-  t.match(await containers.run('a'), { state: { name: 'running', run: 2 } });
+  t.match(await containers.stopContainer('a', TERM), { state: { name: 'stopped', exit: { signal: 'SIGTERM' } } });
+  t.match(await containers.startContainer('a'), { state: { name: 'running', run: 2 } });
   await containers.delete('a', { force: true });
   t.same(containers.list(), []);
   t.same(machine.host.ids, []);
@@ -102,7 +102,7 @@ t.test('the end of a run is seen when nobody asked for it', async (t) => {
   const machine = new Machine(t);
   const containers = await machine.agent();
   await containers.create(specOf('a', ['sleep', '30']));
-  await containers.run('a');
+  await containers.startContainer('a');
   await machine.clock.advance(30_000);
   t.same(stateOf(containers, 'a'), { name: 'stopped', run: 1, exit: { code: 0 } });
   await t.rejects(containers.usage('a'), ContainerStateError);
@@ -113,8 +113,8 @@ t.test('one that does not react to the signal is killed after the time of the st
   const machine = new Machine(t);
   const containers = await machine.agent();
   await containers.create(specOf('a'));
-  await containers.run('a');
-  const halted = containers.halt('a', { signal: 'SIGWINCH', timeoutMs: 5_000 });
+  await containers.startContainer('a');
+  const halted = containers.stopContainer('a', { signal: 'SIGWINCH', timeoutMs: 5_000 });
   await machine.clock.advance(4_999);
   t.equal(stateOf(containers, 'a').name, 'stopping');
   await machine.clock.advance(1);
@@ -126,7 +126,7 @@ t.test('the next agent finds what runs, and what has ended meanwhile', async (t)
   const first = await machine.agent();
   for (const [id, args] of Object.entries({ long: ['serve'], short: ['exit', '3'], idle: ['serve'] })) {
     await first.create(specOf(id, args));
-    if (id !== 'idle') await first.run(id);
+    if (id !== 'idle') await first.startContainer(id);
   }
   await first.stop();
   await machine.clock.advance(1_000);
@@ -134,15 +134,15 @@ t.test('the next agent finds what runs, and what has ended meanwhile', async (t)
   t.same(stateOf(next, 'long'), { name: 'running', run: 1 });
   t.same(stateOf(next, 'short'), { name: 'stopped', run: 1, exit: { code: 3 } });
   t.same(stateOf(next, 'idle'), { name: 'created' });
-  t.match(await next.halt('long', TERM), { state: { name: 'stopped', exit: { signal: 'SIGTERM' } } });
+  t.match(await next.stopContainer('long', TERM), { state: { name: 'stopped', exit: { signal: 'SIGTERM' } } });
 });
 
 t.test('the next agent ends a stop that the one before had begun', async (t) => {
   const machine = new Machine(t);
   const first = await machine.agent();
   await first.create(specOf('a'));
-  await first.run('a');
-  void first.halt('a', { signal: 'SIGWINCH', timeoutMs: 5_000 });
+  await first.startContainer('a');
+  void first.stopContainer('a', { signal: 'SIGWINCH', timeoutMs: 5_000 });
   await machine.settle();
   const next = await machine.agent();
   t.equal(stateOf(next, 'a').name, 'stopping');
@@ -154,12 +154,12 @@ t.test('after a restart of the machine a container is stopped, and the reason sa
   const machine = new Machine(t);
   const first = await machine.agent();
   await first.create(specOf('a'));
-  await first.run('a');
+  await first.startContainer('a');
   await first.stop();
   machine.host.restart();
   const next = await machine.agent();
   t.match(stateOf(next, 'a'), { name: 'stopped', exit: { unknown: /The agent ended/ } });
-  t.match(await next.run('a'), { state: { name: 'running', run: 2 } });
+  t.match(await next.startContainer('a'), { state: { name: 'running', run: 2 } });
 });
 
 t.test('a container whose creation fails says why, and can be deleted', async (t) => {
@@ -170,7 +170,7 @@ t.test('a container whose creation fails says why, and can be deleted', async (t
   t.match(await containers.create(specOf('a')), {
     state: { name: 'failed', reason: 'There is no layer /layers/base' },
   });
-  await t.rejects(containers.run('a'), /could not be created; delete it \(There is no layer/);
+  await t.rejects(containers.startContainer('a'), /could not be created; delete it \(There is no layer/);
   await containers.delete('a', { force: false });
   t.same(containers.list(), []);
 });
@@ -181,7 +181,9 @@ t.test('a start that fails stops the container with the reason', async (t) => {
     start: () => Promise.reject(new ContainerError('There is no program serve')),
   }));
   await containers.create(specOf('a'));
-  t.match(await containers.run('a'), { state: { name: 'stopped', exit: { unknown: 'There is no program serve' } } });
+  t.match(await containers.startContainer('a'), {
+    state: { name: 'stopped', exit: { unknown: 'There is no program serve' } },
+  });
 });
 
 t.test('a creation that lost its agent has failed', async (t) => {
@@ -203,9 +205,9 @@ t.test('a delete that fails says so and can be repeated', async (t) => {
   await containers.create(specOf('a'));
   await t.rejects(containers.delete('a', { force: false }), /It is busy/);
   t.equal(stateOf(containers, 'a').name, 'deleting');
-  await containers.run('a').catch(() => undefined);
+  await containers.startContainer('a').catch(() => undefined);
   await containers.create(specOf('b'));
-  await containers.run('b');
+  await containers.startContainer('b');
   await t.rejects(containers.delete('b', { force: true }), /It is busy/);
   isBusy = false;
   await containers.delete('a', { force: false });
@@ -228,7 +230,7 @@ t.test('a running container is deleted only by force, and an unknown one not at 
   const machine = new Machine(t);
   const containers = await machine.agent();
   await containers.create(specOf('a'));
-  await containers.run('a');
+  await containers.startContainer('a');
   await t.rejects(containers.delete('a', { force: false }), /Container a is running; stop it first/);
   await t.rejects(containers.delete('b', { force: true }), ContainerNotFoundError);
 });
@@ -238,11 +240,11 @@ t.test('commands to one container take turns, and one that is being stopped cann
   const containers = await machine.agent();
   await containers.create(specOf('a'));
   const all = await Promise.allSettled([
-    containers.run('a'),
-    containers.halt('a', TERM),
-    containers.run('a'),
+    containers.startContainer('a'),
+    containers.stopContainer('a', TERM),
+    containers.startContainer('a'),
     containers.delete('a', { force: true }),
-    containers.run('a'),
+    containers.startContainer('a'),
   ]);
   t.same(
     all.map(({ status }) => status),
@@ -254,14 +256,14 @@ t.test('with a full disk nothing starts, and what runs can be stopped and delete
   const machine = new Machine(t);
   const containers = await machine.agent();
   await containers.create(specOf('a'));
-  await containers.run('a');
+  await containers.startContainer('a');
   await containers.create(specOf('b'));
   machine.records.isFull = true;
   await t.rejects(containers.create(specOf('c')), /cannot be recorded: ENOSPC/);
   t.throws(() => containers.get('c'), ContainerNotFoundError);
-  await t.rejects(containers.run('b'), /cannot be recorded: ENOSPC/);
+  await t.rejects(containers.startContainer('b'), /cannot be recorded: ENOSPC/);
   t.equal(stateOf(containers, 'b').name, 'created');
-  t.match(await containers.halt('a', TERM), { state: { name: 'stopped' } });
+  t.match(await containers.stopContainer('a', TERM), { state: { name: 'stopped' } });
   await containers.delete('a', { force: false });
   t.same(machine.host.ids, ['b']);
 });

@@ -7,7 +7,7 @@ import { until } from '../../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();
-const RUN = { id: 'a', run: 1 };
+const RUN = { id: 'a', number: 1 };
 
 /** A program in the container, and what it has written so far. */
 function execOf(runtime: LinuxRuntime, script: string, change: Partial<ExecRequest> = {}) {

@@ -11,7 +11,7 @@ import { until } from '../../support/until.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();
 const MIB = 1024 * 1024;
-const RUN = { id: 'a', run: 1 };
+const RUN = { id: 'a', number: 1 };
 
 /** The machine's own perl, for system calls that no program of busybox makes. */
 const withPerl = (id: string, script: string): ContainerSpec => ({
@@ -79,7 +79,7 @@ t.test('the limits are those of the specification, and the usage is that of the 
   t.ok((usage?.memoryBytes ?? 0) > 10_000 && (usage?.memoryBytes ?? 0) < 40 * MIB, `${usage?.memoryBytes} bytes`);
   t.equal(usage?.processes, 1);
   await runtime.signal(RUN, 'SIGKILL');
-  await runtime.clear(RUN);
+  await runtime.cleanUpRun(RUN);
   t.equal(await runtime.usage(RUN), undefined);
 });
 

@@ -24,7 +24,7 @@ const every = { creating, created, starting, running, stopping, stopped, failed,
 const ended: ContainerEvent = { type: 'ended', run: 2, exit };
 const stop: ContainerEvent = { type: 'stop', signal: 'SIGTERM', timeoutMs: 3_000 };
 const kill = { do: 'signal', run: 2, signal: 'SIGKILL' } as const;
-const clear = { do: 'clear', run: 2 } as const;
+const clear = { do: 'clean-up', run: 2 } as const;
 const remove = { do: 'remove' } as const;
 const same = (state: ContainerState): ContainerStep => ({ state, effects: [] });
 

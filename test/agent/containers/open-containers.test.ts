@@ -10,7 +10,7 @@ import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
 import { DEFAULT_UID_RANGE } from '../../../lib/agent/containers/linux-host.ts';
 import { openContainers } from '../../../lib/agent/containers/open-containers.ts';
 import { LayeredRootFileSystems } from '../../../lib/agent/containers/root/layered-root-file-systems.ts';
-import { letUsersPass } from '../../../lib/agent/data-directory.ts';
+import { allowTraversal } from '../../../lib/agent/data-directory.ts';
 import { bootIdOf } from '../../../lib/agent/machine/proc.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
@@ -32,7 +32,7 @@ const agentOn = async (data: string) =>
 async function dataWithLayer(t: Test) {
   const data = await mountedFolder(t);
   t.teardown(() => removeAll(data));
-  await letUsersPass(data);
+  await allowTraversal(data);
   await (await agentOn(data))[Symbol.asyncDispose]();
   const directory = join(data, 'containers');
   const layer = join(directory, 'layers/busybox');
@@ -59,20 +59,20 @@ t.test('containers outlive their agent, and the next one on the directory has th
   const process = { args: ['/bin/sh', '-c', 'while true; do sleep 0.1; done'], env: { PATH: '/bin' } };
   {
     await using first = await agentOn(data);
-    t.match(first.state, WORKS);
+    t.match(first.summary, WORKS);
     await t.rejects(first.parse({ id: 'a', root: { layers: ['/srv'] }, process }), /directories of images/);
     await first.containers.create(await first.parse({ id: 'a', root: { layers: [layer] }, process }));
-    t.match((await first.containers.run('a')).state, { name: 'running', run: 1 });
+    t.match((await first.containers.startContainer('a')).state, { name: 'running', run: 1 });
   }
   const elsewhere = await mountedFolder(t);
   t.teardown(() => removeAll(elsewhere));
-  await letUsersPass(elsewhere);
+  await allowTraversal(elsewhere);
   await using other = await agentOn(elsewhere);
-  t.match(other.state, WORKS);
+  t.match(other.summary, WORKS);
   t.same(other.containers.list(), [], 'an agent with another directory does not have it');
   await using next = await agentOn(data);
   t.match(next.containers.get('a').state, { name: 'running', run: 1 }, 'nor did it end it');
-  const halted = await next.containers.halt('a', { signal: 'SIGTERM', timeoutMs: 0 });
+  const halted = await next.containers.stopContainer('a', { signal: 'SIGTERM', timeoutMs: 0 });
   t.match(halted.state, { name: 'stopped', exit: { signal: 'SIGKILL' } });
 });
 
@@ -80,7 +80,7 @@ t.test('what lies in the data directory is closed to other users before they can
   const data = await mkdtemp(join(tmpdir(), 'agent-'));
   t.teardown(() => rm(data, { recursive: true, force: true }));
   await writeFile(join(data, 'notes'), '', { mode: 0o644 });
-  await letUsersPass(data);
+  await allowTraversal(data);
   t.equal((await stat(data)).mode & 0o777, 0o711);
   t.equal((await stat(join(data, 'notes'))).mode & 0o777, 0o600);
 });

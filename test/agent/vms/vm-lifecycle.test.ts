@@ -65,8 +65,8 @@ t.test('the state that callers see', (t) => {
 });
 
 t.test('what a new agent does with a VM', (t) => {
-  const wanted = { isWanted: true, autoboot: true };
-  const rows: [string, VmPhase, ContainerState | undefined, { isWanted: boolean; autoboot: boolean }, object][] = [
+  const wanted = { shouldRun: true, autoboot: true };
+  const rows: [string, VmPhase, ContainerState | undefined, { shouldRun: boolean; autoboot: boolean }, object][] = [
     ['half created', { name: 'provisioning', by: 'create' }, running, wanted, { do: 'fail' }],
     ['half reprovisioned', { name: 'provisioning', by: 'reprovision' }, undefined, wanted, { do: 'fail' }],
     ['half destroyed', { name: 'destroying' }, undefined, wanted, { do: 'destroy' }],
@@ -75,8 +75,8 @@ t.test('what a new agent does with a VM', (t) => {
     ['rolling back', { name: 'rolling-back', snapshot: 'a' }, stopped, wanted, { do: 'roll-back', snapshot: 'a' }],
     ['running', PROVISIONED, running, wanted, { do: 'nothing' }],
     ['lost in a restart of the machine', PROVISIONED, lost, wanted, { do: 'start' }],
-    ['lost, and not to start by itself', PROVISIONED, lost, { isWanted: true, autoboot: false }, { do: 'nothing' }],
-    ['lost after it was stopped', PROVISIONED, lost, { isWanted: false, autoboot: true }, { do: 'nothing' }],
+    ['lost, and not to start by itself', PROVISIONED, lost, { shouldRun: true, autoboot: false }, { do: 'nothing' }],
+    ['lost after it was stopped', PROVISIONED, lost, { shouldRun: false, autoboot: true }, { do: 'nothing' }],
     ['its program exited', PROVISIONED, stopped, wanted, { do: 'nothing' }],
     ['not started yet', PROVISIONED, { name: 'created' }, wanted, { do: 'start' }],
     ['without a container', PROVISIONED, undefined, wanted, { do: 'fail' }],

@@ -71,7 +71,7 @@ t.test('what cannot be created leaves nothing', async (t) => {
   t.same([vms.list(), machine.host.ids], [[], []]);
   await vms.create(payload(1));
   await t.rejects(vms.create(payload(2)), fails('TooManyVms'));
-  const none = await machine.agent({ lack: 'There is no runc on this server' });
+  const none = await machine.agent({ unavailableReason: 'There is no runc on this server' });
   await t.rejects(none.create(payload(3)), { code: 'NoContainers', message: 'There is no runc on this server' });
 });
 
@@ -182,6 +182,7 @@ t.test('actions of one VM happen in order, a bounded number waits, and a kill do
     vms.update(A, vmUpdate.parse({ alias: `name${index}` })).then(() => order.push(`update ${index}`)),
   );
   await t.rejects(vms.update(A, vmUpdate.parse({ alias: 'more' })), fails('VmIsBusy'));
+  await t.rejects(vms.destroy(A), fails('VmIsBusy'), 'a destroy waits like other actions');
   await machine.clock.advance(0);
   t.match(await vms.load(A), { state: 'stopping' });
   t.match(await vms.create(payload(2)), { state: 'running' }, 'another VM does not wait');

@@ -34,7 +34,7 @@ interface ReadRequest extends ReadOptions {
   follow?: boolean | undefined;
 }
 
-interface Kept {
+interface WatchedLog {
   files: LogFiles;
   watch: LogWatch;
 }
@@ -42,7 +42,7 @@ interface Kept {
 export class ContainerLogs {
   readonly #deps: ContainerLogsDeps;
   /** Of containers that run or whose log is followed. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #watched = new Map<string, WatchedLog>();
   /** What ends the rotation of a container that runs. */
   readonly #rotations = new Map<string, () => void>();
   readonly #stopped = new AbortController();
@@ -81,7 +81,7 @@ export class ContainerLogs {
   }
 
   async *#follow(id: string, options: ReadOptions): AsyncGenerator<LogEntry[]> {
-    const { files, watch } = this.#keep(id);
+    const { files, watch } = this.#watch(id);
     const ended = new AbortController();
     const unlisten = this.#deps.containers.onChange((change) => {
       if (change.id === id && !isRunning(change.container?.state)) ended.abort();
@@ -105,22 +105,22 @@ export class ContainerLogs {
   }
 
   /** One watch for all that need it. */
-  #keep(id: string): Kept {
+  #watch(id: string): WatchedLog {
     const files = this.#filesOf(id);
     const { clock, slowLookMs } = this.#deps;
-    const kept = this.#kept.get(id) ?? { files, watch: new LogWatch({ clock, files, slowLookMs }) };
-    this.#kept.set(id, kept);
+    const kept = this.#watched.get(id) ?? { files, watch: new LogWatch({ clock, files, slowLookMs }) };
+    this.#watched.set(id, kept);
     return kept;
   }
 
   #release(id: string): void {
-    if (this.#kept.get(id)?.watch.isUsed === false) this.#kept.delete(id);
+    if (this.#watched.get(id)?.watch.isUsed === false) this.#watched.delete(id);
   }
 
   #see(id: string, container: Container | undefined): void {
     const isKept = this.#rotations.has(id);
     if (container !== undefined && isRunning(container.state)) {
-      if (isKept) this.#kept.get(id)?.watch.look();
+      if (isKept) this.#watched.get(id)?.watch.look();
       else this.#rotations.set(id, this.#rotate(id, container.spec.log));
     } else if (isKept) {
       this.#rotations.get(id)?.();
@@ -131,7 +131,7 @@ export class ContainerLogs {
 
   /** Returns what ends that. */
   #rotate(id: string, limits: ContainerSpec['log']): () => void {
-    const { files, watch } = this.#keep(id);
+    const { files, watch } = this.#watch(id);
     const rotation = new LogRotation(files, limits);
     const look = () => void rotation.look().catch((error) => this.#complain(id, error));
     const unlisten = watch.listen(look);

@@ -3,7 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import type { LogFiles } from './log-files.ts';
 import { headOf } from './log-parser.ts';
 
-export interface LogPlace {
+export interface LogPosition {
   /** Of the file. */
   number: number;
   offset: number;
@@ -19,9 +19,9 @@ export async function lastLines(
   files: LogFiles,
   numbers: readonly number[],
   lines: number,
-): Promise<LogPlace | undefined> {
+): Promise<LogPosition | undefined> {
   let left = lines;
-  let first: LogPlace | undefined;
+  let first: LogPosition | undefined;
   for (const number of numbers.toReversed()) {
     const found = await scan(files.pathOf(number), left).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;

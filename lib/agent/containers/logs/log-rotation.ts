@@ -21,7 +21,7 @@ export class LogRotation {
   #isAsked = false;
   /** What the monitor has written to earlier files since it has begun one by itself. */
   #counted = 0;
-  #turn: Promise<unknown> = Promise.resolve();
+  #lastLook: Promise<unknown> = Promise.resolve();
 
   constructor(files: LogFiles, limits: ContainerSpec['log']) {
     this.#files = files;
@@ -30,8 +30,8 @@ export class LogRotation {
 
   /** Call it after changes. Looks come one after the other. */
   look(): Promise<void> {
-    const looked = this.#turn.then(() => this.#look());
-    this.#turn = looked.catch(() => undefined);
+    const looked = this.#lastLook.then(() => this.#look());
+    this.#lastLook = looked.catch(() => undefined);
     return looked;
   }
 

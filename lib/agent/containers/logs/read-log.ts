@@ -4,7 +4,7 @@
  * What is removed by rotation before it is read is skipped, and reported.
  */
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import { type LogPlace, lastLines } from './last-lines.ts';
+import { type LogPosition, lastLines } from './last-lines.ts';
 import type { LogFiles } from './log-files.ts';
 import { type LogEntry, LogParser } from './log-parser.ts';
 import type { LogWatch } from './log-watch.ts';
@@ -62,7 +62,7 @@ export async function* readContainerLog(
   }
 }
 
-interface OpenLog extends LogPlace {
+interface OpenLog extends LogPosition {
   handle: FileHandle;
 }
 
@@ -112,13 +112,13 @@ async function isOlder(path: string, time: number): Promise<boolean> {
 }
 
 /** Undefined if rotation has removed it. */
-async function openLog(files: LogFiles, place: LogPlace | undefined): Promise<OpenLog | undefined> {
-  if (place === undefined) return undefined;
-  const handle = await open(files.pathOf(place.number), 'r').catch((error: NodeJS.ErrnoException) => {
+async function openLog(files: LogFiles, position: LogPosition | undefined): Promise<OpenLog | undefined> {
+  if (position === undefined) return undefined;
+  const handle = await open(files.pathOf(position.number), 'r').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;
   });
-  return handle && { ...place, handle };
+  return handle && { ...position, handle };
 }
 
 async function nextOf(files: LogFiles, file: OpenLog | undefined): Promise<number | undefined> {

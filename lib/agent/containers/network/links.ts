@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { ContainerNic } from '../container.ts';
 import { MAX_NICS } from '../specification/nics.ts';
 
-interface LinkPlace {
+interface LinkId {
   /** Tells agents of one machine apart, and the containers of each. */
   scope: string;
   id: string;
@@ -16,7 +16,7 @@ const HASH_CHARS = 12;
 const DIGITS = 'abcdefghijklmnopqrstuvwxyz234567';
 
 /** The name of the machine's end, derived from the container, so that every agent finds it. */
-function hostLinkName({ scope, id, index }: LinkPlace): string {
+function hostLinkName({ scope, id, index }: LinkId): string {
   const bytes = digestOf('link', scope, id);
   const hash = Array.from({ length: HASH_CHARS }, (_, at) => DIGITS[(bytes[at] ?? 0) % DIGITS.length]).join('');
   return `${PREFIX}${hash}${index}`;
@@ -27,7 +27,7 @@ export const hostLinkNames = (scope: string, id: string): string[] =>
   Array.from({ length: MAX_NICS }, (_, index) => hostLinkName({ scope, id, index }));
 
 /** Locally administered, and the same in each run. */
-export function macOf({ scope, id, index }: LinkPlace): string {
+export function macOf({ scope, id, index }: LinkId): string {
   return macFrom(0x02, digestOf('mac', scope, id, `${index}`));
 }
 
@@ -35,19 +35,19 @@ export function macOf({ scope, id, index }: LinkPlace): string {
  * A bridge without an address of its own takes the lowest of its ports. These are higher than those of
  * devices, so containers that come and go do not change it.
  */
-function hostMacOf({ scope, id, index }: LinkPlace): string {
+function hostMacOf({ scope, id, index }: LinkId): string {
   return macFrom(0xfe, digestOf('host-mac', scope, id, `${index}`));
 }
 
 /** A pair whose other end is at once in the namespace of the process, under its name there. */
-export function hostCommands(nic: ContainerNic, place: LinkPlace, at: { pid: number; mtu: number }): string[][] {
-  const name = hostLinkName(place);
-  const inside = ['name', nic.name, 'address', nic.mac ?? macOf(place), 'mtu', `${at.mtu}`, 'netns', `${at.pid}`];
+export function hostCommands(nic: ContainerNic, link: LinkId, at: { pid: number; mtu: number }): string[][] {
+  const name = hostLinkName(link);
+  const inside = ['name', nic.name, 'address', nic.mac ?? macOf(link), 'mtu', `${at.mtu}`, 'netns', `${at.pid}`];
   return [
-    ['link', 'add', 'dev', name, 'mtu', `${at.mtu}`, 'address', hostMacOf(place), 'type', 'veth', 'peer', ...inside],
+    ['link', 'add', 'dev', name, 'mtu', `${at.mtu}`, 'address', hostMacOf(link), 'type', 'veth', 'peer', ...inside],
     // The machine must not speak on the bridge through it.
     ['link', 'set', 'dev', name, 'addrgenmode', 'none'],
-    ['link', 'set', 'dev', name, 'alias', `cnapi:${place.id}`],
+    ['link', 'set', 'dev', name, 'alias', `cnapi:${link.id}`],
     ['link', 'set', 'dev', name, 'master', nic.bridge, 'up'],
   ];
 }

@@ -71,7 +71,7 @@ async function writeProbe(bundle: string, { cgroups, facts }: Omit<ProbeDeps, 'd
     await chown(path, first, first);
     await chmod(path, 0o755);
   }
-  const group = cgroups.lack === undefined ? cgroups.pathOf(PROBE) : undefined;
+  const group = cgroups.noLimitsReason === undefined ? cgroups.pathOf(PROBE) : undefined;
   await writeFile(
     join(bundle, 'config.json'),
     JSON.stringify(ociConfigOf(probeSpec, { ...facts, root, files: {}, group })),

@@ -21,7 +21,7 @@ interface ExecDeps {
   maxOpenFiles: number;
 }
 
-interface ExecPlace {
+interface ExecFiles {
   /** Of the run. */
   name: string;
   /** For the files of this program; removed afterwards. */
@@ -33,9 +33,9 @@ const LOOK_MS = 25;
 const KILL_RUNTIME_AFTER_MS = 2_000;
 
 /** Resolves to its exit code; null if `signal` aborted. @throws ContainerError if it cannot be started */
-export async function execInOci(deps: ExecDeps, request: ExecRequest, place: ExecPlace): Promise<number | null> {
+export async function execInOci(deps: ExecDeps, request: ExecRequest, files: ExecFiles): Promise<number | null> {
   const { oci, maxOpenFiles } = deps;
-  const { directory, name } = place;
+  const { directory, name } = files;
   const inside = (file: string) => join(directory, file);
   const [program, pid, log] = ['process.json', 'pid', 'log'].map(inside) as [string, string, string];
   try {

@@ -24,7 +24,7 @@ export interface MachineFacts {
 }
 
 /** What the specification of a container does not say. */
-interface OciPlace extends MachineFacts {
+interface OciOptions extends MachineFacts {
   /** The root file system. */
   root: string;
   /** Files of the machine that are bound to these places inside. */
@@ -96,14 +96,14 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const CPU_PERIOD_US = 100_000;
 const OPEN_FILES = 65_536;
 
-export function ociConfigOf(spec: ContainerSpec, place: OciPlace) {
-  const { root, files, uidRange, architecture, group } = place;
+export function ociConfigOf(spec: ContainerSpec, options: OciOptions) {
+  const { root, files, uidRange, architecture, group } = options;
   const mapping = [{ containerID: 0, hostID: uidRange.first, size: uidRange.count }];
   return {
     ociVersion: '1.0.2',
     hostname: spec.hostname,
     root: { path: root, readonly: spec.root.isReadOnly },
-    process: ociProcessOf(spec.process, place.maxOpenFiles),
+    process: ociProcessOf(spec.process, options.maxOpenFiles),
     mounts: [
       ...SYSTEM_MOUNTS,
       ...Object.entries(files).map(([target, source]) => bind({ source, target, isReadOnly: false })),
@@ -113,7 +113,7 @@ export function ociConfigOf(spec: ContainerSpec, place: OciPlace) {
       namespaces: NAMESPACES.map((type) => ({ type })),
       uidMappings: mapping,
       gidMappings: mapping,
-      ...(group === undefined ? {} : { cgroupsPath: group, resources: resourcesOf(spec, place) }),
+      ...(group === undefined ? {} : { cgroupsPath: group, resources: resourcesOf(spec, options) }),
       rootfsPropagation: 'private',
       maskedPaths: MASKED,
       readonlyPaths: READ_ONLY,
@@ -141,9 +141,9 @@ export function ociProcessOf({ args, env, directory, uid, gid }: ContainerProces
   };
 }
 
-const resourcesOf = (spec: ContainerSpec, place: OciPlace) => ({
+const resourcesOf = (spec: ContainerSpec, options: OciOptions) => ({
   devices: [{ allow: false, access: 'rwm' }],
-  ...ociLimitsOf(spec, place),
+  ...ociLimitsOf(spec, options),
 });
 
 /** Also for a container that runs already. */

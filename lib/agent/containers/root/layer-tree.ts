@@ -22,8 +22,6 @@ export interface LayerRules {
   limits: LayerLimits;
   /** User and group ids in the archive are less than this. */
   ids: number;
-  /** Leaves device files out, instead of refusing the layer. */
-  skipDevices: boolean;
 }
 
 /** Paths are relative to the root, normalized; the root is ''. */
@@ -98,7 +96,6 @@ export class LayerTree {
         return { do: 'hard-link', path, target, isReplaced: this.#setOther(path) };
       }
       case 'device':
-        if (this.#rules.skipDevices) return { do: 'skip' };
         throw new LayerError(`${path} is a device file; build the image without it`);
       case 'fifo':
         throw new LayerError(`${path} is a FIFO; build the image without it`);

@@ -36,8 +36,6 @@ interface Options {
 
 interface LayerOptions {
   limits: LayerLimits;
-  /** Leaves device files out, instead of refusing the layer. */
-  skipDevices?: boolean;
   signal?: AbortSignal;
 }
 
@@ -66,14 +64,14 @@ export class LayeredRootFileSystems implements RootFileSystems {
    * @throws LayerError if the archive is wrong, ContainerError for another reason
    */
   async unpack(archive: Readable, directory: string, options: LayerOptions): Promise<UnpackedLayer> {
-    const { limits, skipDevices = false, signal } = options;
+    const { limits, signal } = options;
     if (this.#unpacking.has(directory)) throw new ContainerError(`The layer ${directory} is being unpacked already`);
     this.#unpacking.add(directory);
     try {
       return await unpackLayer({
         archive,
         directory,
-        rules: { limits, skipDevices, ids: this.#ids.count },
+        rules: { limits, ids: this.#ids.count },
         firstId: this.#ids.first,
         isForOverlay: this.copyReason === undefined,
         signal,

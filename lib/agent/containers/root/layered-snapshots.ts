@@ -45,7 +45,7 @@ export class LayeredSnapshots implements RootSnapshots {
     await mkdir(snapshots, { recursive: true, mode: 0o700 });
     await removeTree(making);
     const copyTree = () => copy(tree, making);
-    if (state.name === 'running') await this.#deps.freeze({ id: spec.id, run: state.run }, copyTree);
+    if (state.name === 'running') await this.#deps.freeze({ id: spec.id, number: state.run }, copyTree);
     else await copyTree();
     await runOrThrow('sync', ['--file-system', making], { timeoutMs: LONG_TIMEOUT_MS });
     await removeTree(join(snapshots, name));

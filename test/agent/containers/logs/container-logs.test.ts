@@ -5,7 +5,7 @@ import { containerPaths } from '../../../../lib/agent/containers/container-paths
 import { Containers } from '../../../../lib/agent/containers/containers.ts';
 import { ContainerLogs } from '../../../../lib/agent/containers/logs/container-logs.ts';
 import { LogFiles } from '../../../../lib/agent/containers/logs/log-files.ts';
-import { fileRecords } from '../../../../lib/agent/containers/records.ts';
+import { containerRecords } from '../../../../lib/agent/containers/open-containers.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import { ContainerMachine, lacksContainers, shell } from '../../../support/container-machine.ts';
@@ -42,7 +42,7 @@ class Machine {
     const runtime = await this.#machine.agent();
     const { directory } = this;
     const deps = { clock: systemClock, log: silentLogger };
-    const containers = new Containers({ ...deps, runtime, records: fileRecords(join(directory, 'records')) });
+    const containers = new Containers({ ...deps, runtime, records: containerRecords(join(directory, 'records')) });
     await containers.start();
     const logs = new ContainerLogs({ ...deps, directory, containers });
     logs.start();
@@ -103,7 +103,7 @@ t.test('of a fast writer no line is lost or twice while its log is rotated', { s
   const log = { maxBytes: MIB, maxFiles: 100 };
   await containers.create(shell('fast', `/bin/busybox mkfifo /tmp/go; ${script}`, { log }));
   const begun = performance.now();
-  await containers.run('fast');
+  await containers.startContainer('fast');
   const followed: string[] = [];
   for await (const lines of linesOf(logs, 'fast', true)) {
     followed.push(...lines);
@@ -125,7 +125,7 @@ t.test('old files are removed, and all of them with the container', { skip }, as
   const script =
     'i=0; while [ $i -lt 400 ]; do i=$((i+1)); /bin/busybox seq 1 100; /bin/busybox usleep 5000; done; echo end >&2';
   await containers.create(shell('many', script, { log }));
-  await containers.run('many');
+  await containers.startContainer('many');
   await until(() => containers.get('many').state.name === 'stopped');
   const files = machine.files('many');
   await until(async () => (await files.numbers()).length <= 3);
@@ -149,7 +149,7 @@ t.test('the next agent goes on, also with what was written while there was none'
     'echo before; read -r go < /tmp/go; /bin/busybox seq 1 20000; echo after; read -r go < /tmp/go; echo last';
   const log = { maxBytes: 64 * 1024, maxFiles: 50 };
   await first.containers.create(shell('a', `/bin/busybox mkfifo /tmp/go; ${script}`, { log }));
-  await first.containers.run('a');
+  await first.containers.startContainer('a');
   const files = machine.files('a');
   await until(async () => ((await files.current())?.size ?? 0) > 0);
   await go(first.containers, 'a');
@@ -169,7 +169,7 @@ t.test('a follower of a container that runs again sees one run, the log keeps bo
   const { containers, logs, stop } = await machine.agent();
   await containers.create(shell('b', 'echo €; echo error >&2'));
   for (const times of [1, 2]) {
-    await containers.run('b');
+    await containers.startContainer('b');
     await allLines(logs, 'b', true);
     const seen = await allLines(logs, 'b', false);
     t.same(seen.filter((one) => one === '€').length, times);

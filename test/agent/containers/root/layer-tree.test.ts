@@ -7,7 +7,6 @@ import { type LayerRules, type LayerStep, LayerTree } from '../../../../lib/agen
 const RULES: LayerRules = {
   limits: { maxBytes: 1000, maxEntries: 20, maxNameBytes: 10_000 },
   ids: 65_536,
-  skipDevices: false,
 };
 
 type Given = Partial<EntryHeader> & { path: string };
@@ -142,11 +141,6 @@ for (const [name, entries, message] of refused)
     if (before.length > 0) t.doesNotThrow(() => stepOf(before), 'because of its last entry');
     t.throws(() => stepOf(entries), { name: 'LayerError', code: 'InvalidLayer', message });
   });
-
-t.test('devices can be left out', async (t) => {
-  const entries: Given[] = [{ path: 'dev/null', kind: 'device' }];
-  t.same(stepOf(entries, { ...RULES, skipDevices: true }), { parents: ['dev'], action: { do: 'skip' } });
-});
 
 t.test('nothing that is accepted leaves the root or lies below anything but directories', async () => {
   const name = fc.constantFrom('a', 'b', '..', '.', '', '.wh.a', '.wh..', '.wh...', '.wh..wh..opq');

@@ -45,8 +45,8 @@ for (const kind of ['overlay', 'copy'] as const) {
     t.same(other.lines, ['upper', '/bin/vi']);
     t.equal(await readFile(join(layers[1] as string, 'root/etc/release'), 'utf8'), 'upper\n');
 
-    await runtime.clear({ id: 'a', run: 1 });
-    const again = endOf(runtime, { id: 'a', run: 2 });
+    await runtime.cleanUpRun({ id: 'a', number: 1 });
+    const again = endOf(runtime, { id: 'a', number: 2 });
     await runtime.start(spec('a', 'cat /etc/release; exec test ! -e /bin/vi'), 2);
     t.same(await again, { code: 0 }, 'the second run has the changes of the first');
     t.ok((await machine.lines('a')).includes('1 changed'));

@@ -1,5 +1,5 @@
 /**
- * What the actions on a VM do. Each runs in the turn of its VM. One that fails half-way leaves a VM
+ * What the actions on a VM do. Each runs while the lock of its VM is held. One that fails half-way leaves a VM
  * that is `failed` with the reason, or one that is as it was; the caller gets the reason.
  */
 import { constants } from 'node:os';
@@ -18,7 +18,7 @@ import type { VmRecord } from './vm-record.ts';
 import { containerInputOf, vmFields } from './vm-spec.ts';
 import type { VmEntry } from './vm-table.ts';
 
-export interface VmWorkDeps {
+export interface VmExecutorDeps {
   clock: Clock;
   log: Logger;
   containers: Containers;
@@ -31,10 +31,10 @@ export interface VmWorkDeps {
 
 const STOP_SIGNAL = 'SIGTERM';
 
-export class VmWork {
-  readonly #deps: VmWorkDeps;
+export class VmExecutor {
+  readonly #deps: VmExecutorDeps;
 
-  constructor(deps: VmWorkDeps) {
+  constructor(deps: VmExecutorDeps) {
     this.#deps = deps;
   }
 
@@ -63,18 +63,18 @@ export class VmWork {
       await images.use(properties.image_uuid, uuid);
       const { state } = await containers.create(spec);
       if (state.name === 'failed') throw new Error(state.reason);
-      await save(entry, { phase: { name: 'provisioned' }, isWanted: isStarted });
+      await save(entry, { phase: { name: 'provisioned' }, shouldRun: isStarted });
       if (isStarted) await this.start(entry);
     } catch (error) {
       const reason = messageOf(error);
-      await save(entry, { phase: { name: 'failed', reason }, isWanted: false });
+      await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
       throw new VmError('VmFailed', `VM ${uuid} could not be created: ${reason}`, error);
     }
   }
 
   /** Starts it again if it ran. */
   async reprovision(entry: VmEntry, { properties, spec }: { properties: VmProperties; spec: ContainerSpec }) {
-    const isStarted = entry.record.isWanted;
+    const isStarted = entry.record.shouldRun;
     await this.#deps.save(entry, { properties, phase: { name: 'provisioning', by: 'reprovision' }, snapshots: [] });
     await this.removeContainer(entry);
     await this.provision(entry, spec, { isStarted });
@@ -94,16 +94,16 @@ export class VmWork {
   async start(entry: VmEntry): Promise<void> {
     const { containers, clock, save } = this.#deps;
     const { uuid } = entry.record;
-    await save(entry, { isWanted: true, bootedAt: clock.wallTime() });
-    const { state } = await containers.run(uuid);
+    await save(entry, { shouldRun: true, bootedAt: clock.wallTime() });
+    const { state } = await containers.startContainer(uuid);
     if (state.name !== 'stopped' || !('unknown' in state.exit)) return;
-    await save(entry, { isWanted: false });
+    await save(entry, { shouldRun: false });
     throw new VmError('VmFailed', `VM ${uuid} could not be started: ${state.exit.unknown}`);
   }
 
   async stop(entry: VmEntry, timeoutMs = VM_STOP_MS): Promise<void> {
-    await this.#deps.save(entry, { isWanted: false });
-    await this.#deps.containers.halt(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
+    await this.#deps.save(entry, { shouldRun: false });
+    await this.#deps.containers.stopContainer(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
   }
 
   /** A new agent continues it. */
@@ -111,7 +111,7 @@ export class VmWork {
     const { containers, save } = this.#deps;
     await save(entry, { phase: { name: 'rebooting' } });
     try {
-      await containers.halt(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
+      await containers.stopContainer(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
       await this.start(entry);
     } finally {
       await save(entry, { phase: { name: 'provisioned' } });
@@ -119,12 +119,12 @@ export class VmWork {
   }
 
   /** An agent that was killed may have recorded properties that the container does not have yet. */
-  async align({ record }: VmEntry): Promise<void> {
+  async reconcileContainer({ record }: VmEntry): Promise<void> {
     const { containers, snapshots, log } = this.#deps;
     if (record.phase.name === 'failed') return;
     try {
       const names = record.snapshots.map(({ name }) => name);
-      await containers.hold(record.uuid, ({ container }) => snapshots.keepOnly(container, names));
+      await containers.withLock(record.uuid, ({ container }) => snapshots.keepOnly(container, names));
       const spec = await this.specOf(record.uuid, record.properties);
       const { root, ...own } = containers.get(record.uuid).spec;
       if (!isDeepStrictEqual({ root, ...own }, { ...spec, root })) await containers.change(spec);
@@ -145,7 +145,7 @@ export class VmWork {
     if (known.length >= MAX_VM_SNAPSHOTS)
       throw new VmError('TooManySnapshots', `VM ${uuid} has ${known.length} snapshots, as many as it may; delete some`);
     const created_at = new Date(clock.wallTime()).toISOString();
-    await containers.hold(uuid, ({ container }) => snapshots.take(container, name));
+    await containers.withLock(uuid, ({ container }) => snapshots.take(container, name));
     await save(entry, { snapshots: [...known, { name, created_at }] });
   }
 
@@ -158,32 +158,32 @@ export class VmWork {
     const isRunning = state.name === 'running' || state.name === 'stopping';
     await save(entry, {
       phase: { name: 'rolling-back', snapshot: name },
-      isWanted: entry.record.isWanted || isRunning,
+      shouldRun: entry.record.shouldRun || isRunning,
     });
     try {
-      await containers.halt(uuid, { signal: STOP_SIGNAL, timeoutMs: VM_STOP_MS });
-      await containers.hold(uuid, ({ container }) => snapshots.restore(container, name));
+      await containers.stopContainer(uuid, { signal: STOP_SIGNAL, timeoutMs: VM_STOP_MS });
+      await containers.withLock(uuid, ({ container }) => snapshots.restore(container, name));
     } catch (error) {
       const reason = `Its snapshot ${name} could not be restored: ${messageOf(error)}`;
-      await save(entry, { phase: { name: 'failed', reason }, isWanted: false });
+      await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
       throw new VmError('VmFailed', `VM ${uuid} has failed. ${reason}`, error);
     }
     await save(entry, { phase: { name: 'provisioned' } });
-    if (entry.record.isWanted) await this.start(entry);
+    if (entry.record.shouldRun) await this.start(entry);
   }
 
   async deleteSnapshot(entry: VmEntry, name: string): Promise<void> {
     const { containers, snapshots, save } = this.#deps;
     this.#needSnapshot(entry, name);
     const { uuid } = entry.record;
-    await containers.hold(uuid, ({ container }) => snapshots.remove(container, name));
+    await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
     await save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
   }
 
   /** It starts as this VM does. */
   async createImage({ record }: VmEntry, imageUuid: string): Promise<void> {
     const { containers, snapshots, images } = this.#deps;
-    await containers.hold(record.uuid, async ({ container }) => {
+    await containers.withLock(record.uuid, async ({ container }) => {
       const { args, env, directory, uid, gid } = container.spec.process;
       const defaults = {
         Cmd: args,

@@ -1,15 +1,16 @@
 /**
- * Containers in memory, for the fleet and the simulation. The host outlives its agents, as a machine
+ * Containers in memory, for tests. The host outlives its agents, as a machine
  * does: each agent gets a runtime of its own (`runtime`), and what runs goes on when that is stopped.
  * The first process sleeps (`sleep SECONDS`), ends at once (`true`, `false`, `exit CODE`), or runs
  * until a signal ends it.
  */
-import type { Clock, Timer } from '../../platform/clock.ts';
-import type { Container, ContainerSpec, ContainerUsage } from '../containers/container.ts';
-import { ContainerError } from '../containers/container-errors.ts';
-import type { ContainerExit } from '../containers/lifecycle.ts';
-import type { RootSnapshots } from '../containers/root-snapshots.ts';
-import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from '../containers/runtime.ts';
+
+import type { Container, ContainerSpec, ContainerUsage } from '../../lib/agent/containers/container.ts';
+import { ContainerError } from '../../lib/agent/containers/container-errors.ts';
+import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
+import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
+import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from '../../lib/agent/containers/runtime.ts';
+import type { Clock, Timer } from '../../lib/platform/clock.ts';
 
 interface SimulatedRun {
   run: number;
@@ -20,7 +21,7 @@ interface SimulatedRun {
 
 interface SimulatedRoot {
   spec: ContainerSpec;
-  /** The last run; undefined before the first one, and when it is cleared. */
+  /** The last run; undefined before the first one, and when it is cleaned up. */
   last: SimulatedRun | undefined;
   snapshots: Set<string>;
 }
@@ -88,7 +89,7 @@ export class SimulatedContainerHost {
   start({ id, process }: ContainerSpec, run: number): void {
     const root = this.#roots.get(id);
     if (root === undefined) throw new ContainerError(`There is no root file system of ${id}`);
-    if (root.last !== undefined) throw new ContainerError(`Run ${root.last.run} of ${id} was not cleared`);
+    if (root.last !== undefined) throw new ContainerError(`Run ${root.last.run} of ${id} was not cleaned up`);
     const [program = '', argument] = process.args;
     const started: SimulatedRun = { run, startedAt: this.#clock.wallTime(), timer: undefined, exit: undefined };
     root.last = started;
@@ -119,7 +120,7 @@ export class SimulatedContainerHost {
     return run.exit === undefined ? 'running' : { exit: run.exit };
   }
 
-  clear(runId: RunId): void {
+  cleanUpRun(runId: RunId): void {
     const root = this.#roots.get(runId.id);
     const run = this.#run(runId);
     if (root === undefined || run === undefined) return;
@@ -132,15 +133,15 @@ export class SimulatedContainerHost {
     this.#roots.delete(id);
   }
 
-  #run({ id, run }: RunId): SimulatedRun | undefined {
+  #run({ id, number }: RunId): SimulatedRun | undefined {
     const last = this.#roots.get(id)?.last;
-    return last?.run === run ? last : undefined;
+    return last?.run === number ? last : undefined;
   }
 
   #end(id: string, run: SimulatedRun, exit: ContainerExit): void {
     run.timer?.cancel();
     run.exit = exit;
-    for (const runtime of this.#runtimes) runtime.ended({ id, run: run.run }, exit);
+    for (const runtime of this.#runtimes) runtime.ended({ id, number: run.run }, exit);
   }
 }
 
@@ -185,7 +186,7 @@ class SimulatedRuntime implements ContainerRuntime {
     return [];
   }
 
-  async limit(): Promise<void> {
+  async updateLimits(): Promise<void> {
     // A program in memory needs none.
   }
 
@@ -197,8 +198,8 @@ class SimulatedRuntime implements ContainerRuntime {
     this.#listener = listener;
   }
 
-  async clear(run: RunId): Promise<void> {
-    this.#host.clear(run);
+  async cleanUpRun(run: RunId): Promise<void> {
+    this.#host.cleanUpRun(run);
   }
 
   async remove(id: string): Promise<void> {

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { untilAborted } from '../../platform/until-aborted.ts';
-import { VM_TASK_KINDS } from '../../protocol/vm-tasks.ts';
+import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
 import {
   type Vm,
   vmBoot,
@@ -25,7 +25,7 @@ import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
 import type { Vms } from '../vms/vms.ts';
 import { type AgentTask, defineTask, type TaskContext } from './task.ts';
 
-const one = z.object({ uuid: vmUuid });
+const vmParams = z.object({ uuid: vmUuid });
 const MS = 1000;
 
 /** Parameters of which the schema checks only the names that the API describes. */
@@ -59,12 +59,12 @@ const vmQuery = <Schema extends z.ZodObject>(
     run: (given, context) => untilAborted(run(vmsOf(context), given), context.signal),
   });
 
-export const machineTasks: readonly (readonly [string, AgentTask])[] = [
+export const vmTasks: readonly (readonly [string, AgentTask])[] = [
   ['machine_create', vmAction(described('machine_create'), (vms, params) => vms.create(parse(vmCreate, params)))],
-  ['machine_load', vmQuery(one, (vms, { uuid }) => vms.load(uuid))],
+  ['machine_load', vmQuery(vmParams, (vms, { uuid }) => vms.load(uuid))],
   [
     'machine_info',
-    vmQuery(one.extend({ types: z.array(z.string()).default(['all']) }), async (vms, { uuid, types }) => {
+    vmQuery(vmParams.extend({ types: z.array(z.string()).default(['all']) }), async (vms, { uuid, types }) => {
       const facts = await vms.info(uuid);
       const wanted = types.includes('all') ? Object.keys(facts) : types;
       const unknown = wanted.find((type) => !Object.hasOwn(facts, type));
@@ -76,7 +76,7 @@ export const machineTasks: readonly (readonly [string, AgentTask])[] = [
       return Object.fromEntries(wanted.map((type) => [type, facts[type]]));
     }),
   ],
-  ['machine_proc', vmQuery(one, async (vms, { uuid }) => ({ processes: await vms.processes(uuid) }))],
+  ['machine_proc', vmQuery(vmParams, async (vms, { uuid }) => ({ processes: await vms.processes(uuid) }))],
   ['machine_boot', vmAction(vmBoot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest))],
   [
     'machine_shutdown',
@@ -91,7 +91,7 @@ export const machineTasks: readonly (readonly [string, AgentTask])[] = [
   ['machine_kill', vmAction(vmKill, (vms, { uuid, ...rest }) => vms.kill(uuid, rest))],
   [
     'machine_update',
-    vmAction(one.loose(), (vms, { uuid, ...params }) => {
+    vmAction(vmParams.loose(), (vms, { uuid, ...params }) => {
       const unknown = Object.keys(params).filter((name) => UPDATES.test(name) && !Object.hasOwn(vmUpdate.shape, name));
       if (unknown.length > 0) throw new InvalidVmError(unknown.slice(0, MAX_REFUSED).map(notSupported));
       return vms.update(uuid, parse(vmUpdate, params));
@@ -110,7 +110,7 @@ export const machineTasks: readonly (readonly [string, AgentTask])[] = [
     'machine_destroy',
     defineTask({
       lane: 'vms',
-      params: one,
+      params: vmParams,
       run: (params, context) => untilAborted(destroy(vmsOf(context), params.uuid), context.signal),
     }),
   ],

@@ -1,11 +1,11 @@
 import t, { type Test } from 'tap';
-import { machineTasks } from '../../../lib/agent/tasks/machine-tasks.ts';
 import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
+import { vmTasks } from '../../../lib/agent/tasks/vm-tasks.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { IMAGE, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 
 const A = uuidOf(1);
-const tasks = new Map(machineTasks);
+const tasks = new Map(vmTasks);
 
 /** Runs tasks of an agent with these VMs. */
 async function agentOf(t: Test) {
