@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Test } from 'tap';
 import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
+import type { LookUp } from '../../lib/agent/images/allowed-addresses.ts';
 import type { StoredImage } from '../../lib/agent/images/image.ts';
 import { Images } from '../../lib/agent/images/images.ts';
 import { recordFiles } from '../../lib/agent/record-files.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { imageServer } from './image-server.ts';
 import { gzipArchiveOf } from './layer-archive.ts';
@@ -17,11 +18,18 @@ export const MIB = 1024 * 1024;
 export const SMALL = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/name', contents: 'small\n' }]);
 export const OTHER = gzipArchiveOf([{ path: 'etc/' }, { path: 'etc/other', contents: 'other\n' }]);
 
+interface StoreOptions {
+  maxBytes?: number;
+  urls?: string[];
+  clock?: Clock;
+  lookUp?: LookUp;
+}
+
 /** The images of an agent in a folder. `again` is the next agent in the same folder. */
 export async function storeIn(
   t: Test,
   folder: string,
-  { maxBytes = 64 * MIB, urls = [] as string[], clock = systemClock } = {},
+  { maxBytes = 64 * MIB, urls = [], clock = systemClock, lookUp }: StoreOptions = {},
 ) {
   const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
   await mkdir(data, { recursive: true });
@@ -40,6 +48,7 @@ export async function storeIn(
       directories: [join(folder, 'sources')],
       maxBytes,
       pauseMs: 1,
+      lookUp,
     });
     await images.start();
     t.teardown(() => images.stop());

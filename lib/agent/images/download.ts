@@ -1,15 +1,16 @@
 /**
  * Downloads the archive of an image. A cut connection is continued where it ended (`Range` with
  * `If-Range`, RFC 9110 section 13.1.5), also by the next agent: beside the file is a note of what it is
- * a part of. Each redirect must be allowed like the first URL.
+ * a part of. Each redirect must be allowed like the first URL, and so must their addresses.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import type { Clock } from '../../platform/clock.ts';
-import { targetOf } from '../../platform/http-client/connect.ts';
+import { lookUpHost } from '../../platform/dns/host-lookup.ts';
 import type { HttpClient } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
+import { allowedTargets, type LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedUrl, shownUrl } from './allowed-sources.ts';
 import { ArchiveFile, type ArchiveLimits, type Arrived, STALLED_MS } from './archive-file.ts';
 import { ImageSourceError } from './image-errors.ts';
@@ -29,11 +30,14 @@ interface DownloadDeps {
   allowed: AllowedSources;
   /** Between two attempts; tests shorten it. */
   pauseMs?: number;
+  /** Default: the operating system's resolver. */
+  lookUp?: LookUp | undefined;
 }
 
 const ATTEMPTS = 5;
 const PAUSE_MS = 1_000;
 const MAX_REDIRECTS = 5;
+const LOOK_UP_MS = 10_000;
 const HEAD_MS = 30_000;
 const SILENCE_MS = 30_000;
 const TOTAL_MS = 3_600_000;
@@ -93,16 +97,7 @@ async function open(
 ): Promise<HttpAnswer> {
   let url = allowedUrl(first, deps.allowed);
   for (let redirects = 0; ; redirects++) {
-    const { pathname, search } = url;
-    const target = targetOf(url);
-    const answer = await deps.client.request({
-      target,
-      method: 'GET',
-      path: pathname + search,
-      headers,
-      headMs: HEAD_MS,
-      signal,
-    });
+    const answer = await ask(url, { deps, headers, signal });
     const location = answer.status >= 300 && answer.status < 400 ? answer.header('location') : undefined;
     if (location === undefined) return answer;
     answer.drop();
@@ -112,6 +107,26 @@ async function open(
     if (next === null) throw new ImageSourceError(`${shownUrl(first)} redirects to something that is no URL`);
     url = allowedUrl(next.href, deps.allowed);
   }
+}
+
+/** Tries the addresses of the URL until one accepts a connection. */
+async function ask(
+  url: URL,
+  { deps, ...rest }: { deps: DownloadDeps; headers: Record<string, string>; signal: AbortSignal | undefined },
+): Promise<HttpAnswer> {
+  const { client, clock, allowed } = deps;
+  const lookUp = deps.lookUp ?? ((name) => lookUpHost(name, { clock, withinMs: LOOK_UP_MS }));
+  let failure: Error = new TemporaryError('its host name is unknown');
+  for (const target of await allowedTargets(url, allowed, lookUp)) {
+    try {
+      const path = url.pathname + url.search;
+      return await client.request({ target, method: 'GET', path, headMs: HEAD_MS, ...rest });
+    } catch (error) {
+      if (!(error instanceof HttpError) || error.kind !== 'unreachable') throw error;
+      failure = error;
+    }
+  }
+  throw failure;
 }
 
 /**

@@ -22,6 +22,7 @@ import { LayerError } from '../containers/root/layer-error.ts';
 import type { RecordFiles } from '../record-files.ts';
 import { imageExists } from '../vms/vm-errors.ts';
 import type { ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
+import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
 import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
 import { download } from './download.ts';
@@ -46,6 +47,8 @@ interface ImagesDeps extends AllowedSources, ImageFilesDeps {
   records: RecordFiles<StoredImage>;
   /** Between two attempts of a download; tests shorten it. */
   pauseMs?: number;
+  /** The addresses of a host name; default: by the operating system. */
+  lookUp?: LookUp | undefined;
 }
 
 interface ImageRequest {
@@ -305,8 +308,14 @@ export class Images implements VmImages {
     const limits = await this.#archiveLimits(uuid);
     if (!isFileUrl(url)) {
       const progress = onProgress === undefined ? {} : { onProgress };
-      const { clock, pauseMs } = this.#deps;
-      const how = { client: this.#client, allowed: this.#deps, clock, ...(pauseMs === undefined ? {} : { pauseMs }) };
+      const { clock, pauseMs, lookUp } = this.#deps;
+      const how = {
+        client: this.#client,
+        allowed: this.#deps,
+        clock,
+        lookUp,
+        ...(pauseMs === undefined ? {} : { pauseMs }),
+      };
       return download({ url, digest, file, ...limits, signal, ...progress }, how);
     }
     await rm(file, { force: true });
