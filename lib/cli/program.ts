@@ -10,6 +10,7 @@ import { tokenCommand } from './access/token.ts';
 import { completeCommand, completionCommand } from './completion/completion.ts';
 import { documentCommand } from './documents/document.ts';
 import { eventsCommand } from './events/events.ts';
+import { cpCommand } from './exec/cp.ts';
 import { execCommand } from './exec/exec.ts';
 import { doctorCommand } from './instances/doctor.ts';
 import { drainCommand } from './instances/drain.ts';
@@ -90,6 +91,7 @@ const COMMANDS = [
   serverCommand,
   vmCommand,
   execCommand,
+  cpCommand,
   jobCommand,
   scheduleCommand,
   nodeCommand,

@@ -195,14 +195,8 @@ async function execWithStream(context: Context, names: string[], options: Option
     throw new UsageError('--ticket SCOPE/ID does not work with -i and -t; give the uuid of a ticket');
   const ticketUuid = options.ticket === undefined ? undefined : await findTicket(context.client, options.ticket);
   const { interactive = false, tty = false } = options;
-  return streamedExec(context, {
-    server,
-    params: taskParamsOf(program, variables),
-    timeoutMs,
-    ticketUuid,
-    interactive,
-    tty,
-  });
+  const params = taskParamsOf(program, variables);
+  return streamedExec(context, { serverUuid: server.uuid, params, timeoutMs, ticketUuid, interactive, tty });
 }
 
 /** Whether output was lost. If so, says on stderr what was started, which nobody waits for. */

@@ -55,7 +55,7 @@ t.test('a command with the input of this program', async (t) => {
     const running = own.start(['exec', '-i', server, '--', 'sh', '-c', 'echo begun; sleep 60 # word-of-the-instance']);
     await running.says('begun');
     await zone.instances[1]?.program.kill();
-    t.match(await running.ended, { code: 1, stderr: /the connection broke .*; see cnapi task/ });
+    t.match(await running.ended, { code: 1, stderr: /the connection broke: .*; see cnapi task/ });
     await until(async () => !(await isRunning('word-of-the-instance')), 'the command to end');
   });
 

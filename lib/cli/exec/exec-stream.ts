@@ -1,0 +1,103 @@
+/**
+ * A command on one server whose input and output are streams of this program: a task and its stream
+ * (docs/design/streams.md). Used by `cnapi exec -i` and `cnapi cp`.
+ */
+import type { Readable, Writable } from 'node:stream';
+import type { Params } from '../../client/request.ts';
+import { ClientStream } from '../../client/stream.ts';
+import { streamContracts } from '../../protocol/api/streams.ts';
+import type { StreamStatus, Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
+import type { Context } from '../invocation/context.ts';
+import { errorOf } from '../runs/task-end.ts';
+
+export interface StreamedExecRequest {
+  serverUuid: string;
+  /** Of the task: script, args, env. */
+  params: Record<string, unknown>;
+  terminal?: Terminal | undefined;
+  timeoutMs?: number | undefined;
+  ticketUuid?: string | undefined;
+}
+
+interface ExecIo {
+  /** Undefined: the command reads nothing. */
+  input: Readable | undefined;
+  stdout: Writable;
+  stderr: Writable;
+}
+
+export interface ExecEnd {
+  /** Undefined: the connection broke, or the task ended without it; `reason` says why. */
+  status: StreamStatus | undefined;
+  reason: string;
+}
+
+interface RunningExec {
+  /** Of the task. */
+  id: string;
+  ended: Promise<ExecEnd>;
+  resize(size: TerminalSize): void;
+  /** Ends the command, if it has not ended. */
+  close(): void;
+}
+
+/** Between the end of the task and that of its stream, which comes first as a rule. */
+const STATUS_WITHIN_MS = 2_000;
+
+/** Resolves when the task has been accepted. @throws ApiError, NoAnswerError */
+export async function startExec(
+  context: Context,
+  { serverUuid, params, terminal, timeoutMs, ticketUuid }: StreamedExecRequest,
+  { input, stdout, stderr }: ExecIo,
+): Promise<RunningExec> {
+  const { client } = context;
+  const outputs = { stdout, stderr };
+  const ended = Promise.withResolvers<ExecEnd>();
+  const stream = await ClientStream.open(client.http, serverUuid, {
+    output(channel, bytes) {
+      const target = outputs[channel];
+      const goOn = target.write(bytes);
+      if (!goOn) target.once('drain', () => stream.resume());
+      return goOn;
+    },
+    drained: () => input?.resume(),
+    ended: (status, reason) => ended.resolve({ status, reason }),
+  });
+  try {
+    const { id } = await client.ask(streamContracts.StartExec, {
+      server_uuid: serverUuid,
+      stream: stream.name,
+      ...params,
+      ...(terminal !== undefined && { terminal }),
+      ...(timeoutMs !== undefined && { timeout_ms: timeoutMs }),
+      ...(ticketUuid !== undefined && { ticket_uuid: ticketUuid }),
+    } as Params<typeof streamContracts.StartExec>);
+    passOn(input, stream);
+    // A stream that cannot be followed ends by itself.
+    void watch(context, id, ended.resolve).catch(() => undefined);
+    return { id, ended: ended.promise, resize: (size) => stream.resize(size), close: () => stream.close() };
+  } catch (error) {
+    stream.close();
+    throw error;
+  }
+}
+
+/** A task that ends without its stream, because the agent refuses it, says why. */
+async function watch({ client, clock }: Context, id: string, resolve: (end: ExecEnd) => void): Promise<void> {
+  for await (const { name, data } of client.followTask(id)) {
+    if (name !== 'end') continue;
+    const message = errorOf(data);
+    if (message === undefined) return;
+    await clock.sleep(STATUS_WITHIN_MS);
+    resolve({ status: undefined, reason: message });
+  }
+}
+
+function passOn(input: Readable | undefined, stream: ClientStream): void {
+  if (input === undefined) return stream.endInput();
+  input.on('data', (bytes: Buffer) => {
+    if (!stream.send(bytes)) input.pause();
+  });
+  input.once('end', () => stream.endInput());
+  input.once('error', () => stream.endInput());
+}
