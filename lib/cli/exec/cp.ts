@@ -57,7 +57,7 @@ export function cpCommand(runner: CommandRunner): Command {
   return withExamples(withExplanation(command, MORE), [
     'cnapi cp nginx.conf web-1:/etc/nginx/',
     'cnapi cp web-1:/var/log/syslog .',
-    'cnapi cp -r site web-1:/srv/site',
+    'cnapi cp /srv/site web-1:/srv/site --recursive',
   ]);
 }
 
