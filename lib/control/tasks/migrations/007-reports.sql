@@ -32,6 +32,22 @@ begin
     where t.id = p_id;
 end $$;
 
+-- The end of a task about a VM changes the report of its server, in a trigger. A statement that ends
+-- tasks of many servers locks these reports first, in order: its triggers come in any order, and two
+-- such statements would wait for each other.
+create function cnapi_lock_reports_of(p_tasks uuid[]) returns void language plpgsql volatile as $$
+declare
+  server uuid;
+begin
+  for server in
+    select distinct t.server_uuid from cnapi_tasks t
+      where t.id = any (p_tasks) and starts_with(t.name, 'machine_')
+      order by t.server_uuid
+  loop
+    perform cnapi_lock_report(server);
+  end loop;
+end $$;
+
 -- Stores many reports at a time: events, and ends by their outcome ('complete', 'failure'). Skips a
 -- report that is not about the present attempt of a claimed task of that server. Reports that are
 -- `repeated` may have been stored before, because the answer was lost. Of these it skips a piece of
@@ -67,6 +83,9 @@ declare
   task record;
 begin
   held := array(select t.id from cnapi_tasks t where t.id = any (told) for update skip locked);
+  perform cnapi_lock_reports_of(array(
+    select r.id from unnest(p_ids, p_names) as r (id, name)
+      where r.name in ('complete', 'failure') and r.id = any (held)));
   if cardinality(held) < cardinality(told) then
     locked := array(
       select t.id from cnapi_tasks t where t.id = any (told)
