@@ -178,6 +178,18 @@ export const defects: readonly Defect[] = [
     cuts: [['for key share of s', '']],
   },
   {
+    name: 'VMs: the ends of tasks lock the reports of their servers in any order',
+    statements: ['recordReports'],
+    function: 'cnapi_record_task_reports',
+    cuts: [['perform cnapi_lock_reports_of(', 'perform cardinality(']],
+  },
+  {
+    name: 'VMs: a claim does not lock the report of the server',
+    statements: ['createTask'],
+    function: 'cnapi_claim_vm',
+    cuts: [['cnapi_lock_report(new.server_uuid)', 'exists (select from cnapi_servers where uuid = new.server_uuid)']],
+  },
+  {
     name: 'claim: the roster row is not locked',
     statements: ['claimTasks'],
     function: 'cnapi_claim_for_sessions',

@@ -283,6 +283,27 @@ const servers: Record<string, string> = {
       where not exists (select 1 from cnapi_servers s where s.uuid = p.server_uuid)`,
 };
 
+/** The rows of VMs, the reports of their servers and the tasks that have ended agree. */
+const vms: Record<string, string> = {
+  'a VM is stored of a server that does not exist': `
+    select v._key from cnapi_vms v where not exists (select 1 from cnapi_servers s where s.uuid = v.server_uuid)`,
+  'the report of a server lacks a VM that is stored, or has it in another state': `
+    select v._key || ' ' || coalesce(r.vms -> v._key ->> 'state', 'none') || ', stored: ' || (v._value ->> 'state')
+      from cnapi_vms v left join cnapi_server_reports r on r.server_uuid = v.server_uuid
+      where (r.vms -> v._key || jsonb_build_object('uuid', v._key)) is distinct from (v._value - 'control' - 'server_uuid')`,
+  'a report has a VM that is not stored': `
+    select e.key from cnapi_server_reports r cross join lateral jsonb_each(r.vms) e
+      where not exists (select 1 from cnapi_vms v where v._key = e.key)`,
+  'a VM is claimed by a task that has ended': `
+    select v._key from cnapi_vms v
+      where v._value -> 'control' ? 'unreported' and not exists (
+        select 1 from cnapi_tasks t where t.server_uuid = v.server_uuid and t.state <> 'ended'
+          and coalesce(t.idempotency_key, t.id::text) = v._value -> 'control' ->> 'claim')`,
+  'a VM is stored although the task that destroyed it has just ended': `
+    select v._key from cnapi_vms v join cnapi_tasks t on t.params ->> 'uuid' = v._key
+      where t.name = 'machine_destroy' and t.outcome = 'complete' and t.ended_at > cnapi_now() - cnapi_vm_grace()`,
+};
+
 export const invariants: Readonly<Record<string, string>> = {
   ...roster,
   ...instances,
@@ -291,6 +312,7 @@ export const invariants: Readonly<Record<string, string>> = {
   ...duties,
   ...pushJobs,
   ...servers,
+  ...vms,
 };
 
 const all = Object.entries(invariants)

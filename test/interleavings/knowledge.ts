@@ -158,6 +158,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
     ticket: (kind) => pick(known.tickets.filter((ticket) => isTicket(ticket, kind)))?.uuid,
     queue: (kind) =>
       kind === 'new' ? { ...(queues[0] as Place), id: `rare ${Math.floor(fraction() * 20)}` } : pick(queues),
+    vm: () => undefined,
     duties: (kind) =>
       shuffled(
         known.duties.filter(({ kindOf }) => kindOf === kind),

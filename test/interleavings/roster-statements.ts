@@ -48,6 +48,7 @@ import {
 } from '../../lib/control/servers/server-store.ts';
 import type { Intent } from './lab-schema.ts';
 import { isSession, reads, type Seat, type Session, type Statement, some, type World, writes } from './statement.ts';
+import { vmReports } from './vm-calls.ts';
 
 const hello = ({ serverUuid, incarnation, conn, journalId, epoch }: Seat, further: number) => {
   return { serverUuid, incarnation, conn: conn + further, journalId, epoch };
@@ -230,6 +231,7 @@ const servers: Statement[] = [
         })),
       ],
     },
+    ...vmReports,
   }),
   writes(removeServer, { one: { args: ({ me, seat }) => [me.cnapiUuid, seat.serverUuid], weight: 1 } }),
   reads(listServers, () => [{}, ALL_PARTS, { limit: 10, offset: 0 }]),

@@ -42,7 +42,11 @@ export type TaskKind =
   | 'posted'
   /** Posted by a run that is dead. */
   | 'left'
-  | 'ended';
+  | 'ended'
+  /** It creates a VM, stops a running one, or destroys a running one; sent. */
+  | 'creating'
+  | 'stopping'
+  | 'destroying';
 
 export type TicketKind = 'active' | 'next' | 'single' | 'due';
 export type QueueKind = 'calm' | 'single' | 'new';
@@ -71,6 +75,14 @@ export type PushKind =
 
 export type ScheduleKind = 'due' | 'queued' | 'paused' | 'ended';
 
+export type VmKind =
+  /** Nobody has it yet. */
+  | 'new'
+  /** Claimed by a task that creates it. */
+  | 'creating'
+  /** As its agent has reported it; tasks are to stop and to destroy it. */
+  | 'running';
+
 export interface World {
   /** Live runs of two instances, a dead one, and the run under which the dead one continues. */
   me: RunIdentity;
@@ -93,6 +105,8 @@ export interface World {
   pushJob(kind: PushKind): HeldDuty | undefined;
   /** A schedule of push jobs. */
   schedule(kind: ScheduleKind): string | undefined;
+  /** A VM of a server. */
+  vm(kind: VmKind, serverUuid: string): string | undefined;
   /**
    * The items in order, or reversed for the second of two legs: this detects statements that lock
    * without an order of their own.
@@ -106,6 +120,8 @@ export interface CallOf<Args extends unknown[], Result> {
   args(world: World): Args | undefined;
   intents?(...args: Args): Intent[];
   exclusive?(result: Result, ...args: Args): string[];
+  /** An error that is an answer: another caller has what this one asks for. */
+  isRefusal?(error: unknown): boolean;
   /**
    * What its caller did just before, each statement by itself: no transaction that began earlier
    * has seen it.
@@ -161,7 +177,7 @@ function toCalls<Args extends unknown[] | [], Result>(
   calls: Record<string, CallOf<Args, Result>>,
   hints: readonly string[],
 ): Call[] {
-  return Object.entries(calls).map(([which, { args, intents, exclusive, before, weight = 10 }]) => ({
+  return Object.entries(calls).map(([which, { args, intents, exclusive, isRefusal, before, weight = 10 }]) => ({
     name: `${run.name}: ${which}`,
     statement: run.name,
     weight,
@@ -173,8 +189,13 @@ function toCalls<Args extends unknown[] | [], Result>(
           intents: intents?.(...values) ?? [],
           run: async (database) => {
             await before?.(database, ...values);
-            const result = await run(database, ...values);
-            return exclusive?.(result, ...values) ?? [];
+            try {
+              const result = await run(database, ...values);
+              return exclusive?.(result, ...values) ?? [];
+            } catch (error) {
+              if (isRefusal?.(error)) return [];
+              throw error;
+            }
           },
         }
       );

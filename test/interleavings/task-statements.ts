@@ -47,6 +47,7 @@ import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/reco
 import type { Report } from '../../lib/control/tasks/reports/report.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';
+import { vmCreations, vmEnds } from './vm-calls.ts';
 
 /**
  * Long enough for a world to be used for a whole run of all pairs; anything due there is due by
@@ -142,6 +143,7 @@ const tasks: Statement[] = [
     {
       plain: { args: (world) => [task(world)], weight: 60 },
       'with a key': { args: (world) => [task(world, { idempotencyKey: 'key' })] },
+      ...vmCreations,
     },
     HINTED,
   ),
@@ -198,6 +200,7 @@ const tasks: Statement[] = [
     "an earlier session's end": report('inherited', [complete]),
     "a late agent's end": report('overdue', [complete]),
     'the end of a post': report('posted', [complete]),
+    ...vmEnds,
     'output, repeated': {
       args(world) {
         const tasks = some(world.inOrder(world.tasks('started')));

@@ -24,6 +24,7 @@ import { addTicket, releaseTicket } from '../../lib/control/waitlist/ticket-stor
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
+import type { JsonObject } from '../../lib/protocol/json/bounded-json.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import { createDuties } from '../support/create-duties.ts';
 import type { TableOf } from '../support/subsystem-coverage.ts';
@@ -39,8 +40,10 @@ import type {
   Session,
   TaskKind,
   TicketKind,
+  VmKind,
   World,
 } from './statement.ts';
+import { newVms, reportRunning, type Vms, vmHoldsOf } from './vm-world.ts';
 
 /**
  * Each world, and the tables whose rows differ in it: pairs that conflict in other tables do so in
@@ -70,6 +73,7 @@ export const WORLDS = {
   aborting: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_tasks'],
   rehab: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
   scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
+  vms: ['cnapi_vms'],
 } as const satisfies Readonly<Record<string, readonly TableOf<'raced'>[]>>;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
@@ -112,6 +116,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
       return pushWorld(ground, name);
     case 'scheduled':
       return scheduledWorld(ground);
+    case 'vms':
+      return vmWorld(ground);
     default:
       return name satisfies never;
   }
@@ -128,6 +134,7 @@ interface Ground {
   duties: Duties;
   pushJobs: Partial<Record<PushKind, HeldDuty>>;
   schedules: Partial<Record<ScheduleKind, string>>;
+  vms: Vms;
 }
 
 async function layGround(database: Database): Promise<Ground> {
@@ -149,7 +156,19 @@ async function layGround(database: Database): Promise<Ground> {
     const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
     return { serverUuid, run: null, epoch: 0, isRunning: false, lastRecord: 0, ...agent };
   });
-  return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {}, pushJobs: {}, schedules: {} };
+  return {
+    database,
+    me,
+    other,
+    gone,
+    renewed: next,
+    seats,
+    tasks: {},
+    duties: {},
+    pushJobs: {},
+    schedules: {},
+    vms: {},
+  };
 }
 
 async function newRun(database: Database): Promise<RunIdentity> {
@@ -172,7 +191,7 @@ async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerle
   await recordInventories(database, sessionsOf(ground));
   await connect(ground, writer);
   for (const kind of ['sent', 'started', 'cancelling', 'ended'] as const) await createTasks(ground, kind);
-  await createTasks(ground, 'overdue', 1);
+  await createTasks(ground, 'overdue', { timeoutMs: 1 });
   await claim(ground, writer.run);
   await report(ground, 'started', { name: 'started' });
   await report(ground, 'overdue', { name: 'started' });
@@ -314,6 +333,24 @@ async function scheduledWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
+/** Connected servers with VMs, and tasks about these. */
+async function vmWorld(ground: Ground): Promise<StillWorld> {
+  const { database, me } = ground;
+  await connect(ground, me);
+  const vms = newVms(ground.seats);
+  ground.vms = vms;
+  await reportRunning(database, ground.seats, vms);
+  const of = (name: string, kind: VmKind) => ({
+    name,
+    paramsOf: ({ serverUuid }: Seat) => ({ uuid: vms[kind].get(serverUuid) }),
+  });
+  await createTasks(ground, 'creating', of('machine_create', 'creating'));
+  await createTasks(ground, 'stopping', of('machine_shutdown', 'running'));
+  await createTasks(ground, 'destroying', of('machine_destroy', 'running'));
+  await claim(ground, me.run);
+  return finish(ground);
+}
+
 async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
@@ -332,16 +369,29 @@ async function connect(ground: Ground, writer: RunIdentity): Promise<void> {
 
 const sessionsOf = ({ seats }: Ground): Session[] => seats.filter((seat): seat is Session => seat.run !== null);
 
-async function createTasks(ground: Ground, kind: TaskKind, timeoutMs = 3_600_000): Promise<void> {
-  const made = ground.seats.map(
-    ({ serverUuid, journalId }): InheritedRow => ({
+interface TasksToCreate {
+  timeoutMs?: number;
+  name?: string;
+  paramsOf?: (seat: Seat) => JsonObject;
+}
+
+async function createTasks(
+  ground: Ground,
+  kind: TaskKind,
+  { timeoutMs = 3_600_000, name = 'nop', paramsOf = () => ({}) }: TasksToCreate = {},
+): Promise<void> {
+  const made = ground.seats.map((seat) => {
+    const { serverUuid, journalId } = seat;
+    const row: InheritedRow = {
       ...{ id: randomUUID(), serverUuid, journalId, attempt: kind === 'queued' || kind === 'stale' ? 0 : 1 },
       ...{ idempotent: false, uncertain: false, wasAccepted: false, cancelRequested: false },
-    }),
-  );
-  ground.tasks[kind] = made;
-  const given = { name: 'nop', params: {}, timeoutMs, requestHash: 'hash', requestId: undefined };
-  for (const task of made) await createTask(ground.database, { ...task, ...given, idempotencyKey: undefined });
+    };
+    return { row, params: paramsOf(seat) };
+  });
+  ground.tasks[kind] = made.map(({ row }) => row);
+  const given = { name, timeoutMs, requestHash: 'hash', requestId: undefined };
+  for (const { row, params } of made)
+    await createTask(ground.database, { ...row, ...given, params, idempotencyKey: undefined });
 }
 
 async function claim(ground: Ground, run: string): Promise<void> {
@@ -359,7 +409,7 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules } = ground;
+  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules, vms } = ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -377,10 +427,12 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     duties: (kind) => duties[kind] ?? [],
     pushJob: (kind) => pushJobs[kind],
     schedule: (kind) => schedules[kind],
+    vm: (kind, serverUuid) => vms[kind]?.get(serverUuid),
     places,
     holds: {
       ...holdsOf({ seat, seats, tasks, tickets, places, queues, duties, runs: { me, gone } }),
       ...pushHoldsOf(seat, pushJobs),
+      ...vmHoldsOf(seat, vms),
       ...(schedules.due === undefined
         ? {}
         : { 'push schedule': `select 1 from cnapi_push_schedules where id = '${schedules.due}' for update` }),

@@ -60,7 +60,7 @@ export const subsystemCoverage = {
     },
   },
   vms: {
-    tables: { cnapi_vms: { untested: 'changed only with the report of the server locked, or by the key of the VM' } },
+    tables: { cnapi_vms: { tests: ['raced'] } },
   },
   duty: { tables: { cnapi_duties: { tests: ALL, logKey: 'id' } } },
   push: {
