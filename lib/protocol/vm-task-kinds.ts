@@ -1,6 +1,6 @@
 /**
- * The tasks of VMs, as in tasks.ts. All but `machine_create` work on the VM that `uuid` names. vms.ts
- * has their parameters as schemas. Those that may run again recognize what was done already.
+ * The tasks of VMs, for the table in tasks.ts. All but `machine_create` work on the VM that `uuid`
+ * names. vms.ts has the schemas of their parameters. Idempotent tasks recognize what is already done.
  */
 interface VmTaskKind {
   idempotent: boolean;

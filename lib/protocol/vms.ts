@@ -1,12 +1,12 @@
 /**
- * VMs as instances and agents both know them, with vmadm's names: the VM that an agent reports, and
- * what a caller may ask for. Parameters that are not named here are ignored, because clients of
- * Triton send many that mean nothing on this backend. Those that ask for what it cannot do are
- * refused. docs/design/vms.md.
+ * VMs as instances and agents exchange them, with vmadm's names: the VM that an agent reports, and
+ * the parameters of its tasks. Parameters that are not named here are ignored, because clients of
+ * Triton send many that mean nothing for containers. Parameters that ask for what containers cannot
+ * do are refused. docs/design/vms.md.
  */
 import { z } from 'zod';
 
-/** Milliseconds in which a start or a stop of a VM usually has to end, and at most. */
+/** The default time limit of a stop; then the VM is killed. */
 export const VM_STOP_MS = 60_000;
 const MAX_VM_STOP_SECONDS = 3_600;
 export const MAX_VM_SNAPSHOTS = 32;
@@ -20,10 +20,10 @@ const MAX_NAME_CHARS = 256;
 export const VM_STATES = ['provisioning', 'running', 'stopping', 'stopped', 'failed', 'destroying'] as const;
 export type VmState = (typeof VM_STATES)[number];
 
-/** Only containers; `oci` is a name of this project, beside Triton's `joyent`, `lx`, `kvm` and `bhyve`. */
+/** This project has containers only, as the brand `oci`; Triton has `joyent`, `lx`, `kvm` and `bhyve`. */
 const VM_BRANDS = ['oci'] as const;
 
-/** Codes of errors with which tasks of VMs end, beside those of all tasks. */
+/** Error codes of the tasks of VMs, in addition to those of all tasks. */
 const VM_ERRORS = [
   'VmNotFound',
   'VmExists',
@@ -56,10 +56,10 @@ const label = '[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?';
 const hostname = z
   .string()
   .max(64, 'is longer than 64 characters')
-  .regex(new RegExp(`^${label}(\\.${label})*$`), 'is no host name; use letters, digits, dashes and dots');
+  .regex(new RegExp(`^${label}(\\.${label})*$`), 'is not a host name; use letters, digits, dashes and dots');
 const alias = z
   .string()
-  .regex(/^[0-9A-Za-z][0-9A-Za-z_.-]{0,188}$/, 'is no alias; use at most 189 letters, digits, dots, dashes and _');
+  .regex(/^[0-9A-Za-z][0-9A-Za-z_.-]{0,188}$/, 'is not an alias; use at most 189 letters, digits, dots, dashes and _');
 const name = z.string().max(MAX_NAME_CHARS);
 
 /** Names of snapshots are names of directories. */
@@ -67,7 +67,7 @@ const snapshotName = z
   .string('snapshot_name is not a text')
   .regex(
     /^[0-9A-Za-z][0-9A-Za-z_.-]{0,63}$/,
-    'is no name of a snapshot; use at most 64 letters, digits, dots, dashes and _, and begin with a letter or digit',
+    'is not a snapshot name; use at most 64 letters, digits, dots, dashes and _, and begin with a letter or digit',
   );
 
 const metadataKey = z.string().min(1, 'has an empty key').max(MAX_NAME_CHARS, 'has a key that is too long');
@@ -89,10 +89,10 @@ const keys = z.array(metadataKey).max(MAX_METADATA_KEYS);
 const mac = z
   .string()
   .transform((one) => one.toLowerCase())
-  .refine((one) => /^([0-9a-f][02468ace])(:[0-9a-f]{2}){5}$/.test(one), 'is no unicast MAC address');
+  .refine((one) => /^([0-9a-f][02468ace])(:[0-9a-f]{2}){5}$/.test(one), 'is not a unicast MAC address');
 const interfaceName = z
   .string()
-  .regex(/^[A-Za-z][\w.-]{0,14}$/, 'is no name for an interface; use at most 15 letters, digits, dots and dashes');
+  .regex(/^[A-Za-z][\w.-]{0,14}$/, 'is not an interface name; use at most 15 letters, digits, dots and dashes');
 
 /** `nic_tag` is a bridge that the agent may use (--container-bridge). */
 const nic = z.object({
@@ -202,12 +202,12 @@ export type VmUpdate = z.infer<typeof vmUpdate>;
 
 const snapshot = z.object({ name: z.string(), created_at: z.string() });
 
-/** A VM as its agent tells of it. Newer agents may add fields. */
+/** A VM as its agent reports it. Newer agents may add fields. */
 export const vm = z.object({
   uuid: vmUuid,
   alias: z.string().optional(),
   hostname: z.string(),
-  /** As the uuid, for clients that ask for it. */
+  /** Always the uuid, for clients that read this field. */
   zonename: z.string(),
   brand: z.string(),
   state: z.enum(VM_STATES),
@@ -230,11 +230,11 @@ export const vm = z.object({
   dns_domain: z.string().optional(),
   create_timestamp: z.string(),
   last_modified: z.string(),
-  /** When its last run began, and how it ended. 128 + N if signal N ended it; null if unknown. */
+  /** When the last run began, and how it ended. `exit_status` is 128 + N after signal N, null if unknown. */
   boot_timestamp: z.string().optional(),
   exit_timestamp: z.string().optional(),
   exit_status: z.number().nullable().optional(),
-  /** Of the first process on the server, while it runs. */
+  /** The pid of the first process on the server, while the VM runs. */
   pid: z.number().optional(),
   /** Why the VM is `failed`, or why its last start or run ended as it did: a sentence. */
   error: z.string().optional(),
@@ -242,7 +242,7 @@ export const vm = z.object({
 });
 export type Vm = z.infer<typeof vm>;
 
-/** What a status frame tells of a VM: Triton's fields, and what the list of VMs needs. */
+/** A VM in a status frame: Triton's fields, and what the list of VMs needs. */
 export const vmSummary = vm.pick({
   uuid: true,
   alias: true,
@@ -260,24 +260,24 @@ export const vmSummary = vm.pick({
 });
 export type VmSummary = z.infer<typeof vmSummary>;
 
-/** For `vms` of a status frame. Keys of the result are those of `vmSummary`. */
+/** An entry of `vms` of a status frame. */
 export function vmSummaryOf(one: Vm): VmSummary {
   return vmSummary.parse(one);
 }
 
-/** Also as it stands in a query. */
+/** A boolean, or its text in a query. */
 const flag = z
   .union([z.boolean(), z.enum(['true', 'false'])], 'is not true or false')
   .transform((one) => one === true || one === 'true')
   .default(false);
 
-/** Of a boot. `update` may only set internal metadata. */
+/** The payload of machine_boot. `update` may only set internal metadata. */
 export const vmBoot = z.object({
   uuid: vmUuid,
   update: z.strictObject({ set_internal_metadata: metadata.optional() }).optional(),
   idempotent: flag,
 });
-/** `timeout` is in seconds, as vmadm's. */
+/** `timeout` is in seconds, as in vmadm. */
 export const vmShutdown = z.object({
   uuid: vmUuid,
   force: flag,
@@ -304,7 +304,7 @@ export const vmKill = z.object({
 });
 export const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
 const notYet = (what: string) => `is not supported: this server ${what}`;
-/** The image is one of this server; `compression` and `imgapi_url` are of no use there. */
+/** The new image stays on this server, so `compression` and `imgapi_url` have no effect. */
 export const vmImage = z.object({
   uuid: vmUuid,
   manifest: z.looseObject({ uuid: vmUuid }, 'is missing; give an object with the uuid of the image'),

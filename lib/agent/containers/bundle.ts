@@ -11,13 +11,13 @@ interface BundleOptions {
   paths: ContainerPaths;
   facts: MachineFacts;
   root: string;
-  /** Control group, as the runtime takes it; undefined if there are no limits here. */
+  /** Path of the control group in the form of the OCI runtime; undefined if limits cannot be set here. */
   group: string | undefined;
 }
 
 /**
- * Makes a directory through which root of the containers can pass, and no other user but the agent:
- * the root file systems lie below it, with programs that have the setuid bit.
+ * Makes a directory that only the agent and the root user of the containers can traverse: the root
+ * file systems lie below it, with programs that have the setuid bit.
  */
 export async function makeTraversable(path: string, gid: number): Promise<void> {
   await mkdir(path, { recursive: true, mode: 0o700 });
@@ -25,7 +25,7 @@ export async function makeTraversable(path: string, gid: number): Promise<void> 
   await chmod(path, 0o710);
 }
 
-/** Replaces what an earlier start has written. */
+/** Replaces the files of an earlier start. */
 export async function writeBundle(spec: ContainerSpec, { paths, facts, root, group }: BundleOptions): Promise<void> {
   const files = { '/etc/hosts': paths.hosts, '/etc/hostname': paths.hostname, '/etc/resolv.conf': paths.resolvers };
   await mkdir(paths.logs, { recursive: true, mode: 0o700 });
@@ -35,7 +35,7 @@ export async function writeBundle(spec: ContainerSpec, { paths, facts, root, gro
   await writeNew(paths.config, JSON.stringify(ociConfigOf(spec, { ...facts, root, files, group })), 0o600);
 }
 
-/** For a run that has other ones already. @returns the path of the file */
+/** Writes new limits for a container that runs. @returns the path of the file */
 export async function writeLimits({ limits }: ContainerPaths, resources: object): Promise<string> {
   await writeNew(limits, JSON.stringify(resources), 0o600);
   return limits;
@@ -51,7 +51,7 @@ function hostsOf({ hostname, nics }: ContainerSpec): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** The mode holds for a file that is there already, and a crash leaves the old or the new one. */
+/** Also sets the mode of an existing file. A crash leaves the old file or the new one. */
 async function writeNew(path: string, text: string, mode: number): Promise<void> {
   const draft = `${path}.new`;
   await writeFile(draft, text, { mode });

@@ -3,7 +3,7 @@
 export interface Hierarchy {
   directory: string;
   version: 1 | 2;
-  /** Of version 1 only; for example `cpu` and `cpuacct`, or `name=systemd`. */
+  /** Only version 1 has controllers here; for example `cpu` and `cpuacct`, or `name=systemd`. */
   controllers: readonly string[];
 }
 

@@ -33,7 +33,7 @@ export interface Cgroups {
   adoptMonitor(name: string, pid: number): Promise<void>;
   /** Names of all runs that have a group. */
   names(): Promise<string[]>;
-  /** Kills what is in the group of a run, and removes it with that of its monitor. Can be repeated. */
+  /** Kills the processes of a run and of its monitor, and removes both groups. Idempotent. */
   remove(name: string): Promise<void>;
 }
 
@@ -46,10 +46,10 @@ interface CgroupsOptions {
 }
 
 const LIMITED = ['memory', 'cpu', 'pids'] as const;
-/** With a new group of cpuset no process can enter before it has processors. */
+/** No process can enter a new cpuset group before processors are assigned to it. */
 const NEEDS_SETTINGS = 'cpuset';
 const MONITOR = '.monitor';
-/** A monitor ends by itself when its container has. */
+/** A monitor ends by itself after its container. */
 const MONITOR_ENDS_WITHIN_MS = 2_000;
 const LIMIT_FILES = { memory: 'memory.limit_in_bytes', cpu: 'cpu.cfs_quota_us', pids: 'pids.max' } as const;
 const SWAP_FILE = 'memory.memsw.limit_in_bytes';
@@ -155,7 +155,7 @@ async function enter(group: string, pid: number): Promise<void> {
   }
 }
 
-/** What is in it may end by itself within `patienceMs`, and is killed then. */
+/** Waits `patienceMs` for the processes of the group to end, then kills them. */
 async function removeGroup(clock: Clock, group: string, patienceMs: number): Promise<void> {
   const killAt = clock.now() + Math.max(patienceMs, 0);
   const until = killAt + REMOVE_WITHIN_MS;

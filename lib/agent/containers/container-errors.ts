@@ -9,7 +9,7 @@ export class ContainerError extends CnapiError {
   }
 }
 
-/** It was asked for in a way that no container can have; the message names each wrong field. */
+/** The specification is invalid; the message names each wrong field. */
 export class InvalidContainerSpecError extends CnapiError {
   constructor(errors: FieldError[]) {
     const sentences = errors.map(({ field, message }) => `${field} ${message}`).join('. ');
@@ -23,7 +23,7 @@ export class ContainerNotFoundError extends CnapiError {
   }
 }
 
-/** Its id belongs to a container that was asked for differently. */
+/** A container with this id and other properties exists. */
 export class ContainerExistsError extends CnapiError {
   constructor(id: string) {
     super('ContainerExists', 409, `Container ${id} exists already, with other properties; delete it first`);
@@ -32,7 +32,7 @@ export class ContainerExistsError extends CnapiError {
 
 export class TooManyContainersError extends CnapiError {
   constructor(max: number) {
-    super('TooManyContainers', 409, `This server has ${max} containers, as many as it may; delete some`);
+    super('TooManyContainers', 409, `This server has the maximum of ${max} containers; delete one first`);
   }
 }
 

@@ -39,7 +39,7 @@ export interface ContainerPaths {
 
 /** @throws ContainerError for an id that is not one */
 export function containerPaths(directory: string, id: string): ContainerPaths {
-  if (!ID.test(id)) throw new ContainerError(`"${id}" is no id of a container; it must match ${ID.source}`);
+  if (!ID.test(id)) throw new ContainerError(`"${id}" is not a container id; it must match ${ID.source}`);
   const bundle = join(allContainers(directory), id);
   const inside = (name: string) => join(bundle, name);
   return {
@@ -68,7 +68,7 @@ export const isContainerId = (name: string): boolean => ID.test(name);
 /** The name of a run for the OCI runtime, and of its control group. */
 export function runName({ id, number }: RunId): string {
   const name = `${id}.${number}`;
-  if (!RUN_NAME.test(name)) throw new ContainerError(`"${name}" names no run of a container`);
+  if (!RUN_NAME.test(name)) throw new ContainerError(`"${name}" is not the name of a run`);
   return name;
 }
 

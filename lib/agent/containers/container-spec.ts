@@ -32,17 +32,17 @@ const GIB = 1024 * MIB;
 const MAX_ARGS = 1_000;
 const MAX_VARIABLES = 1_000;
 /**
- * Of arguments and environment with a pointer each: the kernel gives them a quarter of the usual
- * stack of 8 MiB. The rest is for what the runtime adds.
+ * Bytes of all arguments and variables, with one pointer each. The kernel gives them a quarter of the
+ * usual stack of 8 MiB; 16 KiB are left for what the runtime adds.
  */
 const MAX_EXEC_BYTES = 2 * MIB - 16 * KIB;
 const POINTER_BYTES = 8;
-/** Ids inside; the agent has a range of as many on the machine. */
+/** User and group ids inside a container; the agent maps each to one id of the machine. */
 const MAX_ID = 65_535;
 /** More do not fit into the options of one overlay mount. */
 const MAX_LAYERS = 128;
 const MAX_MOUNTS = 64;
-/** The C library asks no more. */
+/** The C library uses at most three. */
 const MAX_RESOLVERS = 3;
 const MAX_METADATA_BYTES = 64 * KIB;
 const MAX_ERRORS = 20;
@@ -75,7 +75,7 @@ function execBytes({ args, env }: Pick<ContainerProcess, 'args' | 'env'>): numbe
   return words.reduce((sum, one) => sum + byteLength(one) + 1 + POINTER_BYTES, 0);
 }
 
-/** Without limits of their own: those that Nomad gives its tasks, a whole core, and Podman's processes. */
+/** The defaults are the memory of a Nomad task, one core, and Podman's limit of processes. */
 const limits = z.strictObject({
   /** The runtime itself needs this much to start. */
   memoryBytes: integer(6 * MIB, 16 * KIB * GIB).default(300 * MIB),
@@ -105,7 +105,7 @@ const metadata = record(unicodeText.min(1, 'is empty').max(1_024), unicodeText)
   )
   .default({});
 
-/** As much as Docker's local logs and Nomad's: 100 MB in all. */
+/** The default is 100 MB in all, as for Docker's local logs and Nomad's logs. */
 const log = z.strictObject({
   maxBytes: integer(64 * KIB, GIB).default(10 * MIB),
   maxFiles: integer(1, 100).default(10),
@@ -136,7 +136,7 @@ export async function parseContainerSpec(input: unknown, allowed: AllowedPlaces)
   return placed(parsed.data, allowed);
 }
 
-/** With the real paths of its directories. A mount comes after those that it lies in. */
+/** Replaces directories by their real paths, and sorts mounts: a mount follows the mounts that contain it. */
 async function placed(spec: ContainerSpec, allowed: AllowedPlaces): Promise<ContainerSpec> {
   const errors: FieldError[] = [];
   const real = async (field: string, one: string, [within, option]: readonly [readonly string[], string]) => {
@@ -167,7 +167,7 @@ export function fieldErrorOf({ path: at, message }: z.core.$ZodIssue): FieldErro
   return { field: at.map((part) => String(part).slice(0, 100)).join('.') || 'container', code: 'Invalid', message };
 }
 
-/** For what has no sentence of its own. */
+/** The message of an issue for which the schema has no sentence. */
 export function messageOfIssue(issue: z.core.$ZodRawIssue): string {
   switch (issue.code) {
     case 'invalid_type':

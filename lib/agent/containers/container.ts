@@ -1,5 +1,5 @@
 /**
- * What a container is asked to be, and what the agent tells about it. Everything here is data that
+ * The specification of a container, and what the agent reports about it. Everything here is data that
  * has been checked (container-spec.ts); sizes are bytes, times milliseconds.
  */
 import type { ContainerState } from './lifecycle.ts';
@@ -58,7 +58,7 @@ export interface ContainerSpec {
   nics: readonly ContainerNic[];
   /** Servers for names, written to /etc/resolv.conf. */
   resolvers: readonly string[];
-  /** Of the caller; the agent stores it and does not read it. */
+  /** Belongs to the caller; the agent stores it and does not read it. */
   metadata: Readonly<Record<string, string>>;
   log: { maxBytes: number; maxFiles: number };
 }
@@ -78,7 +78,7 @@ export interface ContainerUsage {
   processes: number;
 }
 
-/** A change that listeners learn of; `container` is undefined when it is gone. */
+/** A change that listeners receive; `container` is undefined after the deletion. */
 export interface ContainerChange {
   id: string;
   container: Container | undefined;

@@ -30,17 +30,17 @@ interface ContainersDeps {
 }
 
 interface StopRequest {
-  /** For example SIGTERM. */
+  /** A name, for example SIGTERM. */
   signal: string;
-  /** After this time it is killed; at once if zero. */
+  /** The container is killed after this time; at once if zero. */
   timeoutMs: number;
 }
 
 interface Entry {
   container: Container;
-  /** One piece of work at a time, in order of arrival. */
+  /** Only its holder works on the container; others wait in order of arrival. */
   lock: Semaphore;
-  /** For the end of a stop that takes too long. */
+  /** Kills the container when a stop takes too long. */
   killTimer: Timer | undefined;
 }
 
@@ -72,7 +72,7 @@ export class Containers {
     const known = new Set([...this.#entries.keys(), ...damaged.map(({ id }) => id)]);
     for (const id of await runtime.leftovers()) {
       if (known.has(id)) continue;
-      log.warn({ container: id }, 'containers: something of a container without a record is left; it is removed');
+      log.warn({ container: id }, 'containers: parts of a container without a record are left; they are removed');
       await this.#log(id, () => runtime.remove(id));
     }
     const slots = new Semaphore(RECOVERED_AT_ONCE);
@@ -105,8 +105,8 @@ export class Containers {
   }
 
   /**
-   * Creates a container; it does not run. A create that is repeated with the same properties returns
-   * the container as it is now. One that cannot be created is `failed`, with the reason.
+   * Creates a container without starting it. A repeated create with the same properties returns the
+   * container in its present state. A container that cannot be created is `failed`, with the reason.
    * @throws ContainerExistsError, TooManyContainersError
    */
   async create(spec: ContainerSpec): Promise<Container> {
@@ -132,15 +132,15 @@ export class Containers {
   }
 
   /**
-   * Resolves when it runs, or has stopped again already. A start of a running container can be
-   * repeated. @throws ContainerNotFoundError, ContainerStateError
+   * Resolves when the container runs, or has already stopped again. Idempotent.
+   * @throws ContainerNotFoundError, ContainerStateError
    */
   startContainer(id: string): Promise<Container> {
     return this.#apply(id, { type: 'start' });
   }
 
   /**
-   * Resolves when it has stopped; that is at once if it does not run.
+   * Resolves when the container has stopped; at once if it does not run.
    * @throws ContainerNotFoundError, ContainerStateError
    */
   async stopContainer(id: string, { signal, timeoutMs }: StopRequest): Promise<Container> {
@@ -154,9 +154,10 @@ export class Containers {
   }
 
   /**
-   * Resolves when everything of it is removed. With `force` a container that runs is killed first.
+   * Resolves when the container and all its files are removed. With `force` a running container is
+   * killed first.
    * @throws ContainerNotFoundError, ContainerStateError; ContainerError if something cannot be
-   * removed: the delete can be repeated
+   * removed; then call `delete` again
    */
   async delete(id: string, { force }: { force: boolean }): Promise<void> {
     const event = { type: 'delete', force } as const;
@@ -206,7 +207,7 @@ export class Containers {
     });
   }
 
-  /** Does this while nothing else happens to the container. @throws ContainerNotFoundError */
+  /** Runs `work` while nothing else happens to the container. @throws ContainerNotFoundError */
   withLock<Result>(id: string, work: (locked: { container: Container }) => Promise<Result>): Promise<Result> {
     const entry = this.#entry(id);
     return entry.lock.run(async () => {
@@ -257,7 +258,7 @@ export class Containers {
     });
   }
 
-  /** For events that nobody waits for. */
+  /** Handles an event that no caller waits for. */
   #later(id: string, event: ContainerEvent): void {
     const entry = this.#entries.get(id);
     if (entry === undefined) return;
@@ -287,9 +288,8 @@ export class Containers {
   }
 
   /**
-   * A run that is not on disk would be lost with this agent, so it must not begin. Everything else
-   * goes on when the disk is full: the next agent sees by itself what has ended, and a delete makes
-   * room.
+   * If the disk is full, a start fails: the next agent would not find the run. Every other action
+   * continues unrecorded: the next agent finds out what has ended, and a delete frees space.
    */
   async #record(next: Container, event: ContainerEvent): Promise<void> {
     const { id } = next.spec;
@@ -345,7 +345,7 @@ export class Containers {
     for (const listener of this.#listeners) listener(change);
   }
 
-  /** Resolves with the container when its state is so; undefined when it is gone. */
+  /** Resolves with the container when `isSo` accepts its state; with undefined after its deletion. */
   #until(id: string, isSo: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
     return new Promise((resolve) => {
       const look = () => {

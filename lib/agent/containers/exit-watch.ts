@@ -28,7 +28,7 @@ interface ExitWatchDeps {
 interface WatchedRun {
   run: RunId;
   monitor: ProcessId;
-  /** One look at a time. */
+  /** Prevents a second check of the same run at the same time. */
   isBeingLookedAt: boolean;
 }
 
@@ -69,7 +69,7 @@ export class ExitWatch {
     return () => void this.#listeners.delete(listener);
   }
 
-  /** From now on its end is reported, also if it has ended already. */
+  /** Reports the end of this run from now on, also if the run has already ended. */
   add(run: RunId, monitor: ProcessId): void {
     const name = runName(run);
     this.#runs.set(name, { run, monitor, isBeingLookedAt: false });
@@ -127,7 +127,7 @@ export class ExitWatch {
       if (exit === undefined) await endUnmonitored(watched.run);
       this.#report(name, watched, exit ?? { unknown: 'Its monitor (conmon) was killed, so the container was killed' });
     } catch (err) {
-      log.error({ err, run: name }, 'containers: a container without a monitor cannot be ended; it is tried again');
+      log.error({ err, run: name }, 'containers: a container without a monitor cannot be ended; the agent tries again');
     } finally {
       watched.isBeingLookedAt = false;
     }

@@ -22,7 +22,7 @@ export type ContainerExit =
   | { code: number; outOfMemory?: true }
   /** A signal ended it, for example SIGKILL. */
   | { signal: string; outOfMemory?: true }
-  /** Nobody saw the end, or it never began: why, as a sentence. */
+  /** The exit status is not known, or the run never began; a sentence says why. */
   | { unknown: string };
 
 export type ContainerState =
@@ -31,10 +31,10 @@ export type ContainerState =
   | { name: 'created' }
   | { name: 'starting'; run: number }
   | { name: 'running'; run: number }
-  /** It is killed at `killAt` (wall clock of the machine, milliseconds): another agent continues. */
+  /** `killAt`: when the container is killed (wall clock of the machine, milliseconds), also by the next agent. */
   | { name: 'stopping'; run: number; killAt: number }
   | { name: 'stopped'; run: number; exit: ContainerExit }
-  /** It could not be created and can only be deleted. `reason` is a sentence. */
+  /** The container could not be created and can only be deleted. `reason` is a sentence. */
   | { name: 'failed'; reason: string }
   /** `run` must end before anything is removed. */
   | { name: 'deleting'; run: number | undefined };
@@ -46,7 +46,7 @@ export type ContainerEvent =
   | { type: 'started'; run: number }
   /** The runtime could not start it; nothing of the run is left. */
   | { type: 'start-failed'; run: number; reason: string }
-  /** With 0 it is killed at once. A stop of a stopping container can only shorten its time. */
+  /** `timeoutMs` 0 kills the container at once. A second stop can only shorten the time of the first. */
   | { type: 'stop'; signal: string; timeoutMs: number }
   | { type: 'signal'; signal: string }
   | { type: 'kill-due'; run: number }
@@ -134,7 +134,7 @@ function illegal(state: ContainerState, event: ContainerEvent): never {
   throw new ContainerTransitionError(state, event);
 }
 
-/** A container that runs or starts is as it should be: a start can be repeated. */
+/** Idempotent: a container that runs or starts stays as it is. */
 function onStart(state: ContainerState): ContainerStep {
   switch (state.name) {
     case 'created':
@@ -166,7 +166,7 @@ function onEnded(state: ContainerState, run: number, exit: ContainerExit): Conta
   }
 }
 
-/** A container that does not run is as it should be: a stop can be repeated. */
+/** Idempotent: a container that does not run stays as it is. */
 function onStop(
   state: ContainerState,
   { signal, timeoutMs }: { signal: string; timeoutMs: number },

@@ -1,4 +1,4 @@
-/** What this machine has for containers: programs, control groups, a range of user ids. */
+/** Finds what containers need on this machine: programs, control groups, a range of user ids. */
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
@@ -13,7 +13,7 @@ import { findProgram, runToEnd } from './programs.ts';
 
 export interface HostOptions {
   clock: Clock;
-  /** Of all containers, absolute. */
+  /** The absolute path of the directory of all containers. */
   directory: string;
   /** User and group ids of the machine for those of containers. */
   uidRange: UidRange;
@@ -65,7 +65,7 @@ async function makeDirectories(directory: string, gid: number): Promise<void> {
       throw cannot(`its users cannot pass the directory ${path}; run chmod o+x ${path}`);
 }
 
-/** For example `runc 1.1.5`. */
+/** The program and its version, for example `runc 1.1.5`. */
 async function withVersion(file: string): Promise<string> {
   const { stdout } = await runToEnd(file, ['--version'], { timeoutMs: VERSION_MS });
   return `${basename(file)} ${/version:? (\S+)/.exec(stdout)?.[1] ?? 'of an unknown version'}`;

@@ -4,8 +4,8 @@
  * one finds it by the record of the run, the state that the OCI runtime knows, and the exit status
  * that the monitor writes.
  *
- * A machine that cannot run containers still has an agent: then `unavailableReason` says why, and what would need
- * the runtime fails with that sentence.
+ * The agent also works on a machine that cannot run containers. Then `unavailableReason` says why,
+ * and methods that need the runtime fail with that sentence.
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -38,9 +38,9 @@ import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from 
 
 /** Makes and removes root file systems; one per container, in a directory of its own. */
 export interface RootFileSystems {
-  /** Returns its path. Can be repeated: after a restart of the machine it is mounted again. */
+  /** Idempotent: mounts it again after a restart of the machine. @returns its path */
   make(spec: ContainerSpec, directory: string): Promise<string>;
-  /** Can be repeated. Afterwards nothing is mounted below the directory. */
+  /** Idempotent. Afterwards nothing is mounted below the directory. */
   remove(directory: string): Promise<void>;
 }
 
@@ -48,7 +48,7 @@ export interface RootFileSystems {
 export interface ContainerConnections {
   /** `pid` is the first process of the container, which has not started its program yet. */
   attach(spec: ContainerSpec, run: number, pid: number): Promise<void>;
-  /** Can be repeated. */
+  /** Idempotent. */
   detach(id: string): Promise<void>;
 }
 
@@ -58,7 +58,7 @@ interface LinuxRuntimeDeps extends HostOptions {
   bootId: string;
   roots: RootFileSystems;
   networks: ContainerConnections;
-  /** How often runs are looked at that the watch may have missed. Default 10 s. */
+  /** How often the agent checks for ends that the watch has missed. Default 10 s. */
   lookMs?: number;
 }
 
@@ -74,7 +74,7 @@ export class LinuxRuntime implements ContainerRuntime {
   readonly #exits: ExitWatch;
   readonly #starts = new Semaphore(STARTS_AT_ONCE);
   #host: LinuxHost | undefined;
-  #unavailableReason: string | undefined = 'The agent has not looked yet whether it can run containers';
+  #unavailableReason: string | undefined = 'The agent has not checked yet whether it can run containers';
   #execs = 0;
 
   constructor(deps: LinuxRuntimeDeps) {
@@ -88,7 +88,7 @@ export class LinuxRuntime implements ContainerRuntime {
     });
   }
 
-  /** Looks what the machine has. Does not fail: `unavailableReason` says what is missing. */
+  /** Finds out what the machine has. Never rejects: `unavailableReason` says what is missing. */
   async open(): Promise<void> {
     try {
       this.#host = await findHost(this.#deps);
@@ -124,7 +124,7 @@ export class LinuxRuntime implements ContainerRuntime {
     await this.makeRoot(spec);
   }
 
-  /** Removes what is left of a start that fails. */
+  /** A start that fails leaves nothing. */
   start(spec: ContainerSpec, run: number): Promise<void> {
     const runId = { id: spec.id, number: run };
     return this.#starts.run(async () => {
@@ -184,7 +184,7 @@ export class LinuxRuntime implements ContainerRuntime {
     return roots.make(spec, paths.root);
   }
 
-  /** Its processes stand still during the work. */
+  /** Pauses the processes of a run during the work. */
   async freeze(run: RunId, work: () => Promise<void>): Promise<void> {
     const { oci } = this.#needHost();
     await freezeOci(oci, runName(run), 'pause');
@@ -272,7 +272,7 @@ export class LinuxRuntime implements ContainerRuntime {
     if (record?.run === run.number && record.bootId === bootId) await endMonitor(clock, record.monitor);
   }
 
-  /** Of which anything exists beside the directory of the container. */
+  /** All runs that left something outside of the directories of their containers. */
   async #runs(): Promise<RunId[]> {
     const { directory } = this.#deps;
     const lists = await Promise.all([

@@ -2,8 +2,8 @@
  * Starts conmon, the monitor of one run. It creates the container through the OCI runtime, holds its
  * output and writes it to the log, and writes the exit status to a file. It outlives the agent.
  *
- * It waits at a pipe before it does anything, until it is in a control group of its own. On another
- * pipe it tells the process of the container, or why there is none.
+ * conmon waits at a pipe until the agent has moved it to a control group of its own. On another pipe
+ * it reports the process of the container, or why it could not be created.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,7 +20,7 @@ import { type OciRuntime, reasonOfEnd } from './oci/oci-runtime.ts';
 
 interface MonitorDeps {
   clock: Clock;
-  /** Of all containers. */
+  /** The directory of all containers. */
   directory: string;
   cgroups: Cgroups;
   /** The program conmon. */
@@ -29,14 +29,14 @@ interface MonitorDeps {
 }
 
 interface MonitorRequest {
-  /** Of the run. */
+  /** The name of the run. */
   name: string;
   paths: ContainerPaths;
   logMaxBytes: number;
   timeoutMs: number;
 }
 
-/** A process that no later one with the same pid can be taken for. */
+/** Identifies a process, also after its pid was used again. */
 export interface ProcessId {
   pid: number;
   startTime: string;
@@ -91,7 +91,7 @@ export async function isAlive({ pid, startTime }: ProcessId): Promise<boolean> {
   return facts?.startTime === startTime && facts.state !== 'Z';
 }
 
-/** Where no control group holds it: it ends by itself when its container has, or is killed. */
+/** Ends a monitor that has no control group: waits for it, because it ends after its container, then kills it. */
 export async function endMonitor(clock: Clock, monitor: ProcessId): Promise<void> {
   const killAt = clock.now() + ENDS_WITHIN_MS;
   while (await isAlive(monitor)) {

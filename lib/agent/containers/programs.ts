@@ -1,4 +1,4 @@
-/** Programs of the distribution: where they are, and one that runs to its end. */
+/** Finds programs of the distribution, and runs them to their end. */
 import { execFile } from 'node:child_process';
 import { access, constants } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
@@ -60,7 +60,7 @@ export function runToEnd(file: string, args: readonly string[], options: Program
         resolve({ exitCode, stdout, stderr: exitCode === null ? reason : stderr });
       },
     );
-    // A program that ends before it has read everything is judged by its exit code.
+    // If the program ends before it has read everything, only its exit code counts.
     if (child.stdin) pipeline(Readable.from(input), child.stdin, () => undefined);
   });
 }

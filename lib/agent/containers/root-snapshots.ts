@@ -1,11 +1,11 @@
 /** Copies of what a container has changed in its root file system. */
 import type { Container } from './container.ts';
 
-/** The caller holds the container: nothing else happens to it. Names are checked before. */
+/** The caller holds the lock of the container, and has checked the names. */
 export interface RootSnapshots {
-  /** Can be repeated. Processes of a container that runs stand still meanwhile. @throws ContainerError */
+  /** Idempotent. Pauses the processes of a running container meanwhile. @throws ContainerError */
   take(container: Container, name: string): Promise<void>;
-  /** The container must not run. Can be repeated. @throws ContainerError */
+  /** The container must not run. Idempotent. @throws ContainerError */
   restore(container: Container, name: string): Promise<void>;
   /**
    * Writes all that a stopped container sees into a new directory, as one unpacked layer. What it
@@ -14,6 +14,6 @@ export interface RootSnapshots {
   exportLayer(container: Container, directory: string): Promise<void>;
   /** Removes all but these: an agent that was killed may have left others. */
   keepOnly(container: Container, names: readonly string[]): Promise<void>;
-  /** Can be repeated. */
+  /** Idempotent. */
   remove(container: Container, name: string): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * What an agent writes about the run that it starts, so that the next one finds its processes. It
- * lies in the directory of the container. One that a crash has cut off counts as absent.
+ * The record of a run, by which the next agent finds its processes. It is a file in the directory of
+ * the container. A damaged record counts as absent.
  */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import type { ContainerPaths } from './container-paths.ts';

@@ -51,12 +51,12 @@ export interface ContainerRuntime {
   find(run: RunId): Promise<FoundRun>;
   /** Reports the end of runs that were started or found; each once. */
   onEnd(listener: (run: RunId, exit: ContainerExit) => void): void;
-  /** Ends and removes what exists of a run: processes, network, control groups. Can be repeated. */
+  /** Ends and removes the processes, interfaces and control groups of a run. Idempotent. */
   cleanUpRun(run: RunId): Promise<void>;
-  /** Removes everything of a container. Can be repeated, also after a failed `prepare`. */
+  /** Removes everything of a container, also after a failed `prepare`. Idempotent. */
   remove(id: string): Promise<void>;
-  /** Ids of all containers of which something exists, for what no record names. */
+  /** Ids of all containers that have left something, also those without a record. */
   leftovers(): Promise<string[]>;
-  /** Ends nothing: containers outlive the agent. */
+  /** Releases what the runtime itself uses; containers outlive the agent. */
   stop(): Promise<void>;
 }

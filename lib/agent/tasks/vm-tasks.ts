@@ -1,7 +1,7 @@
 /**
  * The tasks of VMs, with the names, parameters and results of Triton's agent: `{vm}` for actions, the
- * VM itself for `machine_load`, `{}` for `machine_destroy`. An action goes on if its task is
- * cancelled or takes too long: it is an action on the server, and the task only its report.
+ * VM itself for `machine_load`, `{}` for `machine_destroy`. Cancelling the task stops the report, not
+ * the action; the same holds for a task that takes too long.
  */
 import { z } from 'zod';
 import { untilAborted } from '../../platform/until-aborted.ts';
@@ -28,13 +28,13 @@ import { type AgentTask, defineTask, type TaskContext } from './task.ts';
 const vmParams = z.object({ uuid: vmUuid });
 const MS = 1000;
 
-/** Parameters of which the schema checks only the names that the API describes. */
+/** Checks only that the parameters are an object, and names those that the API describes. */
 const described = (name: string) => {
   const names = Object.keys(VM_TASK_KINDS[name]?.params ?? {});
   return z.looseObject(Object.fromEntries(names.map((param) => [param, z.unknown().optional()])));
 };
 
-/** An update that this backend does not know must not seem done. */
+/** Reject unknown update fields; ignoring them would report a false success. */
 const UPDATES = /^(add|remove|set|update|resize)_/;
 const MAX_REFUSED = 5;
 const MAX_NAME_CHARS = 100;

@@ -1,4 +1,4 @@
-/** What the callers of VMs can act on. A task ends with the code and the message. */
+/** Errors that the callers of VMs can act on. A task ends with the code and the message. */
 import { CnapiError, type FieldError } from '../../platform/errors.ts';
 import type { VmErrorCode } from '../../protocol/vms.ts';
 
@@ -15,7 +15,7 @@ export class VmError extends CnapiError {
   }
 }
 
-/** It was asked for in a way that no VM can have; the message names each wrong field. */
+/** The parameters are invalid; the message names each wrong field. */
 export class InvalidVmError extends CnapiError {
   constructor(errors: FieldError[]) {
     const sentences = errors.map(({ field, message }) => `${field} ${message}`).join('. ');

@@ -1,6 +1,6 @@
 /**
- * What the actions on a VM do. Each runs while the lock of its VM is held. One that fails half-way leaves a VM
- * that is `failed` with the reason, or one that is as it was; the caller gets the reason.
+ * Carries out the actions on a VM. The caller holds the lock of the VM. An action that fails either
+ * changes nothing or leaves the VM `failed` with the reason; the caller receives the reason.
  */
 import { constants } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
@@ -38,14 +38,14 @@ export class VmExecutor {
     this.#deps = deps;
   }
 
-  /** The container of such a VM. @throws VmError, InvalidVmError */
+  /** The specification of the container of a VM. @throws VmError, InvalidVmError */
   async specOf(uuid: string, properties: VmProperties): Promise<ContainerSpec> {
     const { images, parse } = this.#deps;
     const image = await images.get(properties.image_uuid);
     if (image === undefined)
       throw new VmError(
         'ImageNotFound',
-        `This server does not have the image ${properties.image_uuid}; bring it first`,
+        `Image ${properties.image_uuid} is not on this server; load it with image_ensure_present`,
       );
     try {
       return await parse(containerInputOf(uuid, properties, image));
@@ -55,7 +55,7 @@ export class VmExecutor {
     }
   }
 
-  /** Of a VM that has no container. */
+  /** Creates the container of a VM that has none. */
   async provision(entry: VmEntry, spec: ContainerSpec, { isStarted }: { isStarted: boolean }): Promise<void> {
     const { containers, images, save } = this.#deps;
     const { uuid, properties } = entry.record;
@@ -72,7 +72,7 @@ export class VmExecutor {
     }
   }
 
-  /** Starts it again if it ran. */
+  /** Starts the VM again if it was running. */
   async reprovision(entry: VmEntry, { properties, spec }: { properties: VmProperties; spec: ContainerSpec }) {
     const isStarted = entry.record.shouldRun;
     await this.#deps.save(entry, { properties, phase: { name: 'provisioning', by: 'reprovision' }, snapshots: [] });
@@ -80,7 +80,7 @@ export class VmExecutor {
     await this.provision(entry, spec, { isStarted });
   }
 
-  /** With its use of an image. Can be repeated. */
+  /** Deletes the container and releases its image. Idempotent. */
   async removeContainer({ record }: VmEntry): Promise<void> {
     const { containers, images } = this.#deps;
     try {
@@ -106,7 +106,7 @@ export class VmExecutor {
     await this.#deps.containers.stopContainer(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
   }
 
-  /** A new agent continues it. */
+  /** If the agent ends meanwhile, the next agent continues. */
   async restart(entry: VmEntry, timeoutMs = VM_STOP_MS): Promise<void> {
     const { containers, save } = this.#deps;
     await save(entry, { phase: { name: 'rebooting' } });
@@ -118,7 +118,7 @@ export class VmExecutor {
     }
   }
 
-  /** An agent that was killed may have recorded properties that the container does not have yet. */
+  /** Gives the container the recorded properties, which a killed agent may not have applied. */
   async reconcileContainer({ record }: VmEntry): Promise<void> {
     const { containers, snapshots, log } = this.#deps;
     if (record.phase.name === 'failed') return;
@@ -129,11 +129,14 @@ export class VmExecutor {
       const { root, ...own } = containers.get(record.uuid).spec;
       if (!isDeepStrictEqual({ root, ...own }, { ...spec, root })) await containers.change(spec);
     } catch (err) {
-      log.warn({ err, vm: record.uuid }, 'vms: a VM keeps the container that it has');
+      log.warn(
+        { err, vm: record.uuid },
+        'vms: the container of a VM cannot be updated to its properties; it stays as it is',
+      );
     }
   }
 
-  /** Processes of a running VM stand still meanwhile. */
+  /** Pauses the processes of a running VM meanwhile. */
   async takeSnapshot(entry: VmEntry, name: string): Promise<void> {
     const { clock, containers, snapshots, save } = this.#deps;
     const { uuid, snapshots: known } = entry.record;
@@ -143,13 +146,16 @@ export class VmExecutor {
         `VM ${uuid} has a snapshot ${name} already; delete it, or choose another name`,
       );
     if (known.length >= MAX_VM_SNAPSHOTS)
-      throw new VmError('TooManySnapshots', `VM ${uuid} has ${known.length} snapshots, as many as it may; delete some`);
+      throw new VmError(
+        'TooManySnapshots',
+        `VM ${uuid} has the maximum of ${known.length} snapshots; delete one first`,
+      );
     const created_at = new Date(clock.wallTime()).toISOString();
     await containers.withLock(uuid, ({ container }) => snapshots.take(container, name));
     await save(entry, { snapshots: [...known, { name, created_at }] });
   }
 
-  /** Stops the VM if it runs, and starts it again. Can be repeated: a new agent does. */
+  /** Stops a running VM and starts it again. Idempotent: the next agent repeats it if this one ends meanwhile. */
   async rollBack(entry: VmEntry, name: string): Promise<void> {
     const { containers, snapshots, save } = this.#deps;
     const { uuid } = entry.record;
@@ -180,7 +186,7 @@ export class VmExecutor {
     await save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
   }
 
-  /** It starts as this VM does. */
+  /** VMs of the new image start the same program as this VM. */
   async createImage({ record }: VmEntry, imageUuid: string): Promise<void> {
     const { containers, snapshots, images } = this.#deps;
     await containers.withLock(record.uuid, async ({ container }) => {
@@ -201,11 +207,11 @@ export class VmExecutor {
   }
 }
 
-/** As SIGTERM, TERM or 15. @throws InvalidVmError */
+/** The name of a signal that is given as SIGTERM, TERM or 15. @throws InvalidVmError */
 export function signalName(signal: string | number): string {
   const known = Object.entries(constants.signals);
   const text = String(signal).toUpperCase();
   const found = known.find(([name, number]) => name === text || name === `SIG${text}` || String(number) === text);
   if (found !== undefined) return found[0];
-  throw new InvalidVmError([{ field: 'signal', code: 'Invalid', message: `is no signal: ${text.slice(0, 20)}` }]);
+  throw new InvalidVmError([{ field: 'signal', code: 'Invalid', message: `is not a signal: ${text.slice(0, 20)}` }]);
 }

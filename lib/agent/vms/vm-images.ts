@@ -1,4 +1,4 @@
-/** What VMs need of the images of this server. */
+/** The interface of VMs to the images of this server. */
 
 /** The configuration of an image, with the names of the OCI specification. */
 export interface ImageDefaults {
@@ -17,15 +17,15 @@ export interface VmImage {
 }
 
 export interface VmImages {
-  /** Undefined if this server does not have it, or not all of it. */
+  /** Undefined if the image, or a part of it, is not on this server. */
   get(uuid: string): Promise<VmImage | undefined>;
   /**
-   * A new image of one layer, which `fill` makes in a directory that does not exist yet. If that
-   * fails, nothing is left. Undefined if the store cannot do that. @throws VmError if there is such an image
+   * Adds an image of one layer, which `fill` makes in a directory that does not exist yet. If that
+   * fails, nothing is left. @throws VmError if the image exists
    */
   add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
-  /** The image stays while a container uses it. Can be repeated. */
+  /** Keeps the image on the server while the container uses it. Idempotent. */
   use(uuid: string, containerId: string): Promise<void>;
-  /** Can be repeated. */
+  /** Idempotent. */
   release(containerId: string): Promise<void>;
 }

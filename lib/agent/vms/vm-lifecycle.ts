@@ -2,7 +2,7 @@
  * The states of a VM, which action is allowed in which, and what a new agent does with a VM that an
  * earlier one left. Pure; vms.ts drives it.
  *
- * What is on disk is the phase. While it is `provisioned`, the container tells whether the VM runs:
+ * The record on disk has the phase. In the phase `provisioned` the VM runs if its container runs:
  *
  *     provisioning ──────────────► provisioned ◄──────► rebooting, rolling-back
  *          │   ▲  reprovision ────────┘
@@ -22,7 +22,7 @@ export type VmPhase =
   | { name: 'failed'; reason: string }
   | { name: 'destroying' };
 
-/** The states that callers see. `zone_state` is vmadm's. */
+/** The state that callers see. */
 export function shownState(phase: VmPhase, container: ContainerState | undefined): VmState {
   switch (phase.name) {
     case 'provisioning':
@@ -81,7 +81,7 @@ export type VmAction =
   | 'delete-snapshot'
   | 'create-image';
 
-/** `done`: the VM is as the action wants it already. */
+/** `done`: the VM is already in the state that the action produces. */
 type Decision = 'do' | 'done' | VmErrorCode;
 
 /** `already`: done if the caller says `idempotent`, else an error. */
@@ -117,7 +117,7 @@ const RULES: Readonly<Record<VmAction, Readonly<Record<VmState, Rule>>>> = {
   'create-image': whileThere({ running: { already: 'VmAlreadyRunning' }, stopping: 'busy', stopped: 'do' }),
 };
 
-/** What repeats can be a success. */
+/** Actions for which `idempotent` counts. */
 const REPEATABLE: ReadonlySet<VmAction> = new Set(['boot', 'shutdown', 'reboot', 'kill']);
 
 export function decideVm(action: VmAction, state: VmState, { idempotent }: { idempotent: boolean }): Decision {
@@ -138,8 +138,8 @@ type VmRecovery =
   | { do: 'fail'; reason: string };
 
 /**
- * `shouldRun`: it ran, and nobody has stopped it. It is started again if nobody saw its run end, as
- * after a restart of the machine. One whose program has exited stays stopped.
+ * `shouldRun`: the VM was running, and nobody has stopped it. It is started again if the end of its
+ * run was not seen, as after a restart of the machine. A VM whose program has exited stays stopped.
  */
 export function recoverVm(
   phase: VmPhase,
@@ -167,7 +167,7 @@ export function recoverVm(
   }
 }
 
-const gone: VmRecovery = { do: 'fail', reason: 'The container of the VM is gone' };
+const gone: VmRecovery = { do: 'fail', reason: 'The container of the VM no longer exists' };
 
 const hasVanished = (container: ContainerState): boolean =>
   container.name === 'created' || (container.name === 'stopped' && 'unknown' in container.exit);

@@ -3,16 +3,16 @@ import { readFile } from 'node:fs/promises';
 import { parseStat } from '../machine/proc.ts';
 
 export interface VmProcess {
-  /** On the server. */
+  /** The pid on the server. */
   pid: number;
   ppid: number;
-  /** As in ps: R runs, S sleeps, and so on. */
+  /** The letter that ps shows: R runs, S sleeps, and so on. */
   state: string;
   command: string;
   args: string[];
   threads: number;
   rss_bytes: number;
-  /** Of the server. */
+  /** The user id on the server. */
   uid: number;
 }
 
@@ -20,7 +20,7 @@ const MAX_SHOWN_CHARS = 4_096;
 const MAX_ARGS = 20;
 const KIB = 1024;
 
-/** Those that have ended meanwhile are left out. */
+/** Leaves out processes that have ended meanwhile. */
 export async function readProcesses(pids: readonly number[]): Promise<VmProcess[]> {
   const found = await Promise.all(pids.map(readProcess));
   return found.filter((one) => one !== undefined);

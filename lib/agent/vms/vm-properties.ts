@@ -1,4 +1,4 @@
-/** The properties of a VM from what its creator asked for, and what an update makes of them. Pure. */
+/** The properties of a VM after its creation and after an update. Pure. */
 import { isIPv4 } from 'node:net';
 import type { FieldError } from '../../platform/errors.ts';
 import { optionalField } from '../../platform/optional-field.ts';
@@ -16,7 +16,7 @@ import {
 } from '../../protocol/vms.ts';
 import { InvalidVmError } from './vm-errors.ts';
 
-/** vmadm's; a whole core, as it would otherwise be without a limit. */
+/** The defaults of vmadm, which has no limit of processor time; here it is one core. */
 const DEFAULTS = { max_physical_memory: 256, cpu_cap: 100, quota: 10, max_lwps: 2_000, autoboot: true };
 
 /** @throws InvalidVmError */
@@ -45,7 +45,7 @@ export function updatedProperties(current: VmProperties, update: VmUpdate, rando
   };
 }
 
-/** For a VM on a network that has changed. */
+/** The update of a VM on a network that has changed. */
 export function networkUpdate(
   { nics, resolvers }: Pick<VmProperties, 'nics' | 'resolvers'>,
   before: VmNetwork,
@@ -96,7 +96,7 @@ function updatedNics(current: readonly VmNic[], update: VmUpdate, random: Random
   return withNics(kept, add, random);
 }
 
-/** An address is given in two forms, of which the newer counts. */
+/** An address has two forms, `ip` and `ips`; the form that the update gives replaces the other one. */
 function withoutReplaced(one: VmNic, change: Omit<VmNicRequest, 'nic_tag'>): Omit<VmNic, 'vlan_id'> {
   const { ip: _ip, netmask: _mask, gateway: _gateway, gateways: _gateways, vlan_id: _vlan, ...rest } = one;
   const ips = change.ips === undefined && change.ip !== undefined ? [] : one.ips;
@@ -147,7 +147,7 @@ function addressesOf({ ips, ip, netmask }: Pick<VmNicRequest, 'ips' | 'ip' | 'ne
 
 const BITS = 32;
 
-/** -1 for what is no netmask; the address is refused then. */
+/** -1 for an invalid netmask; then the address is refused. */
 function bitsOf(netmask: string): number {
   if (!isIPv4(netmask)) return -1;
   const bits = netmask
@@ -163,7 +163,7 @@ function netmaskOf(prefix: number): string | undefined {
   return [0, 8, 16, 24].map((from) => Number.parseInt(bits.slice(from, from + 8), 2)).join('.');
 }
 
-/** Of Triton's range for VMs. */
+/** A MAC address of Triton's range for VMs. */
 function randomMac(random: Random): string {
   const digits = random.uuid().replaceAll('-', '').slice(0, 6);
   return `90:b8:d0:${digits.slice(0, 2)}:${digits.slice(2, 4)}:${digits.slice(4, 6)}`;

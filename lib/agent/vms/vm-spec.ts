@@ -13,7 +13,7 @@ const MIB = 1024 * 1024;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const words = z.array(z.string());
 
-/** For `parseContainerSpec`, which checks it. @throws InvalidVmError */
+/** The input of `parseContainerSpec`, which checks it. @throws InvalidVmError */
 export function containerInputOf(uuid: string, properties: VmProperties, image: VmImage): Record<string, unknown> {
   const { hostname, max_physical_memory, cpu_cap, max_lwps, nics, resolvers } = properties;
   return {
@@ -36,14 +36,14 @@ function processOf(metadata: Readonly<Record<string, string>>, image: ImageDefau
     const text = metadata[`docker:${name}`];
     if (text === undefined) return undefined;
     const parsed = words.safeParse(jsonOf(text));
-    if (!parsed.success) complain(name, 'is no JSON list of texts');
+    if (!parsed.success) complain(name, 'is not a JSON list of strings');
     return parsed.data;
   };
   const [entrypoint, cmd, env] = [list('entrypoint'), list('cmd'), list('env')];
   const directory = textOf(metadata['docker:workdir'] ?? metadata['docker:workingdir']) || image.WorkingDir;
   const user = textOf(metadata['docker:user']) || image.User || '0';
   const ids = /^(\d{1,5}|root)(?::(\d{1,5}|root))?$/.exec(user);
-  if (ids === null) complain('user', 'is no number of a user; this server does not look up names in images');
+  if (ids === null) complain('user', 'is not a numeric user id; this server does not look up names in images');
   const args = argsOf({ entrypoint, cmd }, image);
   if (args.length === 0) complain('cmd', 'is missing, and the image names no program; give one');
   if (errors.length > 0) throw new InvalidVmError(errors);
@@ -58,7 +58,7 @@ function processOf(metadata: Readonly<Record<string, string>>, image: ImageDefau
   };
 }
 
-/** As Docker: another entry point makes the image's command mean nothing. */
+/** With another entry point the command of the image is not used, as in Docker. */
 function argsOf(own: { entrypoint: string[] | undefined; cmd: string[] | undefined }, image: ImageDefaults): string[] {
   const hasEntrypoint = own.entrypoint !== undefined && own.entrypoint.length > 0;
   const first = hasEntrypoint ? own.entrypoint : image.Entrypoint;
@@ -110,7 +110,7 @@ const NAMES: readonly [RegExp, string][] = [
   [/^root\.layers/, 'image_uuid'],
 ];
 
-/** Names the fields of a container as the caller of a VM knows them. */
+/** Replaces names of container fields by those of the VM's payload. */
 export function vmFields(errors: readonly FieldError[]): FieldError[] {
   return errors.map(({ field, ...rest }) => {
     const [pattern, name] = NAMES.find(([one]) => one.test(field)) ?? [];

@@ -1,6 +1,6 @@
 /**
- * The VMs of this server by uuid: their records on disk, what is seen of them, and the turn of each,
- * in which one action at a time works on it.
+ * The VMs of this server by uuid: their records on disk, their present states, and a lock for each,
+ * by which one action at a time works on a VM.
  */
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
@@ -18,7 +18,7 @@ import { vmOf } from './vm-view.ts';
 
 export interface VmEntry {
   record: VmRecord;
-  /** One action at a time, in order of arrival. */
+  /** Only its holder works on the VM; other actions wait in order of arrival. */
   lock: Semaphore;
 }
 
@@ -29,7 +29,7 @@ export interface VmTableDeps {
   containers: Containers;
 }
 
-/** More actions of one VM are refused. */
+/** Further actions on the same VM are refused. */
 const MAX_WAITING_ACTIONS = 16;
 
 export class VmTable {
@@ -73,7 +73,7 @@ export class VmTable {
     return this.#damaged.some(({ id }) => id === uuid);
   }
 
-  /** Its record is on disk before `work` begins. @throws VmError if it cannot be written */
+  /** Writes the record before `work` begins. @throws VmError if it cannot be written */
   async create(record: VmRecord, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
     const entry = this.#add(record);
     return entry.lock.run(async () => {
@@ -111,7 +111,7 @@ export class VmTable {
     throw vmStateError(uuid, decision, phase.name === 'failed' ? phase.reason : undefined);
   }
 
-  /** Waits for its turn unless too many wait, decides, and works. */
+  /** Waits for the lock unless too many actions wait, and works if the state allows the action. */
   async act(
     uuid: string,
     { action, idempotent = false }: { action: VmAction; idempotent?: boolean | undefined },
@@ -125,7 +125,7 @@ export class VmTable {
     });
   }
 
-  /** @throws VmError if it is gone when its lock is free */
+  /** @throws VmError if the VM was destroyed while this waited */
   withLock<Result>(entry: VmEntry, work: () => Promise<Result>): Promise<Result> {
     return entry.lock.run(async () => {
       if (this.#entries.get(entry.record.uuid) !== entry) throw vmNotFound(entry.record.uuid);
@@ -134,8 +134,8 @@ export class VmTable {
   }
 
   /**
-   * What cannot be recorded goes on when the disk is full, except what replaces something that a new
-   * agent would take for whole.
+   * If the disk is full, the action continues unrecorded. Provisioning and rollback fail instead: after
+   * a restart the agent would treat a half-replaced VM as complete.
    */
   async save(entry: VmEntry, change: Partial<VmRecord>): Promise<void> {
     const { clock, records, log } = this.#deps;
@@ -154,7 +154,7 @@ export class VmTable {
     this.announce();
   }
 
-  /** Nothing of it is left. */
+  /** Call it when nothing of the VM is left. */
   async forget({ record: { uuid } }: VmEntry): Promise<void> {
     await this.#deps.records.remove(uuid);
     this.#entries.delete(uuid);

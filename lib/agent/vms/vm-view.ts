@@ -1,4 +1,4 @@
-/** A VM as the agent tells of it, from its record and its container. */
+/** A VM as the agent reports it, from its record and its container. */
 import { constants } from 'node:os';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Vm } from '../../protocol/vms.ts';
@@ -33,7 +33,7 @@ export function vmOf(record: VmRecord, container: Container | undefined): Vm {
 
 function errorOf({ phase }: VmRecord, container: Container | undefined, exit: ContainerExit | undefined) {
   if (phase.name === 'failed') return phase.reason;
-  if (container === undefined && phase.name === 'provisioned') return 'The container of the VM is gone';
+  if (container === undefined && phase.name === 'provisioned') return 'The container of the VM no longer exists';
   if (container?.state.name === 'failed') return container.state.reason;
   if (exit === undefined) return undefined;
   if ('unknown' in exit) return exit.unknown;

@@ -1,8 +1,8 @@
 /**
- * The VMs of this server. Each is a container (../containers) with a record, which is on disk before
- * anything is done for a new phase, so the next agent can continue. Actions on one VM happen in
- * order, and a bounded number of them waits; those on different VMs do not wait for each other.
- * vm-lifecycle.ts says what is allowed, vm-executor.ts does it, vm-table.ts keeps it.
+ * The VMs of this server. Each is a container (../containers) with a record. A new phase is on disk
+ * before its work begins, so the next agent can continue. Actions on one VM happen in order, and a
+ * bounded number of them waits; actions on different VMs do not wait for each other.
+ * vm-lifecycle.ts decides what is allowed, vm-executor.ts does it, vm-table.ts has the records.
  */
 
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
@@ -25,7 +25,7 @@ import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
 
 interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'save'> {
   random: Random;
-  /** Why this server can run none, as a sentence. */
+  /** A sentence that says why this server cannot run VMs; undefined if it can. */
   unavailableReason?: string | undefined;
   /** Default 1,000. */
   maxVms?: number | undefined;
@@ -48,7 +48,7 @@ interface KillRequest {
 }
 
 const MAX_VMS = 1_000;
-/** An end of a task has room for so many. */
+/** The result of a task has room for this number. */
 const MAX_PROCESSES = 300;
 const RECOVERED_AT_ONCE = 8;
 
@@ -76,7 +76,7 @@ export class Vms {
     this.#recovered = Promise.all(this.#table.all().map((entry) => this.#recover(entry, slots)));
   }
 
-  /** Resolves when what an earlier agent had begun is done, which may take as long as a stop. */
+  /** Resolves when the actions that an earlier agent had begun are done, which may take as long as a stop. */
   async recovered(): Promise<void> {
     await this.#recovered;
   }
@@ -94,7 +94,7 @@ export class Vms {
     return this.#table.all().map((entry) => this.#table.view(entry));
   }
 
-  /** What a status frame tells of all VMs. */
+  /** The VMs in the form of a status frame. */
   summaries(): Record<string, VmSummary> {
     return Object.fromEntries(this.list().map((one) => [one.uuid, vmSummaryOf(one)]));
   }
@@ -112,7 +112,7 @@ export class Vms {
     return pid === undefined ? one : { ...one, pid };
   }
 
-  /** What it uses and what it may use. @throws VmError */
+  /** What the VM uses, and its limits. @throws VmError */
   async info(uuid: string): Promise<Record<string, unknown>> {
     this.#needRunning(uuid);
     const { containers } = this.#deps;
@@ -125,15 +125,15 @@ export class Vms {
     };
   }
 
-  /** At most 300 of its processes. @throws VmError */
+  /** At most 300 processes of the VM. @throws VmError */
   async processes(uuid: string): Promise<VmProcess[]> {
     this.#needRunning(uuid);
     return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
   }
 
   /**
-   * Creates the VM and starts it, unless `autoboot` is false. A create that is repeated with the same
-   * payload returns the VM as it is now. @throws VmError, InvalidVmError
+   * Creates the VM and starts it, unless `autoboot` is false. A repeated create with the same payload
+   * returns the VM in its present state. @throws VmError, InvalidVmError
    */
   async create(request: VmCreate): Promise<Vm> {
     const { unavailableReason, clock, random, maxVms = MAX_VMS } = this.#deps;
@@ -144,11 +144,11 @@ export class Vms {
     if (repeated !== undefined) return repeated;
     const properties = propertiesOf(request, random);
     const spec = await this.#executor.specOf(uuid, properties);
-    // Another create of it may have come meanwhile.
+    // Another create of the same VM may have come meanwhile.
     const known = this.#repeated(uuid, digest);
     if (known !== undefined) return known;
     if (this.#table.size >= maxVms)
-      throw new VmError('TooManyVms', `This server has ${maxVms} VMs, as many as it may; destroy some`);
+      throw new VmError('TooManyVms', `This server has the maximum of ${maxVms} VMs; destroy one first`);
     const now = clock.wallTime();
     const fresh = {
       uuid,
@@ -171,7 +171,7 @@ export class Vms {
     });
   }
 
-  /** With `force` it is killed at once, also while another stop waits. */
+  /** `force` kills the VM at once, also while another stop waits. */
   async shutdown(uuid: string, { force = false, timeoutMs, idempotent }: StopRequest = {}): Promise<Vm> {
     if (force) return this.kill(uuid, { idempotent: idempotent ?? false });
     return this.#table.act(uuid, { action: 'shutdown', idempotent }, (entry) => this.#executor.stop(entry, timeoutMs));
@@ -184,7 +184,7 @@ export class Vms {
     });
   }
 
-  /** Does not wait for other actions: it may be what ends a stop that takes long. */
+  /** Does not wait for other actions, so it can end a slow stop. */
   async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
     const name = signalName(signal);
     const entry = this.#table.get(uuid);
@@ -198,7 +198,7 @@ export class Vms {
     const changesNics = [update.add_nics, update.remove_nics, update.update_nics].some((one) => (one ?? []).length > 0);
     return this.#table.act(uuid, { action: 'update' }, async (entry) => {
       await this.#update(entry, update);
-      // As with vmadm: an interface that comes or goes needs a reboot.
+      // A change of interfaces takes effect with a reboot, as with vmadm.
       if (changesNics && this.#table.view(entry).state === 'running') await this.#executor.restart(entry);
     });
   }
@@ -224,7 +224,7 @@ export class Vms {
     });
   }
 
-  /** A VM that is not there is a success. */
+  /** Idempotent: resolves if the VM does not exist. */
   async destroy(uuid: string): Promise<void> {
     try {
       await this.#table.act(uuid, { action: 'destroy' }, (entry) => this.#destroy(entry));
@@ -245,7 +245,7 @@ export class Vms {
     return this.#table.act(uuid, { action: 'delete-snapshot' }, (entry) => this.#executor.deleteSnapshot(entry, name));
   }
 
-  /** Of all that the VM sees; it must be stopped. */
+  /** Makes an image of the root file system of a stopped VM. */
   createImage(uuid: string, imageUuid: string): Promise<Vm> {
     return this.#table.act(uuid, { action: 'create-image' }, (entry) => this.#executor.createImage(entry, imageUuid));
   }
@@ -255,7 +255,7 @@ export class Vms {
     if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
   }
 
-  /** The answer to a create of a VM that is there. */
+  /** The answer to a create of a VM that exists. */
   #repeated(uuid: string, digest: string): Promise<Vm> | undefined {
     if (this.#table.isDamaged(uuid))
       throw new VmError('VmExists', `VM ${uuid} exists, and its record on the server cannot be read`);
@@ -274,7 +274,7 @@ export class Vms {
     if (update?.set_internal_metadata !== undefined) await this.#update(entry, update);
   }
 
-  /** Limits count at once, the rest from the next start on. */
+  /** Limits change at once, other properties with the next start. */
   async #update(entry: VmEntry, update: VmUpdate): Promise<void> {
     const { uuid, properties: now } = entry.record;
     const properties = updatedProperties(now, update, this.#deps.random);
@@ -289,7 +289,7 @@ export class Vms {
     await this.#table.forget(entry);
   }
 
-  /** Takes the turn at once, and works when there is a slot. */
+  /** Takes the lock at once, and works when a slot is free. */
   #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
     return this.#log(entry.record.uuid, () =>
       this.#table.withLock(entry, () => slots.run(() => this.#continue(entry))),

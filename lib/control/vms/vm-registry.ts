@@ -1,6 +1,6 @@
 /**
- * The VMs of the zone. The agent of a server is the authority for its VMs; what is here are its
- * reports, and the tasks that change VMs. The database writes the rows: with the reports of agents
+ * The VMs of the zone. The agent of a server is the authority for its VMs; this registry has its
+ * reports, and creates the tasks that create VMs. The database writes the rows: with the reports of agents
  * (`cnapi_store_vms`), and with the creation and the end of tasks (`migrations/002-tasks.sql`). So the
  * end of a task and the state of its VM are visible together. Called by `routes/`.
  */
@@ -49,7 +49,7 @@ class VmExistsError extends CnapiError {
   }
 }
 
-/** The values of a page; one VM may be longer. */
+/** Bytes of the values of a page; a single longer VM is a page of its own. */
 const PAGE_BYTES = 1024 * 1024;
 /** Each try finds that another request created or destroyed the VM meanwhile. */
 const CREATE_TRIES = 3;
@@ -66,7 +66,7 @@ export class VmRegistry {
     return this.#deps.buckets.ensureBucket(vmsBucket);
   }
 
-  /** In order of uuid. */
+  /** Returns a page of VMs in order of uuid. */
   list({ alias, ...equal }: VmFilter, { limit, after }: PageRequest): Promise<BucketPage<VmDocument>> {
     const filters = Object.entries(equal).flatMap(([field, value]) => (value === undefined ? [] : [eq(field, value)]));
     if (alias !== undefined)

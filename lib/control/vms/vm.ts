@@ -9,7 +9,7 @@ export interface VmDocument extends JsonObject {
   control?: { claim?: string; unreported?: boolean; ended?: boolean };
 }
 
-/** Without what only the control plane needs. */
+/** Leaves out what only the control plane needs. */
 export function shownVm({ control: _, ...shown }: VmDocument): StoredVm {
   return shown as StoredVm;
 }
@@ -32,7 +32,7 @@ export function vmOfServer(vm: VmDocument): JsonObject & { uuid: string } {
   return { uuid: vm.uuid, ...Object.fromEntries(listed) };
 }
 
-/** Of a whole VM, what only those see who may run tasks: it may hold passwords and keys. */
+/** Fields that may contain passwords and keys; only callers who may run tasks see them. */
 const CONFIDENTIAL = ['customer_metadata', 'internal_metadata'];
 
 export function withoutConfidential(vm: JsonObject): JsonObject {

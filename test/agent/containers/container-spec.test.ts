@@ -39,7 +39,7 @@ t.test('what is not said has the usual values', async (t) => {
 
 const accepted: Record<string, { ask: object; get: Partial<ContainerSpec> }> = {
   'a host name with dots': { ask: { hostname: 'Web-1.example' }, get: { hostname: 'Web-1.example' } },
-  'an id that is no host name': { ask: { id: `${'a'.repeat(62)}--` }, get: { hostname: 'a'.repeat(62) } },
+  'an id that is not a host name': { ask: { id: `${'a'.repeat(62)}--` }, get: { hostname: 'a'.repeat(62) } },
   'names of variables that no shell exports': {
     ask: withProcess({ env: { 'spring.port': '1', constructor: 'x' } }),
     get: {
@@ -80,12 +80,12 @@ for (const [name, { ask, get }] of Object.entries(accepted))
 const MIB = 1024 * 1024;
 const refused: Record<string, [ask: object, message: RegExp]> = {
   'no id': [{ id: undefined }, /^id is missing; give a text$/],
-  'an id with a slash': [{ id: '../x' }, /^id is no id; write at most 64 lower-case/],
-  'an id with a final newline': [{ id: 'a\n' }, /^id is no id/],
-  'a long id': [{ id: 'a'.repeat(65) }, /^id is no id/],
+  'an id with a slash': [{ id: '../x' }, /^id is not an id; write at most 64 lower-case/],
+  'an id with a final newline': [{ id: 'a\n' }, /^id is not an id/],
+  'a long id': [{ id: 'a'.repeat(65) }, /^id is not an id/],
   'an unknown field': [{ privileged: true }, /^container has unknown fields \("privileged"\); remove them/],
   'an unknown field below': [withNic({ vlan: 1 }), /^nics\.0 has unknown fields/],
-  'a host name with an underscore': [{ hostname: 'a_b' }, /^hostname is no host name; write/],
+  'a host name with an underscore': [{ hostname: 'a_b' }, /^hostname is not a host name; write/],
   'a label that ends with a dash': [{ hostname: 'a-.b' }, /^hostname /],
   'a host name that Linux cannot set': [{ hostname: `${'a'.repeat(60)}.${'b'.repeat(4)}` }, /^hostname /],
   'no layers': [{ root: { layers: [] } }, /^root\.layers is empty; name/],
@@ -94,7 +94,7 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
   'an empty program': [withProcess({ args: ['', 'a'] }), /^process\.args\.0 is empty/],
   'too many arguments': [withProcess({ args: Array(1_001).fill('a') }), /^process\.args is more than 1000; give/],
   'an argument with NUL': [withProcess({ args: ['a\0'] }), /^process\.args\.0 holds a NUL character; remove/],
-  'an argument that is no Unicode': [withProcess({ args: ['\ud800'] }), /^process\.args\.0 holds half of a surrogate/],
+  'an argument that is not Unicode': [withProcess({ args: ['\ud800'] }), /^process\.args\.0 holds half of a surrogate/],
   'an argument of many bytes': [
     withProcess({ args: ['é'.repeat(64 * 1024)] }),
     /^process\.args\.0 is longer than 131071/,
@@ -103,7 +103,7 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
     withProcess({ args: Array(17).fill('a'.repeat(128 * 1024 - 1)) }),
     /^process\.args and env are longer than 2080768 bytes together; pass/,
   ],
-  'a variable with =': [withProcess({ env: { 'a=b': '' } }), /^process\.env\.a=b is no name of a variable; write/],
+  'a variable with =': [withProcess({ env: { 'a=b': '' } }), /^process\.env\.a=b is not a variable name; write/],
   'a variable with NUL': [withProcess({ env: { a: '\0' } }), /^process\.env\.a holds a NUL/],
   'a variable that objects lose': [
     withProcess({ env: JSON.parse('{"__proto__": "x"}') }),
@@ -147,9 +147,9 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
   'a mount of a file': [withMount({ source: at('shared', 'file') }), /^mounts\.0\.source is not a directory; name/],
   'a mount that does not exist': [withMount({ source: at('shared', 'none') }), /^mounts\.0\.source .*ENOENT.*create/],
   'a bridge that is not allowed': [withNic({ bridge: 'br2' }), /^nics\.0\.bridge "br2" is not allowed by this agent/],
-  'a long name of an interface': [withNic({ name: 'a'.repeat(16) }), /^nics\.0\.name is no name for an interface/],
-  'loopback as an interface': [withNic({ name: 'lo' }), /^nics\.0\.name is no name/],
-  'an interface that reads as an option': [withNic({ name: '-all' }), /^nics\.0\.name is no name/],
+  'a long name of an interface': [withNic({ name: 'a'.repeat(16) }), /^nics\.0\.name is not an interface name/],
+  'loopback as an interface': [withNic({ name: 'lo' }), /^nics\.0\.name is not an interface name/],
+  'an interface that reads as an option': [withNic({ name: '-all' }), /^nics\.0\.name is not an interface name/],
   'two interfaces of one name': [{ nics: [nic, nic] }, /^nics\.1\.name repeats eth0; each name/],
   'two interfaces with one MAC': [
     {
@@ -160,14 +160,17 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
     },
     /^nics\.1\.mac repeats 02:00:00:00:00:aa/,
   ],
-  'a multicast MAC': [withNic({ mac: '01:00:00:00:00:01' }), /^nics\.0\.mac is no unicast MAC address; write/],
+  'a multicast MAC': [withNic({ mac: '01:00:00:00:00:01' }), /^nics\.0\.mac is not a unicast MAC address; write/],
   'a MAC of zeros': [withNic({ mac: '00:00:00:00:00:00' }), /^nics\.0\.mac /],
-  'an address without a prefix': [withNic({ addresses: ['10.0.0.5'] }), /^nics\.0\.addresses\.0 is no address with/],
+  'an address without a prefix': [
+    withNic({ addresses: ['10.0.0.5'] }),
+    /^nics\.0\.addresses\.0 is not an address with/,
+  ],
   'the address of the network': [withNic({ addresses: ['10.0.0.0/24'] }), /^nics\.0\.addresses\.0 is the network/],
   'the broadcast address': [withNic({ addresses: ['10.0.1.255/23'] }), /^nics\.0\.addresses\.0 is the broadcast/],
   'a loopback address': [withNic({ addresses: ['127.0.0.1/8'] }), /^nics\.0\.addresses\.0 is loopback/],
   'a multicast address': [withNic({ addresses: ['ff02::1/64'] }), /^nics\.0\.addresses\.0 is loopback, multicast/],
-  'an address with a zone': [withNic({ addresses: ['fe80::1%eth0/64'] }), /^nics\.0\.addresses\.0 is no address/],
+  'an address with a zone': [withNic({ addresses: ['fe80::1%eth0/64'] }), /^nics\.0\.addresses\.0 is not an address/],
   'IPv4 within IPv6': [withNic({ addresses: ['::ffff:10.0.0.1/120'] }), /^nics\.0\.addresses\.0 is loopback/],
   'a very wide network': [withNic({ addresses: ['10.0.0.1/7'] }), /^nics\.0\.addresses\.0 is in a network wider/],
   'an address twice': [
@@ -176,7 +179,7 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
   ],
   'a gateway elsewhere': [
     withNic({ addresses: ['10.0.0.5/24'], gateway: '10.0.1.1' }),
-    /^nics\.0\.gateway is no other machine in the network of one of the addresses; choose/,
+    /^nics\.0\.gateway is not another machine in the network of one of the addresses; choose/,
   ],
   'itself as the gateway': [withNic({ addresses: ['10.0.0.5/24'], gateway: '10.0.0.5' }), /^nics\.0\.gateway /],
   'a gateway of another family': [withNic({ addresses: ['10.0.0.5/24'], gateway: 'fd00::1' }), /^nics\.0\.gateway /],
@@ -189,10 +192,10 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
     },
     /^nics\.1\.gateway is a second one of its family/,
   ],
-  'a resolver by name': [{ resolvers: ['dns.example'] }, /^resolvers\.0 is no IP address of a server for names; write/],
+  'a resolver by name': [{ resolvers: ['dns.example'] }, /^resolvers\.0 is not the IP address of a name server; write/],
   'too many resolvers': [{ resolvers: ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4'] }, /^resolvers is more than 3/],
   'large metadata': [{ metadata: { a: 'é'.repeat(32 * 1024) } }, /^metadata is larger than 65536 bytes; keep/],
-  'metadata that is no text': [{ metadata: { a: 1 } }, /^metadata\.a is not a text; give a text/],
+  'metadata that is not a text': [{ metadata: { a: 1 } }, /^metadata\.a is not a text; give a text/],
   'tiny logs': [{ log: { maxBytes: 1_000 } }, /^log\.maxBytes is less than 65536/],
   'no log': [{ log: { maxFiles: 0 } }, /^log\.maxFiles is less than 1/],
 };

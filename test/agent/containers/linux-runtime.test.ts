@@ -178,7 +178,7 @@ t.test('what no agent knows is found and removed, also while it runs', { skip },
   t.same((await next.leftovers()).sort(), ['a', 'b']);
   for (const id of await next.leftovers()) await next.remove(id);
   t.same(await machine.traces(), []);
-  await t.rejects(next.remove('../records'), /is no id of a container/);
+  await t.rejects(next.remove('../records'), /is not a container id/);
 });
 
 t.test('thirty containers start and end at once, and nothing of them is left', { skip }, async (t) => {

@@ -45,13 +45,13 @@ t.test('bad parameters are refused, and the message names them', async (t) => {
     ['machine_create', { ...good, brand: 'kvm' }, /^brand is not supported/],
     ['machine_create', { ...good, disks: [{}] }, /^disks are not supported/],
     ['machine_create', { ...good, max_physical_memory: 1 }, /^max_physical_memory is not a whole number from 6/],
-    ['machine_create', { ...good, alias: 'a b', hostname: '-' }, /^alias is no alias.*hostname is no host name/],
+    ['machine_create', { ...good, alias: 'a b', hostname: '-' }, /^alias is not an alias.*hostname is not a host name/],
     ['machine_create', { ...good, nics: [{}] }, /^nics.0.nic_tag/],
     ['machine_create', { ...good, customer_metadata: { a: 1 } }, /^customer_metadata.a is not a text/],
     ['machine_create', { ...good, firewall_enabled: true }, /^firewall_enabled is not supported/],
     ['machine_update', { uuid: A, add_disks: [{}] }, /^add_disks is not supported/],
     ['machine_load', { uuid: A }, { code: 'VmNotFound' }],
-    ['machine_create_snapshot', { uuid: A, snapshot_name: '../x' }, /is no name of a snapshot/],
+    ['machine_create_snapshot', { uuid: A, snapshot_name: '../x' }, /is not a snapshot name/],
     ['machine_boot', { uuid: A, update: { ram: 5 } }, /update/],
     ['machine_shutdown', { uuid: A, timeout: 1e9 }, /timeout: is not a whole number/],
   ];
@@ -59,7 +59,7 @@ t.test('bad parameters are refused, and the message names them', async (t) => {
   const created = await run('machine_create', { ...good, max_physical_memory: 64 });
   t.ok(created);
   await t.rejects(run('machine_info', { uuid: A, types: ['vnc'] }), { code: 'NotSupported' });
-  await t.rejects(run('machine_kill', { uuid: A, signal: 'NO' }), /signal is no signal/);
+  await t.rejects(run('machine_kill', { uuid: A, signal: 'NO' }), /signal is not a signal/);
 });
 
 t.test('an agent without containers says so', async (t) => {

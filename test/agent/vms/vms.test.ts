@@ -66,7 +66,7 @@ t.test('what cannot be created leaves nothing', async (t) => {
   await t.rejects(vms.create(payload(1, { nics })), /^nics.0.nic_tag "other" is not allowed/);
   await t.rejects(
     vms.create(payload(1, { internal_metadata: { 'docker:cmd': 'serve' } })),
-    /docker:cmd is no JSON list/,
+    /docker:cmd is not a JSON list/,
   );
   t.same([vms.list(), machine.host.ids], [[], []]);
   await vms.create(payload(1));

@@ -17,7 +17,7 @@ import { type ReadOptions, readContainerLog } from './read-log.ts';
 interface ContainerLogsDeps {
   clock: Clock;
   log: Logger;
-  /** Of all containers. */
+  /** The directory of all containers. */
   directory: string;
   containers: {
     list(): Container[];
@@ -25,12 +25,12 @@ interface ContainerLogsDeps {
     get(id: string): Container;
     onChange(listener: (change: ContainerChange) => void): () => void;
   };
-  /** How often a log is looked at that the watch may have missed. Default 10 s. */
+  /** How often a log is checked for changes that the watch has missed. Default 10 s. */
   slowLookMs?: number;
 }
 
 interface ReadRequest extends ReadOptions {
-  /** To continue until the run of the container has ended. */
+  /** Whether to continue until the run of the container has ended. */
   follow?: boolean | undefined;
 }
 
@@ -41,7 +41,7 @@ interface WatchedLog {
 
 export class ContainerLogs {
   readonly #deps: ContainerLogsDeps;
-  /** Of containers that run or whose log is followed. */
+  /** The logs of containers that run or whose log is followed. */
   readonly #watched = new Map<string, WatchedLog>();
   /** What ends the rotation of a container that runs. */
   readonly #rotations = new Map<string, () => void>();
@@ -59,7 +59,7 @@ export class ContainerLogs {
     for (const container of containers.list()) this.#see(container.spec.id, container);
   }
 
-  /** Ends also what is being read. */
+  /** Also ends all readers. */
   stop(): void {
     this.#unlisten?.();
     for (const end of this.#rotations.values()) end();
@@ -68,8 +68,8 @@ export class ContainerLogs {
   }
 
   /**
-   * The entries of a container, which are read from disk as they are taken. Its reading ends when the
-   * caller stops to take them, too. @throws ContainerNotFoundError
+   * The entries of a container's log, read from disk as the caller takes them. Reading ends when the
+   * caller stops. @throws ContainerNotFoundError
    */
   read(id: string, request: ReadRequest = {}): AsyncGenerator<LogEntry[]> {
     const { containers } = this.#deps;
@@ -104,7 +104,7 @@ export class ContainerLogs {
     return new LogFiles(logs, control);
   }
 
-  /** One watch for all that need it. */
+  /** Returns one watch for all readers of a log. */
   #watch(id: string): WatchedLog {
     const files = this.#filesOf(id);
     const { clock, slowLookMs } = this.#deps;

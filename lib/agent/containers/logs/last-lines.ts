@@ -4,7 +4,7 @@ import type { LogFiles } from './log-files.ts';
 import { headOf } from './log-parser.ts';
 
 export interface LogPosition {
-  /** Of the file. */
+  /** The number of the file. */
   number: number;
   offset: number;
 }
@@ -14,7 +14,7 @@ const BLOCK_BYTES = 64 * 1024;
 const OVERLAP_BYTES = 128;
 const NEWLINE = 0x0a;
 
-/** A line that has not ended yet comes in addition. Undefined if there is no log. */
+/** A last line without its end is not counted. Returns undefined if there is no log. */
 export async function lastLines(
   files: LogFiles,
   numbers: readonly number[],
@@ -26,7 +26,7 @@ export async function lastLines(
     const found = await scan(files.pathOf(number), left).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;
     });
-    // Rotation has removed it, and all before it.
+    // Rotation has removed this file and all earlier ones.
     if (found === undefined) break;
     first = { number, offset: found.offset };
     if (found.isEnough) break;
@@ -51,7 +51,7 @@ async function scan(path: string, wanted: number): Promise<Scan> {
     /** Where the last line that was found ends. */
     let end: number | undefined;
     for await (const { start, block, length } of blocksBackwards(file)) {
-      // Before the first line is no newline.
+      // The first line has no newline before it.
       for (let at = length - 1; at >= (start === 0 ? -1 : 0); at -= 1) {
         if (at >= 0 && block[at] !== NEWLINE) continue;
         const isWhole = end !== undefined && end > start + at + 1 && headOf(block.subarray(at + 1))?.isPartial !== true;

@@ -1,11 +1,11 @@
 /**
  * The files of one container's log, in a directory of their own. The monitor writes to `current` and
  * replaces it with a new file: when the agent asks for that, and by itself at `monitorLimit`. Each
- * file also has a number as a second name, which the agent links as soon as it sees the file, so the
- * monitor's replacing loses nothing. Removal of the container removes the directory.
+ * file also has a number as a second name. The agent links it as soon as it sees the file, so a file
+ * that the monitor replaces is kept. The directory is removed with the container.
  *
- * Lost is only a file that the monitor replaces before the agent has seen it: while no agent runs
- * all but the newest two, and otherwise if the agent stalls while a container writes `monitorLimit`.
+ * Only a file that the monitor replaces before the agent sees it is lost. While no agent runs, only
+ * the newest two are kept. While one runs, it must stall until a container has written `monitorLimit`.
  */
 import { constants } from 'node:fs';
 import { link, open, readdir, rm, stat } from 'node:fs/promises';
@@ -18,7 +18,7 @@ export interface CurrentLog {
 }
 
 const CURRENT = 'current';
-/** What conmon takes as the request to open its log again; the two numbers mean nothing. */
+/** Asks conmon to open its log again; it ignores the two numbers. */
 const REOPEN = '2 0 0\n';
 /** conmon writes some 50 MB/s, so an agent that stalls for a second still sees each file. */
 const MIN_MONITOR_LIMIT = 64 * 1024 * 1024;
@@ -26,8 +26,8 @@ const MIN_MONITOR_LIMIT = 64 * 1024 * 1024;
 export const currentLog = (directory: string): string => join(directory, CURRENT);
 
 /**
- * Bytes after which the monitor itself begins a new file. It counts what it has written, over files
- * that the agent asked for too.
+ * The monitor begins a new file by itself after this number of bytes. Files that the agent asked for
+ * do not reset its count.
  */
 export const monitorLimit = ({ maxBytes }: ContainerSpec['log']): number => Math.max(2 * maxBytes, MIN_MONITOR_LIMIT);
 
@@ -45,7 +45,7 @@ export class LogFiles {
     return join(this.directory, `${number}`);
   }
 
-  /** In the order in which they were written. Empty if there is no log. */
+  /** The numbers of all files, the oldest first. Empty if there is no log. */
   async numbers(): Promise<number[]> {
     const names = await readdir(this.directory).catch(orIfGone<string[]>([]));
     return names

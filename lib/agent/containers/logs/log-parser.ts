@@ -9,7 +9,7 @@ export interface LogEntry {
   /** Wall clock of the machine when the monitor read it, in milliseconds. */
   at: number;
   stream: 'stdout' | 'stderr';
-  /** Without the end of the line. */
+  /** The text of the line without its newline. */
   text: string;
   /** The next entry of this stream continues the line. */
   isPartial: boolean;
@@ -17,7 +17,7 @@ export interface LogEntry {
 
 type Head = Omit<LogEntry, 'text'>;
 
-/** A longer line is given out in parts. */
+/** A longer line is returned in parts. */
 const MAX_LINE_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 64;
 const NEWLINE = 0x0a;
@@ -34,7 +34,7 @@ export function headOf(line: Buffer): (Head & { length: number }) | undefined {
 
 export class LogParser {
   #rest: Buffer = NOTHING;
-  /** Of a line whose beginning is given out already. */
+  /** The head of a line whose beginning was already returned. */
   #begun: Head | undefined;
   #lastAt = 0;
   /** Bytes of a character that the next entry of the stream completes. */

@@ -9,7 +9,7 @@
 import type { ContainerSpec } from '../container.ts';
 import { type CurrentLog, type LogFiles, monitorLimit } from './log-files.ts';
 
-/** What the monitor may write until it has received a request: much more than since the last look. */
+/** Bytes that the monitor may write before it receives a request: many times those since the last look. */
 const MIN_MARGIN_BYTES = 1024 * 1024;
 const MARGIN_LOOKS = 8;
 

@@ -45,7 +45,7 @@ export class LogWatch {
     };
   }
 
-  /** Looks now: its directory may be new. */
+  /** Checks now: the directory of the log may be new. */
   look(): void {
     if (this.isUsed) this.#lookIn(0);
   }

@@ -20,7 +20,7 @@ export interface ReadOptions {
 
 interface LogSource {
   files: LogFiles;
-  /** To continue with what is written until `ended` aborts, and then to the end. */
+  /** Continues with new entries until `ended` aborts, and then to the end of the log. */
   follow?: { watch: LogWatch; ended: AbortSignal } | undefined;
 }
 
@@ -74,7 +74,7 @@ class Reader {
     this.#since = since;
   }
 
-  /** To the end of the file as it is now. */
+  /** Reads to the present end of the file. */
   async *read(file: OpenLog, isAborted: () => boolean): AsyncGenerator<LogEntry[]> {
     while (!isAborted()) {
       const { bytesRead, buffer } = await file.handle.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, file.offset);

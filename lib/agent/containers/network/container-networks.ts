@@ -14,7 +14,7 @@ import { hostCommands, hostLinkNames, macOf, namespaceCommands } from './links.t
 
 interface ContainerNetworksDeps {
   clock: Clock;
-  /** Of this agent among those of the machine, for example its data directory. */
+  /** Tells this agent from others of the machine, for example its data directory. */
   scope: string;
   /** Names of bridges that containers may use. */
   bridges: readonly string[];
@@ -47,8 +47,8 @@ export class ContainerNetworks {
   }
 
   /**
-   * Gives the namespace of the process its interfaces; replaces those of an earlier run. The name in
-   * the namespace must be free. @throws ContainerError; then nothing of them is left
+   * Creates the interfaces of the container in the namespace of the process, and removes those of an
+   * earlier run. Their names must be free there. @throws ContainerError; then no interface is left
    */
   async attach(spec: ContainerSpec, _run: number, pid: number): Promise<void> {
     const { id, nics } = spec;
@@ -62,7 +62,7 @@ export class ContainerNetworks {
     }
   }
 
-  /** Removes all interfaces of a container. Can be repeated. @throws ContainerError if one is left */
+  /** Removes all interfaces of a container. Idempotent. @throws ContainerError if one is left */
   async detach(id: string): Promise<void> {
     await deleteLinks(this.#deps.clock, hostLinkNames(this.#deps.scope, id));
   }
@@ -87,5 +87,5 @@ export class ContainerNetworks {
 
 function requireBridge(name: string, link: NetworkLink): NetworkLink {
   if (link.linkinfo?.info_kind === 'bridge') return link;
-  throw new ContainerError(`The interface ${name} of this server is no bridge; choose another one`);
+  throw new ContainerError(`The interface ${name} of this server is not a bridge; choose another one`);
 }

@@ -11,7 +11,7 @@ interface LinkId {
 }
 
 const PREFIX = 'cn';
-/** With the prefix and the index 15, the longest name that the kernel takes; 60 bits of the hash. */
+/** 60 bits of the hash. With the prefix and the index, a name has the 15 characters that the kernel allows. */
 const HASH_CHARS = 12;
 const DIGITS = 'abcdefghijklmnopqrstuvwxyz234567';
 
@@ -22,7 +22,7 @@ function hostLinkName({ scope, id, index }: LinkId): string {
   return `${PREFIX}${hash}${index}`;
 }
 
-/** Names of all that a container may have on the machine. */
+/** Names of all links that a container may have on the machine. */
 export const hostLinkNames = (scope: string, id: string): string[] =>
   Array.from({ length: MAX_NICS }, (_, index) => hostLinkName({ scope, id, index }));
 
@@ -32,8 +32,8 @@ export function macOf({ scope, id, index }: LinkId): string {
 }
 
 /**
- * A bridge without an address of its own takes the lowest of its ports. These are higher than those of
- * devices, so containers that come and go do not change it.
+ * A bridge without a configured MAC address takes the lowest one of its ports. These addresses are
+ * higher than those of devices, so new and removed containers do not change it.
  */
 function hostMacOf({ scope, id, index }: LinkId): string {
   return macFrom(0xfe, digestOf('host-mac', scope, id, `${index}`));
@@ -45,7 +45,7 @@ export function hostCommands(nic: ContainerNic, link: LinkId, at: { pid: number;
   const inside = ['name', nic.name, 'address', nic.mac ?? macOf(link), 'mtu', `${at.mtu}`, 'netns', `${at.pid}`];
   return [
     ['link', 'add', 'dev', name, 'mtu', `${at.mtu}`, 'address', hostMacOf(link), 'type', 'veth', 'peer', ...inside],
-    // The machine must not speak on the bridge through it.
+    // The machine must not send anything to the bridge through this link.
     ['link', 'set', 'dev', name, 'addrgenmode', 'none'],
     ['link', 'set', 'dev', name, 'alias', `cnapi:${link.id}`],
     ['link', 'set', 'dev', name, 'master', nic.bridge, 'up'],

@@ -13,15 +13,15 @@ import { type MachineFacts, ociConfigOf } from './oci-config.ts';
 import { deleteOci, lastMessageOf, type OciRuntime, reasonOfEnd } from './oci-runtime.ts';
 
 interface ProbeDeps {
-  /** Of all containers; the probe makes a directory there and removes it. */
+  /** The directory of all containers; the probe makes a directory there and removes it. */
   directory: string;
   cgroups: Cgroups;
   facts: MachineFacts;
 }
 
-/** In the order of choice. The tests run runc, which works with groups of both versions. */
+/** The first that works is used. The tests run runc, which works with groups of both versions. */
 const RUNTIMES = ['runc', 'crun'] as const;
-/** No name of a run. */
+/** Not a possible name of a run. */
 const PROBE = 'probe';
 const MISSES_PROGRAM = /\/probe\b.*(no such file|not found)/i;
 const PROBE_MS = 20_000;

@@ -22,9 +22,9 @@ interface ExecDeps {
 }
 
 interface ExecFiles {
-  /** Of the run. */
+  /** The name of the run. */
   name: string;
-  /** For the files of this program; removed afterwards. */
+  /** Holds the files of this program; removed afterwards. */
   directory: string;
 }
 
@@ -87,7 +87,7 @@ interface Killing {
   isOver(): boolean;
 }
 
-/** The program may be about to start: it is looked for until the runtime has ended. */
+/** The program may not have started yet, so this looks for it until the runtime has ended. */
 async function killUntil(clock: Clock, { child, pidFile, isOver }: Killing): Promise<void> {
   const killRuntimeAt = clock.now() + KILL_RUNTIME_AFTER_MS;
   while (!isOver()) {

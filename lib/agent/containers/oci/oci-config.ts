@@ -29,7 +29,7 @@ interface OciOptions extends MachineFacts {
   root: string;
   /** Files of the machine that are bound to these places inside. */
   files: Readonly<Record<string, string>>;
-  /** Control group, as the runtime takes it; undefined if there are no limits here. */
+  /** Path of the control group in the form of the OCI runtime; undefined if limits cannot be set here. */
   group: string | undefined;
 }
 
@@ -53,7 +53,7 @@ const CAPABILITIES = [
 
 const NAMESPACES = ['pid', 'ipc', 'uts', 'mount', 'network', 'user', 'cgroup'];
 
-/** They tell about the machine or its other containers. */
+/** These files contain facts about the machine or its other containers. */
 const MASKED = [
   '/proc/acpi',
   '/proc/asound',
@@ -146,7 +146,7 @@ const resourcesOf = (spec: ContainerSpec, options: OciOptions) => ({
   ...ociLimitsOf(spec, options),
 });
 
-/** Also for a container that runs already. */
+/** Limits in the form of the OCI runtime, for a new container and for one that runs. */
 export function ociLimitsOf({ limits }: Pick<ContainerSpec, 'limits'>, { limitsSwap }: { limitsSwap: boolean }) {
   return {
     memory: { limit: limits.memoryBytes, ...(limitsSwap ? { swap: limits.memoryBytes } : {}) },

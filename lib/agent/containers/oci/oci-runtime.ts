@@ -36,7 +36,7 @@ export async function signalOci(runtime: OciRuntime, name: string, signal: strin
   throw new ContainerError(`It could not be sent ${signal}: ${reasonOfEnd(end)}`);
 }
 
-/** Its processes stand still, or go on again. @throws ContainerError */
+/** Pauses or resumes the processes of a container. @throws ContainerError */
 export async function freezeOci(runtime: OciRuntime, name: string, command: 'pause' | 'resume'): Promise<void> {
   const end = await runToEnd(runtime.file, [...runtime.args, command, name], { timeoutMs: COMMAND_MS });
   if (end.exitCode !== 0) throw new ContainerError(`Its processes could not ${command}: ${reasonOfEnd(end)}`);
@@ -49,15 +49,15 @@ export async function limitOci(runtime: OciRuntime, name: string, file: string):
   if (end.exitCode !== 0) throw new ContainerError(`Its limits could not be changed: ${reasonOfEnd(end)}`);
 }
 
-/** Undefined if it knows no such container. */
+/** Undefined if the runtime does not know the container. */
 export async function statusOfOci(runtime: OciRuntime, name: string): Promise<OciStatus | undefined> {
   const end = await runToEnd(runtime.file, [...runtime.args, 'state', name], { timeoutMs: COMMAND_MS });
   if (end.exitCode === 0) return (JSON.parse(end.stdout) as { status: OciStatus }).status;
   if (!(await namesOfOci(runtime.root)).includes(name)) return undefined;
-  throw new ContainerError(`${runtime.file} does not tell the state of ${name}: ${reasonOfEnd(end)}`);
+  throw new ContainerError(`${runtime.file} does not return the state of ${name}: ${reasonOfEnd(end)}`);
 }
 
-/** Kills it first. Can be repeated. @throws ContainerError */
+/** Kills the container first. Idempotent. @throws ContainerError */
 export async function deleteOci(runtime: OciRuntime, name: string): Promise<void> {
   if (!(await namesOfOci(runtime.root)).includes(name)) return;
   const args = [...runtime.args, 'delete', '--force', name];

@@ -13,9 +13,9 @@ type EntryKind = 'file' | 'directory' | 'hard-link' | 'symbolic-link' | 'device'
 
 export interface EntryHeader {
   kind: EntryKind;
-  /** As it is in the archive. */
+  /** The path as the archive has it. */
   path: string;
-  /** Of links; empty otherwise. */
+  /** The target of a link; empty otherwise. */
   target: string;
   mode: number;
   uid: number;
@@ -27,7 +27,7 @@ export interface EntryHeader {
 }
 
 export interface ArchiveEntry extends EntryHeader {
-  /** What of it is not read before the next entry is skipped. */
+  /** The caller reads it before the next entry; what it leaves unread is skipped. */
   body: AsyncIterable<Buffer>;
 }
 
@@ -71,7 +71,7 @@ export async function* readArchive(chunks: AsyncIterable<Buffer>): AsyncGenerato
 
 function decode(block: Buffer): Header {
   const header = attempt(() => new Header(block));
-  if (!header.cksumValid) throw new LayerError('a header is damaged, or it is no tar archive');
+  if (!header.cksumValid) throw new LayerError('a header is damaged, or this is not a tar archive');
   return header;
 }
 
@@ -110,7 +110,7 @@ function entryOf(kind: EntryKind, header: Header, pax: PaxRecords): EntryHeader 
   const target = kind.endsWith('link') ? (pax.linkpath ?? header.linkpath ?? '') : '';
   if (path.includes(NOT_UTF8) || target.includes(NOT_UTF8)) throw new LayerError(`a name is not UTF-8 (${path})`);
   const size = kind === 'file' ? (pax.size ?? header.size ?? 0) : 0;
-  if (!Number.isSafeInteger(size) || size < 0) throw new LayerError(`${path} has no possible size`);
+  if (!Number.isSafeInteger(size) || size < 0) throw new LayerError(`${path} has an invalid size`);
   return {
     kind: path.endsWith('/') && kind === 'file' ? 'directory' : kind,
     path,

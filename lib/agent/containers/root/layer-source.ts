@@ -35,7 +35,7 @@ export class LayerSource {
     return this.#unpacked;
   }
 
-  /** Of the stream as received; call it when `bytes` has ended. */
+  /** The digest of the received stream; call it when `bytes` has ended. */
   digest(): string {
     return `sha256:${this.#hash.digest('hex')}`;
   }
@@ -87,7 +87,7 @@ export class LayerSource {
     const { maxBytes } = this.#limits;
     const bytes = before + chunk.length;
     if (bytes <= maxBytes) return bytes;
-    throw new LayerError(`it has more than ${maxBytes} bytes, as many as a layer may have unpacked`);
+    throw new LayerError(`it has more than ${maxBytes} bytes, the maximum of an unpacked layer`);
   }
 }
 

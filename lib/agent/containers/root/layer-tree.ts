@@ -8,13 +8,13 @@ import type { EntryHeader } from './archive.ts';
 import { LayerError } from './layer-error.ts';
 
 export interface LayerLimits {
-  /** Of the archive, unpacked. */
+  /** Bytes of the unpacked archive. */
   maxBytes: number;
   /** Called with all unpacked bytes so far, before they are written; throws to refuse them. */
   onBytes?: ((bytes: number) => void) | undefined;
-  /** Also counts directories that the archive does not name. */
+  /** Entries, with the directories that the archive does not name. */
   maxEntries: number;
-  /** Of all paths together: they are held in memory. */
+  /** Bytes of all paths together, because they are held in memory. */
   maxNameBytes: number;
 }
 
@@ -46,7 +46,7 @@ const MAX_PATH_BYTES = 4096;
 const MAX_NAME_BYTES = 255;
 const WHITEOUT = '.wh.';
 const WHITEOUT_OPAQUE = '.wh..wh..opq';
-/** Other such names are bookkeeping of AUFS, from where the form comes. */
+/** AUFS, which defined this form, uses other such names for its own records. */
 const WHITEOUT_META = '.wh..wh.';
 
 export class LayerTree {
@@ -110,18 +110,18 @@ export class LayerTree {
     if (name === WHITEOUT_OPAQUE) return { parents, action: { do: 'make-opaque', path: directory } };
     if (name.startsWith(WHITEOUT_META)) return { parents, action: { do: 'skip' } };
     const hidden = name.slice(WHITEOUT.length);
-    if (['', '.', '..'].includes(hidden)) throw new LayerError(`${path} is no possible whiteout`);
+    if (['', '.', '..'].includes(hidden)) throw new LayerError(`${path} is not a valid whiteout`);
     return { parents, action: { do: 'white-out', path: posix.join(directory, hidden) } };
   }
 
   #makeParents(path: string): string[] {
     const missing: string[] = [];
     for (let parent = parentOf(path); !this.isDirectory(parent); parent = parentOf(parent)) {
-      if (this.has(parent)) throw new LayerError(`${path} lies in ${parent}, which is no directory`);
+      if (this.has(parent)) throw new LayerError(`${path} lies in ${parent}, which is not a directory`);
       missing.unshift(parent);
     }
     for (const parent of missing) {
-      if (posix.basename(parent).startsWith(WHITEOUT)) throw new LayerError(`${parent} is no possible directory`);
+      if (posix.basename(parent).startsWith(WHITEOUT)) throw new LayerError(`${parent} is not a valid directory name`);
       this.#count(parent);
       this.#nodes.set(parent, 'directory');
     }
@@ -139,7 +139,8 @@ export class LayerTree {
   #hardLinkTarget(path: string, text: string): string {
     const target = normalize(text);
     const isFound = target !== path && this.#nodes.get(target) === 'other';
-    if (!isFound) throw new LayerError(`${path} is a hard link to ${text}, which is no file of this archive before it`);
+    if (!isFound)
+      throw new LayerError(`${path} is a hard link to ${text}, which is not an earlier file of this archive`);
     return target;
   }
 
@@ -163,7 +164,7 @@ function parentOf(path: string): string {
   return end < 0 ? '' : path.slice(0, end);
 }
 
-/** Without `.` and double slashes. @throws LayerError if it leaves the root */
+/** Removes `.` and double slashes. @throws LayerError if the path leaves the root */
 function normalize(path: string): string {
   const shown = path.slice(0, MAX_NAME_BYTES);
   if (path === '') throw new LayerError('an entry has no name');
@@ -184,7 +185,7 @@ function normalize(path: string): string {
 function checkSymbolicLink(path: string, target: string): void {
   const bytes = Buffer.byteLength(target);
   if (bytes === 0 || bytes >= MAX_PATH_BYTES || target.includes('\0'))
-    throw new LayerError(`the link ${path} has no possible target`);
+    throw new LayerError(`the link ${path} has an invalid target`);
   if (target.startsWith('/')) return;
   if (leavesRoot(target, depthOf(parentOf(path)))) throw new LayerError(`the link ${path} leaves the root (${target})`);
 }

@@ -23,7 +23,7 @@ interface LayerWriterDeps {
 
 const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
 const NEW_FILE = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
-/** Of directories that the archive does not name. */
+/** The properties of directories that the archive does not name. */
 const UNNAMED: Properties = { mode: 0o755, uid: 0, gid: 0, mtime: 0 };
 const MAX_TIME = 2 ** 33;
 /** Pieces in which large files are written; smaller files are written beside each other. */
@@ -55,7 +55,7 @@ export class LayerWriter {
   async finish({ isForOverlay }: { isForOverlay: boolean }): Promise<Whiteouts> {
     await this.#queue.drain();
     const whiteouts = this.#whiteouts();
-    // That a layer's root is opaque is no attribute: those below it are not mounted.
+    // An opaque root needs no attribute: the layers below it are not mounted.
     const opaque = whiteouts.opaque.filter((path) => path !== '');
     if (isForOverlay) await markForOverlay(this.#deps.root, { ...whiteouts, opaque });
     for (const [path, properties] of this.#directories)
@@ -64,7 +64,7 @@ export class LayerWriter {
     return whiteouts;
   }
 
-  /** Resolves when nothing is written any more. */
+  /** Resolves when all writes have ended. */
   settle(): Promise<void> {
     return this.#queue.settle();
   }
@@ -134,7 +134,7 @@ export class LayerWriter {
     await utimes(path, timeOf(properties), timeOf(properties));
   }
 
-  /** A name that the layer also makes is no removed one; a directory then shows nothing from below. */
+  /** If the layer recreates a removed name, it is not removed. A recreated directory becomes opaque. */
   #whiteouts(): Whiteouts {
     for (const path of this.#removed) {
       if (this.#tree.isDirectory(path)) this.#opaque.add(path);
@@ -148,7 +148,7 @@ export class LayerWriter {
   }
 }
 
-/** In larger pieces, with fewer calls of the file system. */
+/** Joins pieces to larger ones, which take fewer calls of the file system. */
 async function* inPieces(body: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
   let pieces: Buffer[] = [];
   let bytes = 0;
@@ -163,7 +163,7 @@ async function* inPieces(body: AsyncIterable<Buffer>): AsyncGenerator<Buffer, vo
   if (bytes > 0) yield Buffer.concat(pieces);
 }
 
-/** Times that file systems cannot hold are the epoch. */
+/** Replaces times that file systems cannot hold by the epoch. */
 const timeOf = ({ mtime }: Properties): number => (mtime >= 0 && mtime < MAX_TIME ? mtime : 0);
 
 /** The file system refuses what an archive asks for, although the rules allow it. */

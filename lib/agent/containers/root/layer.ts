@@ -26,7 +26,7 @@ import { removeTree } from './remove-tree.ts';
 import type { Whiteouts } from './whiteouts.ts';
 
 interface UnpackRequest {
-  /** tar, plain or gzip. It is destroyed at the end. */
+  /** A tar stream, plain or gzip. It is destroyed at the end. */
   archive: Readable;
   /** Must not exist; its parent must. */
   directory: string;
@@ -38,7 +38,7 @@ interface UnpackRequest {
 }
 
 export interface UnpackedLayer {
-  /** Of the archive as received: `sha256:` and hexadecimal digits. */
+  /** The digest of the received archive: `sha256:` and hexadecimal digits. */
   digest: string;
   bytes: number;
 }
@@ -84,7 +84,7 @@ export async function unpackLayer(request: UnpackRequest): Promise<UnpackedLayer
   }
 }
 
-/** Removes what unpacks that were killed have left. None may run. */
+/** Removes the directories of unpacks that were killed. No unpack may run. */
 export async function removeUnfinishedLayers(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
     if (name.endsWith(UNFINISHED)) await removeTree(join(directory, name));
@@ -98,11 +98,11 @@ export async function readLayer(directory: string): Promise<Layer> {
     const { isForOverlay, removed, opaque } = description.parse(JSON.parse(text));
     return { root: join(directory, ROOT), isForOverlay, removed, opaque };
   } catch (error) {
-    throw new ContainerError(`${directory} is no unpacked layer (${messageOf(error)}); unpack it again`, error);
+    throw new ContainerError(`${directory} is not an unpacked layer (${messageOf(error)}); unpack it again`, error);
   }
 }
 
-/** A layer that hides nothing, since nothing is below it. */
+/** Writes a layer that hides nothing, because no layer is below it. */
 export async function writeFlatLayer(directory: string, fill: (root: string) => Promise<void>): Promise<void> {
   await fill(join(directory, ROOT));
   const layer: z.input<typeof description> = { version: 1, isForOverlay: true, removed: [], opaque: [] };

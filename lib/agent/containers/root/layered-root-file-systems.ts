@@ -29,7 +29,7 @@ interface IdRange {
 }
 
 interface Options {
-  /** Of the agent; a directory in it is made for a moment. */
+  /** The directory of all containers; a check makes a directory in it and removes it. */
   directory: string;
   ids: IdRange;
 }
@@ -39,7 +39,7 @@ interface LayerOptions {
   signal?: AbortSignal;
 }
 
-/** A container's root enters, and other users of the machine find nothing by listing. */
+/** A container's root user can traverse the directory; other users of the machine cannot list it. */
 const DIRECTORY_MODE = 0o711;
 
 export class LayeredRootFileSystems implements RootFileSystems {
@@ -112,17 +112,17 @@ export class LayeredRootFileSystems implements RootFileSystems {
   }
 
   /**
-   * Unmounts a root file system and removes its directory. Can be repeated. One that is in use is
+   * Unmounts a root file system and removes its directory. Idempotent. A root file system in use is
    * detached. @throws ContainerError if something else is mounted there
    */
   async remove(directory: string): Promise<void> {
     const found = await lstatIfAny(directory);
-    // What is mounted where a link leads belongs to somebody else.
+    // A mount at the target of a link does not belong to the agent.
     if (found?.isDirectory()) await unmountAll(overlayPaths(directory).root);
     await removeTree(directory);
   }
 
-  /** What exists stays as it is: changes of the container are in it. */
+  /** An existing root file system keeps its kind: it contains changes of the container. */
   async #isOverlay({ upper, root }: OverlayPaths, layers: readonly Layer[]): Promise<boolean> {
     if ((await lstatIfAny(upper)) !== undefined) return true;
     if ((await lstatIfAny(root)) !== undefined) return false;
@@ -144,7 +144,7 @@ async function makeOverlay(paths: OverlayPaths, layers: readonly Layer[]): Promi
 const isMountable = ({ isForOverlay, removed, opaque }: Layer): boolean =>
   isForOverlay || removed.length + opaque.length === 0;
 
-/** Nothing is seen of layers below one whose root is opaque. */
+/** Layers below a layer with an opaque root are not visible. */
 function visible(layers: readonly Layer[]): Layer[] {
   const lowest = layers.findLastIndex(({ opaque }) => opaque.includes(''));
   return layers.slice(Math.max(lowest, 0));

@@ -22,11 +22,11 @@ import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
 import { removeTree } from './remove-tree.ts';
 
 interface LayeredSnapshotsDeps {
-  /** Of the containers. */
+  /** The directory of all containers. */
   directory: string;
   /** Mounts the root file system if it is not. @returns its path */
   mount(spec: ContainerSpec): Promise<string>;
-  /** Makes the processes of a run stand still during some work. */
+  /** Pauses the processes of a run during the work. */
   freeze(run: RunId, work: () => Promise<void>): Promise<void>;
 }
 
@@ -83,7 +83,7 @@ export class LayeredSnapshots implements RootSnapshots {
     await removeTree(join((await this.#placesOf(spec.id)).snapshots, name));
   }
 
-  /** An agent that was killed may have left no tree, but it has left the links to its layers. */
+  /** After a killed agent the tree may be missing, but the links to the layers exist. */
   async #placesOf(id: string): Promise<{ base: string; tree: string; snapshots: string }> {
     const base = containerPaths(this.#deps.directory, id).root;
     const { root, upper, layers } = overlayPaths(base);

@@ -5,7 +5,7 @@ import { lstatIfAny } from './lstat.ts';
 import { runOrThrow } from './program.ts';
 
 const MOUNT_POINT_FIELD = 4;
-/** One path can have several mounts, each on top of the one before. */
+/** A path can have several mounts, each on top of the one before. */
 const MAX_STACKED = 16;
 
 /**

@@ -65,6 +65,6 @@ export function textOf(value: Buffer): string {
 }
 
 function numberOf(key: string, text: string): number {
-  if (!NUMBER.test(text)) throw new LayerError(`"${text.slice(0, 40)}" is no ${key}`);
+  if (!NUMBER.test(text)) throw new LayerError(`"${text.slice(0, 40)}" is not a valid ${key}`);
   return Number(text);
 }

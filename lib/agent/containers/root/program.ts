@@ -3,10 +3,10 @@ import { ContainerError } from '../container-errors.ts';
 import { findProgram, type ProgramOptions, runToEnd } from '../programs.ts';
 
 const TIMEOUT_MS = 30_000;
-/** For what works on many files. */
+/** The time limit of programs that work on many files. */
 export const LONG_TIMEOUT_MS = 600_000;
 const MAX_SHOWN_CHARS = 500;
-/** Without the second, libmount of util-linux 2.39 refuses overlay options of more than 255 bytes. */
+/** Without LIBMOUNT_FORCE_MOUNT2, libmount of util-linux 2.39 refuses overlay options of more than 255 bytes. */
 const ENVIRONMENT = { LC_ALL: 'C', LIBMOUNT_FORCE_MOUNT2: 'always' };
 
 /** @throws ContainerError with what the program said */

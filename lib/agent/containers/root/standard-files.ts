@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { ContainerError } from '../container-errors.ts';
 import { lstatIfAny } from './lstat.ts';
 
-/** On these the runtime mounts, and in /etc are the files below. */
+/** The runtime mounts on these directories; /etc contains the files below. */
 const DIRECTORIES = ['proc', 'sys', 'dev', 'etc'];
 const FILES = ['etc/hosts', 'etc/hostname', 'etc/resolv.conf'];
 
@@ -17,7 +17,7 @@ export async function makeStandardFiles(root: string, owner: number): Promise<vo
   for (const name of DIRECTORIES) {
     const found = await lstatIfAny(join(root, name));
     if (found === undefined) await makeDirectory(join(root, name), { mode: 0o755, owner });
-    else if (!found.isDirectory()) throw new ContainerError(`The image has no directory at /${name}; it must be one`);
+    else if (!found.isDirectory()) throw new ContainerError(`/${name} of the image is not a directory; it must be one`);
   }
   // A link is left as it is: nothing is mounted here.
   if ((await lstatIfAny(join(root, 'tmp'))) === undefined)

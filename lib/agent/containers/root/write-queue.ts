@@ -25,7 +25,7 @@ export class WriteQueue {
     this.#throwFailure();
   }
 
-  /** As `drain`, and never throws. */
+  /** Like `drain`, but never throws. */
   async settle(): Promise<void> {
     await Promise.all(this.#running);
   }

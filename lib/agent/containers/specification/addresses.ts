@@ -10,13 +10,13 @@ interface Network {
   family: Family;
 }
 
-/** Nobody has a wider network, so a wider one is a typing error. */
+/** A wider network does not exist, so it is a typing error. */
 const WIDEST = { ipv4: 8, ipv6: 16 } as const;
 const LONGEST = { ipv4: 32, ipv6: 128 } as const;
 
 /**
- * No interface can have these: not specified, loopback, multicast, reserved, and IPv4 within IPv6.
- * One list for both would take all of IPv4 for IPv4 within IPv6.
+ * Addresses that no interface can have: unspecified, loopback, multicast, reserved, and IPv4 within
+ * IPv6. One list for both families would match all of IPv4 as IPv4 within IPv6.
  */
 const unusable = {
   ipv4: listOf('ipv4', { '0.0.0.0': 8, '127.0.0.0': 8, '224.0.0.0': 3 }),
@@ -37,7 +37,8 @@ export function familyOf(address: string): Family | undefined {
 /** The address of an interface with the length of its network, for example `10.0.0.5/24`. */
 export const interfaceAddress = z.string().transform((text, context) => {
   const network = networkOf(text);
-  const reason = network === undefined ? 'is no address with a prefix; write for example 10.0.0.5/24' : flawOf(network);
+  const reason =
+    network === undefined ? 'is not an address with a prefix; write for example 10.0.0.5/24' : flawOf(network);
   if (network !== undefined && reason === undefined) return `${network.address}/${network.prefix}`;
   context.addIssue(reason ?? '');
   return z.NEVER;
@@ -47,16 +48,16 @@ export const interfaceAddress = z.string().transform((text, context) => {
 export const hostAddress = z.string().transform((text, context) => {
   const family = familyOf(text);
   if (family !== undefined && !unusable[family].check(text, family)) return canonical(text, family);
-  context.addIssue('is no IP address of a machine; write for example 10.0.0.1 or fd00::1');
+  context.addIssue('is not the IP address of a machine; write for example 10.0.0.1 or fd00::1');
   return z.NEVER;
 });
 
-/** As `hostAddress`, or a loopback address: a container may run its own server for names. */
+/** A `hostAddress` or a loopback address, because a container may run its own name server. */
 export const resolverAddress = z.string().transform((text, context) => {
   const family = familyOf(text);
   const isOwn = text === '::1' || (family === 'ipv4' && text.startsWith('127.'));
   if (family !== undefined && (isOwn || !unusable[family].check(text, family))) return canonical(text, family);
-  context.addIssue('is no IP address of a server for names; write for example 10.0.0.1 or fd00::1');
+  context.addIssue('is not the IP address of a name server; write for example 10.0.0.1 or fd00::1');
   return z.NEVER;
 });
 

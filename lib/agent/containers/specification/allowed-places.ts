@@ -16,8 +16,8 @@ export interface AllowedPlaces {
 }
 
 /**
- * The real path of a directory in one of these; `option` names them. Nothing is told of paths
- * elsewhere, not even whether they exist. @throws Error that says why not, and what to do
+ * The real path of a directory in one of these; `option` names them. The error does
+ * not reveal whether a path elsewhere exists. @throws Error that says why not, and what to do
  */
 export async function allowedDirectory(path: string, within: readonly string[], option: string): Promise<string> {
   const real = await Promise.all(within.map((one) => realpath(one).catch(() => undefined)));

@@ -5,7 +5,7 @@ import type { ContainerNic } from '../container.ts';
 import { familyOf, hostAddress, interfaceAddress, reaches } from './addresses.ts';
 import { interfaceName, mac } from './words.ts';
 
-/** The network looks for as many when it removes what is left of a container. */
+/** The clean-up of a container's network looks for this number of links. */
 export const MAX_NICS = 8;
 const MAX_ADDRESSES = 16;
 
@@ -21,7 +21,8 @@ const nic = z
   })
   .superRefine(({ addresses, gateway }, context) => {
     if (gateway === undefined || addresses.some((address) => reaches(address, gateway))) return;
-    const message = 'is no other machine in the network of one of the addresses; choose one that the interface reaches';
+    const message =
+      'is not another machine in the network of one of the addresses; choose one that the interface reaches';
     context.addIssue({ code: 'custom', path: ['gateway'], message });
   })
   .transform(

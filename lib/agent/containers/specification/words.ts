@@ -4,7 +4,7 @@ import { z } from 'zod';
 
 /** Bytes of one argument or `NAME=VALUE`, as execve takes it with the final NUL (MAX_ARG_STRLEN). */
 export const MAX_WORD_BYTES = 128 * 1024 - 1;
-/** As the kernel takes them (PATH_MAX with the final NUL, NAME_MAX, IFNAMSIZ, HOST_NAME_MAX). */
+/** The limits of the kernel (PATH_MAX with the final NUL, NAME_MAX, IFNAMSIZ, HOST_NAME_MAX). */
 const MAX_PATH_BYTES = 4_095;
 const MAX_PATH_PART_BYTES = 255;
 const MAX_INTERFACE_CHARS = 15;
@@ -32,7 +32,7 @@ export const containerId = z
   .string()
   .regex(
     /^[0-9a-z][0-9a-z-]{0,63}$/,
-    'is no id; write at most 64 lower-case letters, digits and dashes, and begin with a letter or digit',
+    'is not an id; write at most 64 lower-case letters, digits and dashes, and begin with a letter or digit',
   );
 
 /** RFC 1123, with the length that Linux takes. */
@@ -40,7 +40,7 @@ export const hostname = z
   .string()
   .refine(
     (name) => name.length <= MAX_HOSTNAME_CHARS && name.split('.').every(isLabel),
-    `is no host name; write at most ${MAX_HOSTNAME_CHARS} letters, digits, dashes and dots, as in web-1.example`,
+    `is not a host name; write at most ${MAX_HOSTNAME_CHARS} letters, digits, dashes and dots, as in web-1.example`,
   );
 
 const isLabel = (label: string) =>
@@ -79,7 +79,7 @@ export const interfaceName = z
   .refine(
     (name) =>
       /^[A-Za-z][\w.-]*$/.test(name) && name.length <= MAX_INTERFACE_CHARS && !RESERVED_INTERFACES.includes(name),
-    `is no name for an interface; write at most ${MAX_INTERFACE_CHARS} letters, digits, dots, dashes and underscores, as in eth0`,
+    `is not an interface name; write at most ${MAX_INTERFACE_CHARS} letters, digits, dots, dashes and underscores, as in eth0`,
   );
 
 /** Lower case. */
@@ -88,7 +88,7 @@ export const mac = z
   .transform((one) => one.toLowerCase())
   .refine(
     (one) => /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(one) && isUnicast(one),
-    'is no unicast MAC address; write six bytes as in 02:00:0a:00:00:05, the first one even',
+    'is not a unicast MAC address; write six bytes as in 02:00:0a:00:00:05, the first one even',
   );
 
 const isUnicast = (one: string) => Number.parseInt(one.slice(0, 2), 16) % 2 === 0 && one !== '00:00:00:00:00:00';
@@ -97,7 +97,7 @@ const isUnicast = (one: string) => Number.parseInt(one.slice(0, 2), 16) % 2 === 
 export const variableName = z
   .string()
   .max(1_024)
-  .regex(/^[ -<>-~]+$/, 'is no name of a variable; write printable ASCII characters without =');
+  .regex(/^[ -<>-~]+$/, 'is not a variable name; write printable ASCII characters without =');
 
 /** JavaScript objects lose this name, so it is refused instead. */
 export const record = <Value extends z.ZodType>(key: z.ZodType<string, string>, value: Value) =>

@@ -7,7 +7,7 @@ import { isJsonObject, type JsonObject, parseBoundedJson } from '../../../protoc
 import { MAX_JSON_DEPTH } from '../../../protocol/json/storable.ts';
 import { MAX_FRAME_VALUES } from '../../../protocol/limits.ts';
 
-/** With the status and the text of Triton's CNAPI. */
+/** An error with the status and the text of Triton's CNAPI. */
 class UnreadableInfoError extends CnapiError {
   constructor(cause?: unknown) {
     super('InternalError', 500, 'failed to parse JSON response from vm.info', { cause });

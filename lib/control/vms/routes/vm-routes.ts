@@ -194,7 +194,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
   );
 }
 
-/** Without its parameters. */
+/** The request of a task without its parameters. */
 function requestOf({ params, requestId, actor }: RequestContext<OfServer>, name: string): Omit<TaskRequest, 'params'> {
   const about = { requestId, actor: actor.name, ...optionalField('ticketUuid', params.ticket_uuid) };
   return { serverUuid: params.server_uuid, name, ...about };

@@ -109,9 +109,9 @@ t.test('if a part fails nothing is left', { skip }, async (t) => {
       { ...good, name: 'eth1', bridge: 'ct-none' },
       /There is no bridge ct-none on this/,
     ],
-    'an interface that is no bridge': [
+    'an interface that is not a bridge': [
       { ...good, name: 'eth1', bridge: 'lo' },
-      /interface lo of this server is no bridge/,
+      /interface lo of this server is not a bridge/,
     ],
     'a name that is taken': [{ ...good, name: 'taken' }, /The network cannot be set up: .*File exists/],
     'a gateway that is not reached': [{ ...good, name: 'eth1', gateway: '10.213.9.1' }, /cannot be set up: .*gateway/],
@@ -159,7 +159,7 @@ t.test('makes its own bridge, once, and leads to the machine', { skip }, async (
   t.ok(a.reaches(gateway));
   t.equal(JSON.parse(ip('-j', 'link', 'show', 'dev', name))[0].address, link.address, 'its MAC stays the same');
   const wrong = networksOf(t, [], [], { ownBridge: { name: 'lo', address } });
-  await t.rejects(wrong.open(), { message: /The interface lo of this server is no bridge/ });
+  await t.rejects(wrong.open(), { message: /The interface lo of this server is not a bridge/ });
 });
 
 t.test('where it is not permitted it says so', { skip }, async (t) => {

@@ -111,7 +111,7 @@ const refused: [string, Buffer, RegExp][] = [
   [
     'an entry below a link',
     archiveOf([{ path: 'a', type: 'SymbolicLink', target: '/tmp' }, { path: 'a/b' }]),
-    /no directory/,
+    /not a directory/,
   ],
   ['a device', archiveOf([{ path: 'a' }, { path: 'sda', type: 'BlockDevice' }]), /device/],
   ['a cut archive', archiveOf([{ path: 'a' }, { path: 'b', contents: big }]).subarray(0, -big.length / 2), /cut off/],

@@ -143,9 +143,9 @@ t.test('what the runtime needs exists, and no link of the image is followed', ne
 
 t.test('an image whose /proc or /etc/hosts cannot be mounted on is refused', needs, async (t) => {
   for (const [entry, message] of [
-    [link('proc', '/etc'), /no directory at \/proc/],
-    [link('etc', '/tmp'), /no directory at \/etc/],
-    [{ path: 'dev' }, /no directory at \/dev/],
+    [link('proc', '/etc'), /\/proc of the image is not a directory/],
+    [link('etc', '/tmp'), /\/etc of the image is not a directory/],
+    [{ path: 'dev' }, /\/dev of the image is not a directory/],
     [{ path: 'etc/hosts/x' }, /directory at \/etc\/hosts/],
   ] as const) {
     const { layer, make, remove, place } = await agent(t);
@@ -228,7 +228,7 @@ t.test('layers that are missing are named', needs, async (t) => {
   await t.rejects(make([]), { name: 'ContainerError', message: /no layers/ });
   await t.rejects(make([join(place, 'none')]), {
     name: 'ContainerError',
-    message: /none is no unpacked layer.*unpack it again/,
+    message: /none is not an unpacked layer.*unpack it again/,
   });
   t.equal(await lstat(directory).catch(() => 'nothing'), 'nothing');
 });
