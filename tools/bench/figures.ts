@@ -16,6 +16,7 @@ import { recordReportsRate } from './figures/record-reports.ts';
 import { revokedToken } from './figures/revoked-token.ts';
 import { snapshot } from './figures/snapshot.ts';
 import { statements } from './figures/statements.ts';
+import { stream } from './figures/stream.ts';
 import { taskRate } from './figures/task-rate.ts';
 import { taskTrip } from './figures/task-trip.ts';
 import { ticketRate } from './figures/ticket-rate.ts';
@@ -42,4 +43,5 @@ export const figures: readonly Figure[] = [
   manyAgents,
   listServers,
   revokedToken,
+  stream,
 ];
