@@ -120,7 +120,11 @@ const refused: [string, Given[], RegExp][] = [
   ['a hard link to the root', [hardLink('a', './')], /not an earlier file of this archive/],
   ['a hard link to nothing', [hardLink('a', 'b')], /not an earlier file of this archive/],
   ['a hard link to itself', [{ path: 'a' }, hardLink('a', './a')], /not an earlier file of this archive/],
-  ['a hard link through a link', [{ path: 'd/a' }, link('e', 'd'), hardLink('b', 'e/a')], /not an earlier file of this archive/],
+  [
+    'a hard link through a link',
+    [{ path: 'd/a' }, link('e', 'd'), hardLink('b', 'e/a')],
+    /not an earlier file of this archive/,
+  ],
   ['a device', [{ path: 'null', kind: 'device' }], /device/],
   ['a FIFO', [{ path: 'pipe', kind: 'fifo' }], /FIFO/],
   ['an id outside of the range', [{ path: 'a', uid: 65_536 }], /less than 65536/],
