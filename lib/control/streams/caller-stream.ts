@@ -33,12 +33,15 @@ const GOING_AWAY = 1001;
 /** What the instance keeps for an agent that has not joined. */
 const MAX_EARLY_BYTES = 64 * 1024;
 const MAX_EARLY_MESSAGES = 100;
+/** For a reader that has stopped: then what it has not taken is lost. */
+const CLOSE_WITHIN_MS = 600_000;
 
 export class CallerStream {
   readonly serverUuid: string;
   readonly #deps: CallerStreamDeps;
   readonly #caller: StreamSocket;
-  readonly #late: Timer;
+  /** While it waits; and while it closes. */
+  #timer: Timer;
   #agent: StreamSocket | undefined;
   #state: StreamState = 'waiting';
   #connections = 1;
@@ -54,7 +57,7 @@ export class CallerStream {
       closed: () => this.#closed({ type: 'caller closed' }),
     });
     this.#caller.sendText(JSON.stringify({ stream: deps.name }));
-    this.#late = deps.clock.after(JOIN_WITHIN_MS, () => this.#on({ type: 'late' }));
+    this.#timer = deps.clock.after(JOIN_WITHIN_MS, () => this.#on({ type: 'late' }));
   }
 
   get isWaiting(): boolean {
@@ -81,9 +84,10 @@ export class CallerStream {
 
   /** Ends both connections at once, also if they have not taken what was sent. */
   terminate(): void {
-    this.#late.cancel();
+    this.#timer.cancel();
     this.#caller.terminate();
     this.#agent?.terminate();
+    this.#deps.onClosed();
   }
 
   #fromCaller(message: Buffer, isBinary: boolean): void {
@@ -108,16 +112,20 @@ export class CallerStream {
   #closed(event: StreamEvent): void {
     this.#on(event);
     this.#connections -= 1;
-    if (this.#connections === 0) this.#deps.onClosed();
+    if (this.#connections > 0) return;
+    this.#timer.cancel();
+    this.#deps.onClosed();
   }
 
   #on(event: StreamEvent): void {
     const step = stepStream(this.#state, event);
     if (step === undefined) return;
     this.#state = step.state;
-    if (this.#state !== 'waiting') this.#late.cancel();
+    if (this.#state !== 'waiting') this.#timer.cancel();
     for (const effect of step.effects) this.#carryOut(effect);
-    if (this.#state === 'ended') this.#deps.onEnded();
+    if (this.#state !== 'ended') return;
+    this.#deps.onEnded();
+    this.#timer = this.#deps.clock.after(CLOSE_WITHIN_MS, () => this.terminate());
   }
 
   #carryOut(effect: StreamEffect): void {

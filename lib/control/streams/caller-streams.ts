@@ -129,7 +129,6 @@ export class CallerStreams {
     this.end();
     for (let waited = 0; this.#open.size > 0 && waited < LAST_BYTES_MS; waited += 50) await this.#deps.clock.sleep(50);
     for (const stream of this.#open) stream.terminate();
-    this.#open.clear();
     this.#server.close();
   }
 
