@@ -14,6 +14,7 @@ import { dutySubsystem } from './duty/subsystem.ts';
 import { eventsSubsystem } from './events/subsystem.ts';
 import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
 import { httpSubsystem } from './http/subsystem.ts';
+import { serverImagesSubsystem } from './images/subsystem.ts';
 import { legacySubsystem } from './legacy/subsystem.ts';
 import { linkSubsystem } from './link/subsystem.ts';
 import * as nouns from './nouns/nouns.ts';
@@ -36,6 +37,7 @@ export const coreSubsystems = [
   serversSubsystem,
   tasksSubsystem,
   vmsSubsystem,
+  serverImagesSubsystem,
   streamsSubsystem,
   dutySubsystem,
   pushSubsystem,

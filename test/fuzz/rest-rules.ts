@@ -24,6 +24,7 @@ const SYNCHRONOUS = [
   'RefreshSysinfo',
   'PauseAgent',
   'ResumeAgent',
+  'GetServerImage',
   ...VM_QUESTIONS,
   ...FOR_TRITON.filter((name) => name !== 'MigrateVm'),
 ];

@@ -93,6 +93,22 @@ t.test('the existing client works unmodified against two instances', async (t) =
     });
   });
 
+  t.test('ensureImage gives a task, also with the uuid alone', async (t) => {
+    const uuid = randomUUID();
+    for (const params of [uuid, { image_uuid: uuid, zfs_storage_pool_name: 'zones', imgapiPeers: [] }]) {
+      const ensured = await call<{ id: string }>('ensureImage', SERVER, params);
+      t.match(ensured, { error: null, status: 200, result: { id: String } });
+      // This agent was started without --containers.
+      t.match(await callOther('waitTask', ensured.result?.id, { timeout: 60 }), {
+        error: null,
+        result: { task: 'image_ensure_present', status: 'failure' },
+      });
+    }
+    t.match(await call('ensureImage', SERVER, { image_uuid: 5 }), {
+      error: { statusCode: 500, restCode: 'InvalidParameters' },
+    });
+  });
+
   t.test('getTask, waitTask and pollTask work on either instance', async (t) => {
     const { id } = await nop(one, { sleep: 5 });
     t.match(await call('getTask', id), { error: null, result: { id, status: 'active', task: 'nop' } });

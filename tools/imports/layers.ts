@@ -112,6 +112,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/push/schedules/routes',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
+  'control/images/routes': [...rest, 'control/tasks', 'control/tasks/routes'],
+  'control/images/subsystem.ts': ['control/subsystem.ts', 'control/images/routes'],
   // Changes of VMs are tasks.
   'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks'],
   'control/vms/routes': [

@@ -3,6 +3,7 @@ import { auditContracts } from './audit.ts';
 import { chefContracts } from './chef.ts';
 import type { Contract } from './contract/contract.ts';
 import { eventContracts } from './events.ts';
+import { serverImageContracts } from './images.ts';
 import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';
 import { processContracts } from './process.ts';
@@ -25,6 +26,7 @@ export const contractList: readonly Contract[] = [
   serverTaskContracts,
   streamContracts,
   vmContracts,
+  serverImageContracts,
   taskContracts,
   pushJobContracts,
   pushEventContracts,

@@ -182,6 +182,8 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const vms = `/servers/${machine.serverUuid}/vms`;
   const at = `${vms}/${randomUUID()}`;
   const image = { image_uuid: randomUUID() };
+  await expect(200, 'POST', `/servers/${machine.serverUuid}/ensure-image`, image);
+  await expect(200, 'GET', `/servers/${machine.serverUuid}/images/${image.image_uuid}`);
   await expect(200, 'POST', vms, { uuid: randomUUID(), ...image });
   for (const target of ['', '/info', '/proc']) await expect(200, 'GET', `${at}${target}`);
   await expect(501, 'GET', `${at}/vnc`);

@@ -18,6 +18,7 @@ import { RequestAuthorizer } from '../../../lib/control/http/listener/request-au
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
 import type { RequestSigning } from '../../../lib/control/http/listener/request-signing.ts';
 import { processRoutes } from '../../../lib/control/http/routes/process-routes.ts';
+import { serverImageRoutes } from '../../../lib/control/images/routes/server-image-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/routes/legacy-agent-routes.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
@@ -93,6 +94,7 @@ const allRoutes = [
   execRoutes,
   taskRoutes,
   vmRoutes,
+  serverImageRoutes,
   ticketRoutes,
   pushJobRoutes,
   pushEventRoutes,

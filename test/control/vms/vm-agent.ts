@@ -1,4 +1,4 @@
-/** A scripted agent that answers the tasks of VMs as its test says, and reports VMs. */
+/** A scripted agent that answers the tasks of VMs and images as its test says, and reports VMs. */
 
 import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
 import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';
@@ -6,7 +6,8 @@ import type { TestApp } from '../../support/apps.ts';
 import { joinAgent, type Machine, newMachine, type ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
-const TASKS = [
+/** Their names begin with `machine_`. */
+const VM_TASKS = [
   'create',
   'load',
   'info',
@@ -46,8 +47,8 @@ export class VmAgent {
 
   /** Connects to the instance; resolves when the server is there and running. */
   static async start(app: Pick<TestApp, 'url' | 'get'>, machine: Machine = newMachine()): Promise<VmAgent> {
-    const capabilities = TASKS.map((name) => `task:machine_${name}`);
-    const { agent } = await joinAgent(app.url, machine, { capabilities: ['task:nop', ...capabilities] });
+    const names = ['nop', 'image_ensure_present', 'image_get', ...VM_TASKS.map((name) => `machine_${name}`)];
+    const { agent } = await joinAgent(app.url, machine, { capabilities: names.map((name) => `task:${name}`) });
     await until(async () => {
       const { status, body } = await app.get<{ status: string }>(`/servers/${machine.serverUuid}`);
       return status === 200 && body.status === 'running';

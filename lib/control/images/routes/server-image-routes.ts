@@ -1,0 +1,46 @@
+/** Answers the routes of the images of a server (lib/protocol/api/images.ts) by tasks of its agent. */
+import { optionalField } from '../../../platform/optional-field.ts';
+import { serverImageContracts } from '../../../protocol/api/images.ts';
+import { bind, ok, type Route } from '../../http/route.ts';
+import { runTask } from '../../tasks/routes/run-task.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+
+export interface ServerImageRouteDeps {
+  tasks: Pick<Tasks, 'create' | 'wait'>;
+  /** Aborts when this instance leaves and every wait must be answered. */
+  instanceLeaving: AbortSignal;
+}
+
+/** As long as Triton's CNAPI waits. */
+const GET_SECONDS = 60;
+
+export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
+  return bind(
+    serverImageContracts,
+    {
+      async EnsureServerImage({ params, requestId, actor, withRecord }) {
+        const { server_uuid, ticket_uuid, image_uuid, zfs_storage_pool_name, imgapiPeers } = params;
+        const request = {
+          serverUuid: server_uuid,
+          name: 'image_ensure_present',
+          params: {
+            image_uuid,
+            ...optionalField('zfs_storage_pool_name', zfs_storage_pool_name),
+            ...optionalField('imgapiPeers', imgapiPeers),
+          },
+          requestId,
+          actor: actor.name,
+          ...optionalField('ticketUuid', ticket_uuid),
+        };
+        const { id } = await withRecord((record) => deps.tasks.create({ ...request, record }));
+        return ok({ id });
+      },
+      async GetServerImage(context) {
+        const { uuid, jobid } = context.params;
+        const params = { uuid, ...optionalField('jobid', jobid) };
+        return ok(await runTask(deps, context, { name: 'image_get', seconds: GET_SECONDS, isRead: true, params }));
+      },
+    },
+    { EnsureServerImage: { commitsRecord: true } },
+  );
+}
