@@ -5,11 +5,11 @@
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
-import { constants } from 'node:os';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { runName } from './container-paths.ts';
+import { signalOfStatus } from './exit-status.ts';
 import type { ContainerExit } from './lifecycle.ts';
 import { isAlive, type ProcessId } from './monitor.ts';
 import type { RunId } from './runtime.ts';
@@ -31,14 +31,6 @@ interface WatchedRun {
   /** Prevents a second check of the same run at the same time. */
   isBeingLookedAt: boolean;
 }
-
-/** Names of signals; the first of several is the usual one. */
-const SIGNALS = new Map(
-  Object.entries(constants.signals)
-    .reverse()
-    .map(([name, number]) => [number as number, name]),
-);
-const SIGNALLED = 128;
 
 export class ExitWatch {
   readonly #deps: ExitWatchDeps;
@@ -93,7 +85,7 @@ export class ExitWatch {
     const status = Number(text);
     // A program may survive the end of its children.
     const outOfMemory = status !== 0 && (await wasOutOfMemory(name)) ? { outOfMemory: true as const } : {};
-    const signal = SIGNALS.get(status - SIGNALLED);
+    const signal = signalOfStatus(status);
     return signal === undefined ? { code: status, ...outOfMemory } : { signal, ...outOfMemory };
   }
 

@@ -25,6 +25,7 @@ import {
   runOfName,
   runtimeRoot,
 } from './container-paths.ts';
+import { statusOfSignal } from './exit-status.ts';
 import { ExitWatch } from './exit-watch.ts';
 import type { ContainerExit } from './lifecycle.ts';
 import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
@@ -65,7 +66,6 @@ interface LinuxRuntimeDeps extends HostOptions {
 const START_WITHIN_MS = 30_000;
 const STARTS_AT_ONCE = 8;
 const LOOK_MS = 10_000;
-const SIGKILLED = 137;
 /** A program in a container is killed just before the end of the container is known. */
 const END_KNOWN_WITHIN_MS = 1_000;
 
@@ -153,7 +153,8 @@ export class LinuxRuntime implements ContainerRuntime {
     try {
       const deps = { clock, oci, maxOpenFiles: facts.maxOpenFiles };
       const exitCode = await execInOci(deps, request, files);
-      const isGone = exitCode === SIGKILLED && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
+      const isGone =
+        exitCode === statusOfSignal('SIGKILL') && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
       return { exitCode: isGone ? null : exitCode };
     } finally {
       ended.cancel();

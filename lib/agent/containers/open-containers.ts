@@ -66,13 +66,13 @@ const SCOPE_CHARS = 12;
  * containers is not a failure: `summary` says why. Closing it ends no container.
  */
 export async function openContainers(deps: OpenContainersDeps): Promise<OpenedContainers> {
-  const { clock, directories, bridges, uidRange = DEFAULT_UID_RANGE } = deps;
+  const { directories, bridges, uidRange = DEFAULT_UID_RANGE } = deps;
   const directory = join(await realpath(deps.data), 'containers');
   const layers = join(directory, 'layers');
   await mkdir(layers, { recursive: true, mode: 0o700 });
   const roots = await LayeredRootFileSystems.open({ directory, ids: uidRange });
   await roots.removeUnfinished(layers);
-  const networks = new ContainerNetworks({ clock, scope: directory, bridges });
+  const networks = new ContainerNetworks({ scope: directory, bridges });
   const runtime = new LinuxRuntime({
     ...deps,
     directory,

@@ -1,14 +1,11 @@
 /** A VM as the agent reports it, from its record and its container. */
-import { constants } from 'node:os';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Vm } from '../../protocol/vms.ts';
 import type { Container } from '../containers/container.ts';
+import { statusOfSignal } from '../containers/exit-status.ts';
 import type { ContainerExit } from '../containers/lifecycle.ts';
 import { shownState, ZONE_STATES } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
-
-/** What is said of a signal that ended a program: 128 and its number. */
-const SIGNALLED = 128;
 
 export function vmOf(record: VmRecord, container: Container | undefined): Vm {
   const state = shownState(record.phase, container?.state);
@@ -42,7 +39,7 @@ function errorOf({ phase }: VmRecord, container: Container | undefined, exit: Co
 
 function statusOf(exit: ContainerExit): number | null {
   if ('code' in exit) return exit.code;
-  if ('signal' in exit) return SIGNALLED + (constants.signals[exit.signal as NodeJS.Signals] ?? 0);
+  if ('signal' in exit) return statusOfSignal(exit.signal);
   return null;
 }
 

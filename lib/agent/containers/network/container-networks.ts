@@ -6,14 +6,12 @@
  * Containers on one bridge reach each other, and what else the bridge leads to. The bridge does not
  * check which MAC and IP addresses a container uses, and there is no address translation here.
  */
-import type { Clock } from '../../../platform/clock.ts';
 import type { ContainerNic, ContainerSpec } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
 import { deleteLinks, findLink, type NetworkLink, runIp } from './ip.ts';
 import { hostCommands, hostLinkNames, macOf, namespaceCommands } from './links.ts';
 
 interface ContainerNetworksDeps {
-  clock: Clock;
   /** Tells this agent from others of the machine, for example its data directory. */
   scope: string;
   /** Names of bridges that containers may use. */
@@ -31,13 +29,13 @@ export class ContainerNetworks {
 
   /** Makes the agent's own bridge, if it has one. It stays when the agent stops. @throws ContainerError */
   async open(): Promise<void> {
-    const { clock, scope, ownBridge } = this.#deps;
+    const { scope, ownBridge } = this.#deps;
     if (ownBridge === undefined) return;
     const { name, address } = ownBridge;
     const mac = macOf({ scope, id: name, index: 0 });
-    const found = await findLink(clock, name);
+    const found = await findLink(name);
     if (found !== undefined) requireBridge(name, found);
-    await runIp(clock, {
+    await runIp({
       lines: [
         ...(found === undefined ? [['link', 'add', 'dev', name, 'address', mac, 'type', 'bridge']] : []),
         ['address', 'replace', address, 'dev', name, ...(address.includes(':') ? ['nodad'] : [])],
@@ -64,21 +62,21 @@ export class ContainerNetworks {
 
   /** Removes all interfaces of a container. Idempotent. @throws ContainerError if one is left */
   async detach(id: string): Promise<void> {
-    await deleteLinks(this.#deps.clock, hostLinkNames(this.#deps.scope, id));
+    await deleteLinks(hostLinkNames(this.#deps.scope, id));
   }
 
   async #connect(nic: ContainerNic, { id, index, pid }: { id: string; index: number; pid: number }): Promise<void> {
-    const { clock, scope } = this.#deps;
+    const { scope } = this.#deps;
     const { mtu } = await this.#bridge(nic.bridge);
-    await runIp(clock, { lines: hostCommands(nic, { scope, id, index }, { pid, mtu }) });
-    await runIp(clock, { lines: namespaceCommands(nic), pid });
+    await runIp({ lines: hostCommands(nic, { scope, id, index }, { pid, mtu }) });
+    await runIp({ lines: namespaceCommands(nic), pid });
   }
 
   async #bridge(name: string): Promise<NetworkLink> {
-    const { clock, bridges } = this.#deps;
+    const { bridges } = this.#deps;
     if (!bridges.includes(name))
       throw new ContainerError(`The bridge ${name} is not allowed by this agent; choose an allowed one`);
-    const found = await findLink(clock, name);
+    const found = await findLink(name);
     if (found === undefined)
       throw new ContainerError(`There is no bridge ${name} on this server; create it, or choose another one`);
     return requireBridge(name, found);

@@ -6,10 +6,8 @@ import { mkdir, opendir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Layer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
-import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { copyTree } from './program.ts';
 import { removeTree } from './remove-tree.ts';
-
-const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
 
 /** Copies unless `root` exists. @param layers the lowest first */
 export async function copyLayers(root: string, layers: readonly Layer[]): Promise<void> {
@@ -36,7 +34,7 @@ async function copyLayer(layer: Layer, target: string): Promise<void> {
   const hidden = layer.removed.map((path) => join(target, path));
   for (const path of hidden) await remove(path);
   for (const path of layer.opaque) await empty(join(target, path));
-  await runOrThrow('cp', [...COPY, layer.root, target], { timeoutMs: LONG_TIMEOUT_MS });
+  await copyTree(layer.root, target);
   // The layer may hold the devices by which overlay removes names.
   for (const path of hidden) await remove(path);
 }

@@ -13,6 +13,7 @@ import { messageOf } from '../../../platform/errors.ts';
 import type { ContainerSpec } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
 import type { RootFileSystems } from '../linux-runtime.ts';
+import type { UidRange } from '../oci/oci-config.ts';
 import { copyLayers } from './copied-root.ts';
 import { type Layer, readLayer, removeUnfinishedLayers, type UnpackedLayer, unpackLayer } from './layer.ts';
 import type { LayerLimits } from './layer-tree.ts';
@@ -22,16 +23,10 @@ import { MAX_OVERLAY_LAYERS, mountOverlay, type OverlayPaths, overlayPaths, over
 import { removeTree } from './remove-tree.ts';
 import { makeStandardFiles } from './standard-files.ts';
 
-/** Ids of the machine that stand for the ids from 0 of all containers. */
-interface IdRange {
-  first: number;
-  count: number;
-}
-
 interface Options {
   /** The directory of all containers; a check makes a directory in it and removes it. */
   directory: string;
-  ids: IdRange;
+  ids: UidRange;
 }
 
 interface LayerOptions {
@@ -45,10 +40,10 @@ const DIRECTORY_MODE = 0o711;
 export class LayeredRootFileSystems implements RootFileSystems {
   /** Why root file systems are copied on this machine; undefined if overlay is used. */
   readonly copyReason: string | undefined;
-  readonly #ids: IdRange;
+  readonly #ids: UidRange;
   readonly #unpacking = new Set<string>();
 
-  private constructor(ids: IdRange, copyReason: string | undefined) {
+  private constructor(ids: UidRange, copyReason: string | undefined) {
     this.#ids = ids;
     this.copyReason = copyReason;
   }

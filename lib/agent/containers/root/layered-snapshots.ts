@@ -18,7 +18,7 @@ import { writeFlatLayer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
 import { unmountAll } from './mounts.ts';
 import { overlayPaths } from './overlay.ts';
-import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { copyTree, LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
 import { removeTree } from './remove-tree.ts';
 
 interface LayeredSnapshotsDeps {
@@ -29,8 +29,6 @@ interface LayeredSnapshotsDeps {
   /** Pauses the processes of a run during the work. */
   freeze(run: RunId, work: () => Promise<void>): Promise<void>;
 }
-
-const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
 
 export class LayeredSnapshots implements RootSnapshots {
   readonly #deps: LayeredSnapshotsDeps;
@@ -44,9 +42,9 @@ export class LayeredSnapshots implements RootSnapshots {
     const making = join(snapshots, '.making');
     await mkdir(snapshots, { recursive: true, mode: 0o700 });
     await removeTree(making);
-    const copyTree = () => copy(tree, making);
-    if (state.name === 'running') await this.#deps.freeze({ id: spec.id, number: state.run }, copyTree);
-    else await copyTree();
+    const copyAll = () => copy(tree, making);
+    if (state.name === 'running') await this.#deps.freeze({ id: spec.id, number: state.run }, copyAll);
+    else await copyAll();
     await runOrThrow('sync', ['--file-system', making], { timeoutMs: LONG_TIMEOUT_MS });
     await removeTree(join(snapshots, name));
     await rename(making, join(snapshots, name));
@@ -94,7 +92,7 @@ export class LayeredSnapshots implements RootSnapshots {
 
 async function copy(from: string, to: string): Promise<void> {
   try {
-    await runOrThrow('cp', [...COPY, from, to], { timeoutMs: LONG_TIMEOUT_MS });
+    await copyTree(from, to);
   } catch (error) {
     await removeTree(to);
     throw error;

@@ -5,6 +5,7 @@ import { findProgram, type ProgramOptions, runToEnd } from '../programs.ts';
 const TIMEOUT_MS = 30_000;
 /** The time limit of programs that work on many files. */
 export const LONG_TIMEOUT_MS = 600_000;
+const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
 const MAX_SHOWN_CHARS = 500;
 /** Without LIBMOUNT_FORCE_MOUNT2, libmount of util-linux 2.39 refuses overlay options of more than 255 bytes. */
 const ENVIRONMENT = { LC_ALL: 'C', LIBMOUNT_FORCE_MOUNT2: 'always' };
@@ -21,3 +22,7 @@ export async function runOrThrow(
   if (exitCode === 0) return;
   throw new ContainerError(`${name} failed: ${stderr.trim().slice(0, MAX_SHOWN_CHARS) || `exit code ${exitCode}`}`);
 }
+
+/** Copies the contents of a directory into another one, which may exist. @throws ContainerError */
+export const copyTree = (from: string, to: string): Promise<void> =>
+  runOrThrow('cp', [...COPY, from, to], { timeoutMs: LONG_TIMEOUT_MS });

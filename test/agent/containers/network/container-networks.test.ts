@@ -2,7 +2,6 @@ import t, { type Test } from 'tap';
 import type { ContainerNic, ContainerSpec } from '../../../../lib/agent/containers/container.ts';
 import { ContainerError } from '../../../../lib/agent/containers/container-errors.ts';
 import { ContainerNetworks } from '../../../../lib/agent/containers/network/container-networks.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { ip, lacksNamespaces, linkNames, makeBridge, Namespace } from '../../../support/namespaces.ts';
 import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
@@ -14,7 +13,7 @@ let agents = 0;
 function networksOf(t: Test, bridges: string[], ids: string[], more: object = {}): ContainerNetworks {
   agents += 1;
   const scope = `test-${process.pid}-${agents}`;
-  const networks = new ContainerNetworks({ clock: systemClock, scope, bridges, ...more });
+  const networks = new ContainerNetworks({ scope, bridges, ...more });
   t.teardown(() => Promise.all(ids.map((id) => networks.detach(id))));
   return networks;
 }
