@@ -1,6 +1,6 @@
 /**
  * Finds exports of lib that the product does not need: what no other file imports, and what only
- * tests import although its own file does not use it. A rule that statements follow in SQL may be
+ * tests import although no declaration that the product needs uses it. A rule that statements follow in SQL may be
  * used by tests alone, which compare both: its comment says `In SQL: function`. Reads the forms of export and import that
  * this project uses: declarations, named imports, `import * as`, and `import(…)`.
  */
@@ -11,6 +11,9 @@ const NAMED = /(?:^|[\n;])\s*(?:import|export)\s+(?:type\s+)?\{([^}]*)\}\s*from\
 const WHOLE = /\bimport\s+(?:type\s+)?\*\s+as\s+[\w$]+\s+from\s*['"](\.[^'"]+)['"]|\bimport\s*\(\s*['"](\.[^'"]+)['"]/g;
 const IN_SQL =
   /\/\*\*(?:(?!\*\/)[\s\S])*?\bIn SQL: (\w+)(?:(?!\*\/)[\s\S])*?\*\/\s*export\s+(?:const|function)\s+([\w$]+)/g;
+
+/** A line that begins a declaration or a statement at the top level. */
+const TOP_LEVEL = /^(?!import\b|export \{)[\w$(].*/gm;
 
 export function checkExports(root: string): string[] {
   const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
@@ -25,7 +28,8 @@ export function checkExports(root: string): string[] {
       if (!tests.has(`${name} ${symbol}`) && !tests.has(name)) {
         return [`${name}: no other file imports ${symbol}: do not export it, or delete it`];
       }
-      if (timesIn(text, symbol) > 1 || rules.has(`${name} ${symbol}`)) return [];
+      if (neededIn(text, (one) => product.has(`${name} ${one}`)).has(symbol) || rules.has(`${name} ${symbol}`))
+        return [];
       return [`${name}: only tests use ${symbol}: delete it, or move it to test/`];
     });
   });
@@ -62,6 +66,39 @@ function importersOf(texts: ReadonlyMap<string, string>, isMeant: (name: string)
   return found;
 }
 
-function timesIn(text: string, symbol: string): number {
-  return text.split(new RegExp(`(?<![\\w$])${symbol.replaceAll('$', '\\$')}(?![\\w$])`)).length - 1;
+/**
+ * The declarations of a file that the product needs: those that it imports, those that code outside
+ * of declarations mentions, and what these mention in turn. What only mentions itself is not needed.
+ */
+function neededIn(text: string, isImported: (symbol: string) => boolean): Set<string> {
+  const parts = partsOf(text);
+  const symbols = [...parts.keys()].filter((symbol) => symbol !== '');
+  const needed = new Set<string>();
+  const add = (symbol: string): void => {
+    if (needed.has(symbol)) return;
+    needed.add(symbol);
+    const part = parts.get(symbol) ?? '';
+    for (const other of symbols) if (mentions(part, other)) add(other);
+  };
+  for (const symbol of ['', ...symbols.filter(isImported)]) add(symbol);
+  return needed;
+}
+
+/** The text of each declaration at the top level, by its name; '' has the statements beside them. */
+function partsOf(text: string): Map<string, string> {
+  const starts = [...text.matchAll(TOP_LEVEL)];
+  const parts = new Map<string, string>();
+  starts.forEach(({ 0: line, index }, at) => {
+    const [{ symbol } = { symbol: '' }] = declarationsOf(line);
+    parts.set(
+      symbol,
+      `${parts.get(symbol) ?? ''}
+${text.slice(index, starts[at + 1]?.index)}`,
+    );
+  });
+  return parts;
+}
+
+function mentions(text: string, symbol: string): boolean {
+  return new RegExp(`(?<![\\w$])${symbol.replaceAll('$', '\\$')}(?![\\w$])`).test(text);
 }

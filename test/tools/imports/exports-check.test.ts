@@ -29,10 +29,20 @@ t.test('an export that no other file imports is reported', async (t) => {
 
 t.test('tests may import what its own file uses, and nothing else that the product does not use', async (t) => {
   const files = {
-    'lib/noun.ts': 'export const used = 1;\nexport const idle = 2;\nconst twice = used * 2;\n// idle',
+    'lib/noun.ts': 'export const used = 1;\nexport const idle = 2;\nexport const twice = used * 2;\n// idle',
+    'lib/driver.ts': "import { twice } from './noun.ts';",
     'test/noun.test.ts': "import { idle, used } from '../lib/noun.ts';",
   };
   t.strictSame(complaints(t, files), ['lib/noun.ts: only tests use idle: delete it, or move it to test/']);
+});
+
+t.test('what only a declaration uses that the product does not need is reported', async (t) => {
+  const host = 'export class Host {\n  use(): Runtime {}\n}\nclass Runtime {\n  readonly host: Host;\n}\n';
+  const test = { 'test/noun.test.ts': "import { Host } from '../lib/noun.ts';" };
+  t.strictSame(complaints(t, { 'lib/noun.ts': host, ...test }), [
+    'lib/noun.ts: only tests use Host: delete it, or move it to test/',
+  ]);
+  t.strictSame(complaints(t, { 'lib/noun.ts': `${host}run(new Host());\n`, ...test }), [], 'the file is a program');
 });
 
 t.test(
