@@ -11,8 +11,8 @@ interface BundleOptions {
   paths: ContainerPaths;
   facts: MachineFacts;
   root: string;
-  /** Path of the control group in the form of the OCI runtime; undefined if limits cannot be set here. */
-  group: string | undefined;
+  /** Path of the control group in the form of the OCI runtime. */
+  group: string;
 }
 
 /**

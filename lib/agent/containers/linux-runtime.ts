@@ -14,6 +14,7 @@ import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import { makeTraversable, writeBundle, writeLimits } from './bundle.ts';
+import type { Cgroups } from './cgroups.ts';
 import type { ContainerSpec, ContainerUsage } from './container.ts';
 import { ContainerError } from './container-errors.ts';
 import {
@@ -119,8 +120,7 @@ export class LinuxRuntime implements ContainerRuntime {
   }
 
   async prepare(spec: ContainerSpec): Promise<void> {
-    const { cgroups } = this.#needHost();
-    if (cgroups.noLimitsReason !== undefined) throw new ContainerError(cgroups.noLimitsReason);
+    requireLimits(this.#needHost().cgroups);
     await this.makeRoot(spec);
   }
 
@@ -251,8 +251,9 @@ export class LinuxRuntime implements ContainerRuntime {
     const { oci, conmon, cgroups, facts } = this.#needHost();
     const name = runName(run);
     const paths = containerPaths(directory, run.id);
-    const group = cgroups.noLimitsReason === undefined ? cgroups.pathOf(name) : undefined;
-    await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), group });
+    // The machine may have restarted without control groups since the container was created.
+    requireLimits(cgroups);
+    await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), group: cgroups.pathOf(name) });
     const deps = { clock, directory, cgroups, file: conmon, oci };
     const request = { name, paths, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
     const created = await startMonitor(deps, request);
@@ -291,6 +292,11 @@ export class LinuxRuntime implements ContainerRuntime {
     const cancel = this.#exits.onEnd(({ id, number }) => void (id === run.id && number === run.number && resolve()));
     return { promise, cancel };
   }
+}
+
+/** @throws ContainerError where limits cannot be set: no container may run without them */
+function requireLimits({ noLimitsReason }: Cgroups): void {
+  if (noLimitsReason !== undefined) throw new ContainerError(noLimitsReason);
 }
 
 const unknown = (sentence: string): ContainerExit => ({ unknown: sentence });

@@ -219,6 +219,11 @@ t.test('without limits a container is refused', { skip }, async (t) => {
   t.match(strict.noLimitsReason, /cannot be set here: the group .* cannot be made \(ENOTDIR\)/);
   await t.rejects(strict.prepare(shell('a', 'true')), /Limits of memory, processor and processes cannot be set here/);
   await strict.remove('a');
+  const usual = await machine.agent();
+  await usual.prepare(shell('b', 'true'));
+  const later = await machine.agent({ cgroupParent });
+  await t.rejects(later.start(shell('b', 'true'), 1), /Limits of memory, processor and processes cannot be set here/);
+  await usual.remove('b');
   t.same(await machine.traces(), []);
 });
 
