@@ -41,6 +41,9 @@ $$;
 -- them. The roster's epoch is read without a lock. A report that was stored while the epoch rose is
 -- as if it had been stored before; after a report of the new session it cannot be stored, because
 -- the row has the epoch of its last report.
+--
+-- All servers report all the time, and their VMs seldom change. So one statement writes the figures
+-- of all of them, and only servers whose VMs have changed are handled one by one.
 create function cnapi_store_reports(
   p_servers uuid[], p_epochs bigint[], p_vms text[], p_memory text[], p_disk text[]
 ) returns table (server_uuid uuid, outcome text)
@@ -48,10 +51,13 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   existing uuid[];
-  handled uuid[] := '{}';
+  held uuid[];
+  current uuid[];
+  -- A lookup in a long list costs more than all the rest, and nearly always all are in it.
+  are_held boolean;
+  are_current boolean;
   moment timestamptz;
   one record;
-  kept jsonb;
 begin
   existing := array(
     select s.uuid from cnapi_servers s where s.uuid = any (p_servers)
@@ -61,40 +67,50 @@ begin
       where not exists (select 1 from cnapi_server_reports r where r.server_uuid = e)
       order by e
     on conflict (server_uuid) do nothing;
-  moment := cnapi_now();
-  for one in
-    select r.server_uuid, r.vms as old_vms, r.destroyed, r.epoch as stored_epoch, n.epoch,
-        a.epoch as current_epoch, n.vms::jsonb as vms, n.memory::jsonb as memory,
-        n.disk::jsonb as disk
-      from unnest(p_servers, p_epochs, p_vms, p_memory, p_disk)
-        as n (server_uuid, epoch, vms, memory, disk)
+  held := array(
+    select r.server_uuid from cnapi_server_reports r where r.server_uuid = any (existing)
+      order by r.server_uuid for update skip locked);
+  are_held := cardinality(held) = cardinality(p_servers);
+  current := array(
+    select n.server_uuid
+      from unnest(p_servers, p_epochs) as n (server_uuid, epoch)
       join cnapi_server_reports r on r.server_uuid = n.server_uuid
       left join cnapi_roster_authority a on a.server_uuid = n.server_uuid
-      where n.server_uuid = any (existing)
-      order by r.server_uuid for update of r skip locked
+      where (are_held or n.server_uuid = any (held))
+        and (n.epoch is null
+          or (n.epoch is not distinct from a.epoch and n.epoch >= coalesce(r.epoch, 0))));
+  are_current := cardinality(current) = cardinality(p_servers);
+  moment := cnapi_now();
+  -- Few of the reports have other VMs than the ones before. Also if the rows are incomplete: another
+  -- server may have had a VM with the same uuid.
+  for one in
+    select r.server_uuid, r.destroyed, n.vms
+      from (
+        select m.server_uuid, m.vms::jsonb as vms
+          from unnest(p_servers, p_vms) as m (server_uuid, vms)
+          where are_current or m.server_uuid = any (current)
+          offset 0) as n
+      join cnapi_server_reports r on r.server_uuid = n.server_uuid
+      left join cnapi_count_vms(current) as c on c.server_uuid = n.server_uuid
+      where n.vms <> r.vms
+        or coalesce(c.vms, 0) <> (select count(*) from jsonb_object_keys(n.vms))
+      order by r.server_uuid
   loop
-    handled := handled || one.server_uuid;
-    server_uuid := one.server_uuid;
-    outcome := 'outdated';
-    if one.epoch is null
-      or (one.epoch is not distinct from one.current_epoch
-        and one.epoch >= coalesce(one.stored_epoch, 0)) then
-      kept := one.old_vms;
-      -- Also if the rows are incomplete: another server may have had a VM with the same uuid.
-      if one.vms <> one.old_vms or cnapi_count_vms(one.server_uuid) <> (
-          select count(*) from jsonb_object_keys(one.vms)) then
-        kept := cnapi_store_vms(one.server_uuid, one.vms, one.destroyed, moment);
-      end if;
-      update cnapi_server_reports r
-        set vms = kept, memory = r.memory || one.memory, disk = r.disk || one.disk,
-            epoch = coalesce(one.epoch, r.epoch), stored_at = moment,
-            destroyed = case when r.destroyed = '{}' then r.destroyed else (
-              select coalesce(jsonb_object_agg(d.key, d.value), '{}') from jsonb_each(r.destroyed) as d
-                where (d.value #>> '{}')::timestamptz > moment - interval '1 minute') end
-        where r.server_uuid = one.server_uuid;
-      outcome := 'stored';
-    end if;
-    return next;
+    update cnapi_server_reports r
+      set vms = cnapi_store_vms(one.server_uuid, one.vms, one.destroyed, moment)
+      where r.server_uuid = one.server_uuid;
   end loop;
-  return query select e, 'locked' from unnest(existing) as e where e <> all (handled);
+  update cnapi_server_reports r
+    set memory = r.memory || n.memory::jsonb, disk = r.disk || n.disk::jsonb,
+        epoch = coalesce(n.epoch, r.epoch), stored_at = moment,
+        destroyed = case when r.destroyed = '{}' then r.destroyed else (
+          select coalesce(jsonb_object_agg(d.key, d.value), '{}') from jsonb_each(r.destroyed) as d
+            where (d.value #>> '{}')::timestamptz > moment - interval '1 minute') end
+    from unnest(p_servers, p_epochs, p_memory, p_disk) as n (server_uuid, epoch, memory, disk)
+    where r.server_uuid = n.server_uuid and (are_current or n.server_uuid = any (current));
+  return query
+    select h, case when are_current or h = any (current) then 'stored' else 'outdated' end
+      from unnest(held) as h
+    union all
+    select e, 'locked' from unnest(existing) as e where not are_held and e <> all (held);
 end $$;

@@ -74,9 +74,10 @@ begin
       where v.server_uuid = p_server and v._value -> 'control' ?| array['unreported', 'ended']);
 end $$;
 
--- The number of VMs that are stored of a server.
-create function cnapi_count_vms(p_server uuid) returns bigint language sql stable as $$
-  select count(*) from cnapi_vms where server_uuid = p_server
+-- The number of VMs that are stored of each of these servers; none of one without VMs.
+create function cnapi_count_vms(p_servers uuid[]) returns table (server_uuid uuid, vms bigint)
+language sql stable as $$
+  select v.server_uuid, count(*) from cnapi_vms v where v.server_uuid = any (p_servers) group by 1
 $$;
 
 -- The server was removed.
