@@ -197,6 +197,20 @@ t.test('a full disk is named, and nothing is left', needs, async (t) => {
   await unpack(archiveOf([{ path: 'a' }]));
 });
 
+t.test('bytes that are refused while a layer is unpacked end it, and nothing is left', needs, async (t) => {
+  const { unpack, left } = await agent(t);
+  const reserved: number[] = [];
+  const refusal = new Error('no space is left to reserve');
+  const onBytes = (bytes: number) => {
+    reserved.push(bytes);
+    if (bytes > MIB) throw refusal;
+  };
+  const archive = gzipArchiveOf([{ path: 'large', contents: Buffer.alloc(5 * MIB) }]);
+  await t.rejects(unpack(archive, 'one', { limits: { ...limits, onBytes } }), { cause: refusal });
+  t.ok(reserved.length > 1 && (reserved.at(-1) ?? 0) < 2 * MIB, 'it ends with the first bytes that are refused');
+  t.same(await left(), []);
+});
+
 t.test('an unpack that is killed leaves no layer, and the next one completes', needs, async (t) => {
   const { roots, layers, unpack, left } = await agent(t);
   const archive = archiveOf([{ path: 'first' }, { path: 'second', contents: big }]);
