@@ -7,30 +7,30 @@ interface VmTaskKind {
   params: Readonly<Record<string, string>>;
 }
 
-const UUID = 'required, of the VM';
-const IDEMPOTENT = 'true: it is a success if the VM is so already';
-const TIMEOUT = 'seconds until it is killed, at most 3600';
-const SNAPSHOT = 'required, a name';
+const UUID = 'required, the uuid of the VM';
+const IDEMPOTENT = 'true: succeeds if the VM is already in that state';
+const TIMEOUT = 'seconds until the VM is killed, at most 3600';
+const SNAPSHOT = 'required, the name of the snapshot';
 
 const snapshotParams = { uuid: UUID, snapshot_name: SNAPSHOT };
-const stopParams = { uuid: UUID, force: 'true: kill it at once', timeout: TIMEOUT, idempotent: IDEMPOTENT };
+const stopParams = { uuid: UUID, force: 'true: kill the VM at once', timeout: TIMEOUT, idempotent: IDEMPOTENT };
 const UPDATE = 'an object with set_internal_metadata only';
 
 export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
   machine_create: {
     idempotent: true,
     params: {
-      uuid: 'required, of the new VM',
-      image_uuid: 'required, of an image that the server has',
+      uuid: 'required, the uuid of the new VM',
+      image_uuid: 'required, the uuid of an image on the server',
       brand: 'oci',
-      autoboot: 'false: do not start it',
+      autoboot: 'false: do not start the VM',
       max_physical_memory: 'MiB',
       cpu_cap: 'percent of a core',
       nics: 'a list of network interfaces',
     },
   },
   machine_load: { idempotent: true, params: { uuid: UUID } },
-  machine_info: { idempotent: true, params: { uuid: UUID, types: 'a list of what is wanted' } },
+  machine_info: { idempotent: true, params: { uuid: UUID, types: 'a list of the fields to return' } },
   machine_proc: { idempotent: true, params: { uuid: UUID } },
   machine_boot: { idempotent: false, params: { uuid: UUID, update: UPDATE, idempotent: IDEMPOTENT } },
   machine_shutdown: { idempotent: false, params: stopParams },
@@ -42,9 +42,9 @@ export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
   machine_update: { idempotent: false, params: { uuid: UUID } },
   machine_update_nics: {
     idempotent: true,
-    params: { original_network: 'required, a network', networks: 'required, a list with its new form' },
+    params: { original_network: 'required, a network', networks: 'required, a list that has the changed network' },
   },
-  machine_reprovision: { idempotent: true, params: { uuid: UUID, image_uuid: 'required, of the new image' } },
+  machine_reprovision: { idempotent: true, params: { uuid: UUID, image_uuid: 'required, the uuid of the new image' } },
   machine_destroy: { idempotent: true, params: { uuid: UUID } },
   machine_create_snapshot: { idempotent: false, params: snapshotParams },
   machine_rollback_snapshot: { idempotent: true, params: snapshotParams },
@@ -54,8 +54,8 @@ export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
     params: {
       uuid: UUID,
       manifest: 'required, an object with the uuid of the image',
-      compression: 'without effect: the image is unpacked',
-      imgapi_url: 'without effect: the image is one of the server',
+      compression: 'no effect: the image is stored unpacked',
+      imgapi_url: 'no effect: the image stays on the server',
       incremental: 'false',
       prepare_image_script: 'an empty text',
     },

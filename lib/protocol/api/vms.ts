@@ -24,7 +24,7 @@ import { noServer } from './servers.ts';
 /** Agents of Triton report other fields and states, so only names are checked against what ours report. */
 const vm = {
   uuid: uuid(),
-  server_uuid: uuid().describe('Where it is'),
+  server_uuid: uuid().describe('The server of the VM'),
   alias: z.string().optional(),
   brand: z.string().optional().describe("`oci` for containers of this project's agent"),
   state: z
@@ -46,7 +46,7 @@ const storedVm = extensibleObject(vm).meta({ id: 'ListedVm' });
 /** A VM as the control plane knows it from the reports of its agent. */
 export type StoredVm = Known<z.output<typeof storedVm>>;
 
-/** As its agent answers. */
+/** A VM as its agent answers. */
 const wholeVm = extensibleObject({
   uuid: z.string(),
   state: z.string().optional(),
@@ -62,10 +62,10 @@ const ofServer = { ...serverUuid, ...job, ...underTicket };
 const ofVm = { ...ofServer, ...vmUuid };
 const snapshotName = { snapshot_name: text().describe('Name of the snapshot') };
 
-const idempotent = { idempotent: booleanText().optional().describe('It is a success if the VM is so already') };
+const idempotent = { idempotent: booleanText().optional().describe('Succeeds if the VM is already in that state') };
 const stopping = {
-  force: booleanText().optional().describe('Kill it at once'),
-  timeout: number().optional().describe('Seconds until it is killed'),
+  force: booleanText().optional().describe('Kill the VM at once'),
+  timeout: number().optional().describe('Seconds until the VM is killed'),
 };
 const update = object().optional().describe('Only `set_internal_metadata`');
 
@@ -193,7 +193,7 @@ export const vmContracts = contracts({
     schema: wholeVm,
   }),
   GetVmInfo: {
-    ...question('GET', '/info', 'What the agent tells of a VM that runs', {
+    ...question('GET', '/info', 'What a running VM uses, and its limits', {
       params: { info: text().optional().describe('Which kinds, by comma; all when absent') },
       schema: any,
     }),
@@ -242,7 +242,7 @@ export const vmContracts = contracts({
   ReprovisionVm: action('POST', '/reprovision', 'Gives a VM a new root file system, of another image', {
     image_uuid: text(),
   }),
-  DeleteVm: action('DELETE', '', 'Destroys a VM; one that does not exist is a success', {}),
+  DeleteVm: action('DELETE', '', 'Destroys a VM; succeeds if it does not exist', {}),
   MigrateVm: {
     ...action('POST', '/migrate', 'One step of a migration; for agents of Triton', { migrationTask: object() }),
     responses: { ...started, ...refusals, ...notSupported },
@@ -269,7 +269,7 @@ export const vmContracts = contracts({
       200: { description: 'OK', schema: address },
       ...failures,
       ...notSupported,
-      400: errorResponse('The path is no directory', 'PathNotDirectory'),
+      400: errorResponse('The path is not a directory', 'PathNotDirectory'),
       404: errorResponse('No such server, VM or file', 'ResourceNotFound', 'FileNotFound'),
       409: errorResponse(
         'The server, or the VM, does not run',

@@ -64,15 +64,15 @@ export class LogWatch {
   async #look(): Promise<void> {
     const hasChanged = await this.#hasChanged();
     if (!this.isUsed) return;
-    if (hasChanged) return this.#tell();
+    if (hasChanged) return this.#notify();
     const { slowLookMs = SLOW_LOOK_MS } = this.#deps;
     this.#lookIn(slowLookMs);
     this.#watch();
     // What was written before the watch began.
-    if ((await this.#hasChanged()) && this.isUsed) this.#tell();
+    if ((await this.#hasChanged()) && this.isUsed) this.#notify();
   }
 
-  #tell(): void {
+  #notify(): void {
     this.#lookIn(LOOK_MS);
     for (const listener of this.#listeners) listener();
   }
