@@ -21,7 +21,10 @@ const PATTERNS = allContracts.map((contract) => ({
 /** The contract of the route that a request reaches, if that can be determined without a router. */
 export function contractOf(method: string, target: string): Contract | undefined {
   const path = (target.split(/[?#]/, 1)[0] ?? '').replace(/\/+/g, '/');
-  return PATTERNS.find(({ contract, pattern }) => contract.method === method && pattern.test(path))?.contract;
+  const found = PATTERNS.filter(({ contract, pattern }) => contract.method === method && pattern.test(path));
+  // Of `/vms/nics/update` and `/vms/:vm_uuid/update`, a router takes the one that names more.
+  const parameters = (one: Contract) => one.path.split('/:').length;
+  return found.map(({ contract }) => contract).sort((one, other) => parameters(one) - parameters(other))[0];
 }
 
 /** Names of the contracts that had an answer below 400 which was checked in this process. */
