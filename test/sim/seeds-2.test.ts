@@ -1,3 +1,3 @@
 import { testSeeds } from './seeds.ts';
 
-testSeeds(2, 50);
+testSeeds(3, 50);

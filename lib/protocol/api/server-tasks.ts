@@ -28,6 +28,18 @@ import { noServer } from './servers.ts';
 const MAX_COMMAND_MS = 24 * 3_600_000;
 export const HISTORY_PAGE = 100;
 
+/** A command, as an agent runs it. */
+export const commandParams = {
+  script: text().min(1, 'value is empty').describe('sh runs it, or the interpreter that its first line names'),
+  args: textArray(MAX_COMMAND_ARGS).optional(),
+  env: commandEnvironment.optional(),
+  secret_params: z
+    .unknown()
+    .optional()
+    .meta({ type: 'array', items: { type: 'string' }, maxItems: MAX_SECRET_POINTERS })
+    .describe('JSON Pointers to what only the agent may see: `/env/PASSWORD`'),
+};
+
 /** Refusals of every route that creates a task. */
 export const refusals = {
   ...noServer,
@@ -163,14 +175,7 @@ export const serverTaskContracts = contracts({
     params: z.object({
       ...serverUuid,
       ...underTicket,
-      script: text().min(1, 'value is empty'),
-      args: textArray(MAX_COMMAND_ARGS).optional(),
-      env: commandEnvironment.optional(),
-      secret_params: z
-        .unknown()
-        .optional()
-        .meta({ type: 'array', items: { type: 'string' }, maxItems: MAX_SECRET_POINTERS })
-        .describe('JSON Pointers to what only the agent may see: `/env/PASSWORD`'),
+      ...commandParams,
       timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
       json: truthy().optional(),
     }),

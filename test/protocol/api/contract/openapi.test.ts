@@ -5,6 +5,7 @@ import { allContracts } from '../../../../lib/control/nouns/all-contracts.ts';
 import { pathParamsOf, requiredRoleOf } from '../../../../lib/protocol/api/contract/contract.ts';
 import { openApiBytes, openApiDocument } from '../../../../lib/protocol/api/contract/openapi.ts';
 import { PUSH_TASK } from '../../../../lib/protocol/push.ts';
+import { EXEC_TASK } from '../../../../lib/protocol/streams/stream.ts';
 import { TASK_KINDS, taskKind } from '../../../../lib/protocol/tasks.ts';
 
 const body = JSON.parse(openApiDocument(allContracts, '1.2.3'));
@@ -57,8 +58,8 @@ interface Described {
 }
 
 t.test("the tasks that the API describes are the agent's, with their parameters", (t) => {
-  // Nobody creates that one but the control plane.
-  const offered = [...catalogue].filter(([name]) => name !== PUSH_TASK);
+  // Nobody creates these but the control plane.
+  const offered = [...catalogue].filter(([name]) => name !== PUSH_TASK && name !== EXEC_TASK);
   t.same(Object.keys(TASK_KINDS).sort(), offered.map(([name]) => name).sort());
   for (const [name, { paramNames }] of offered)
     t.same(Object.keys(taskKind(name).params).sort(), [...paramNames].sort(), name);
