@@ -18,7 +18,7 @@ import type { Random } from '../../platform/random.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, TRITON_AGENTS } from '../machine/machine.ts';
-import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS, withVms } from '../machine/reports.ts';
+import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS, withVms } from '../reports/reports.ts';
 import type { Vms } from '../vms/vms.ts';
 import type { LegacyCnapiClient } from './legacy-cnapi-client.ts';
 

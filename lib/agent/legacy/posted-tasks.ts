@@ -13,7 +13,8 @@ import { maskParams } from '../../protocol/secret-params.ts';
 import type { Journal } from '../journal/journal.ts';
 import { isPostedId, newPostedId } from '../journal/posted-id.ts';
 import type { Machine } from '../machine/machine.ts';
-import { endFailure, TaskFailure } from '../runner/task-end.ts';
+import { endFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 
 export interface PostedTask {
   name: string;

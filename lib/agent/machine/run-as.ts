@@ -8,7 +8,7 @@ import { execFile } from 'node:child_process';
 import { access, constants } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import type { Command } from './machine.ts';
 
 export interface Account {

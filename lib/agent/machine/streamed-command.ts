@@ -12,7 +12,7 @@ import type { Readable, Writable } from 'node:stream';
 import { promisify } from 'node:util';
 import type { Clock } from '../../platform/clock.ts';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import {
   type CommandDeps,
   type Exit,

@@ -4,7 +4,7 @@ import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import type { PushPrepareFrame } from '../../protocol/link/frames.ts';
 import { environment } from '../machine/environment.ts';
 import type { Command } from '../machine/machine.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 
 /** @throws TaskFailure with a sentence about the option that is wrong */
 export function preparedCommandOf({ command, env = {}, user, dir, file }: PushPrepareFrame): Command {

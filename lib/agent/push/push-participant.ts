@@ -10,7 +10,7 @@ import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } from '../../protocol/link/frames.ts';
 import { type PushRefusal, pushEnds } from '../../protocol/push.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, stepNode } from './node-state.ts';
 import type { PrepareRefusal } from './refusal.ts';
 

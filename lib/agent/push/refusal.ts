@@ -2,7 +2,7 @@
 import type { PushPrepareFrame } from '../../protocol/link/frames.ts';
 import type { PushRefusal } from '../../protocol/push.ts';
 import type { Machine } from '../machine/machine.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import type { AllowedCommands } from './allow-list.ts';
 import { preparedCommandOf } from './prepared-command.ts';
 

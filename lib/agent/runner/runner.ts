@@ -31,6 +31,7 @@ import type {
   TaskFrame,
 } from '../../protocol/link/frames.ts';
 import { hasRoom, type Journal, type JournalTask, maxEndBytes, type ProcessGroup } from '../journal/journal.ts';
+import { TaskFailure } from '../task-failure.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentTask, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
@@ -38,7 +39,7 @@ import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
 import type { RunnerTask } from './runner-task.ts';
-import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
+import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 

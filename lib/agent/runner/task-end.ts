@@ -6,25 +6,12 @@ import { toStorableText } from '../../protocol/json/storable.ts';
 import { MAX_FRAME_DEPTH, MAX_RESULT_VALUES } from '../../protocol/limits.ts';
 import { encodeFrame } from '../../protocol/link/codec.ts';
 import type { TaskEndFrame } from '../../protocol/link/frames.ts';
+import type { TaskFailure } from '../task-failure.ts';
 import { KeptOutput } from './output.ts';
 
 export interface Attempt {
   id: string;
   attempt: number;
-}
-
-/** Thrown by a task, or the reason of its abort: the attempt ends as `failure` with this code. */
-export class TaskFailure extends Error {
-  readonly code: string;
-  /** The partial result to report with the failure. */
-  readonly result: Record<string, unknown> | undefined;
-
-  constructor(code: string, message: string, fields: { result?: Record<string, unknown>; cause?: unknown } = {}) {
-    super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
-    this.name = 'TaskFailure';
-    this.code = code;
-    this.result = fields.result;
-  }
 }
 
 export function endComplete(attempt: Attempt, result: Record<string, unknown>, reportedAt: string): TaskEndFrame {

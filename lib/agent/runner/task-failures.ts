@@ -1,6 +1,6 @@
 /** Failures with which the runner itself ends an attempt. Pure. */
 import type { TaskFrame } from '../../protocol/link/frames.ts';
-import { TaskFailure } from './task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
 

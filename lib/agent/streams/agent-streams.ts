@@ -5,7 +5,7 @@ import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts
 import { MAX_STREAM_MESSAGE, STREAM_SUBPROTOCOL, type StreamPlace } from '../../protocol/streams/stream.ts';
 import { keepAlive } from '../../protocol/streams/stream-socket.ts';
 import type { AgentCredentials } from '../link/credentials.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { JoinedStream } from './joined-stream.ts';
 
 interface AgentStreamsDeps {

@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
 import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { defineTask } from './task.ts';
 
 const params = z.object({

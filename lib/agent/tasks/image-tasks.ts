@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { CnapiError } from '../../platform/errors.ts';
 import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { type AgentTask, defineTask, type TaskContext } from './task.ts';
 
 const uuid = z.uuid().toLowerCase();

@@ -3,7 +3,7 @@
  * that an agent works.
  */
 import { z } from 'zod';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { defineTask, pause } from './task.ts';
 
 export const nop = defineTask({

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { preparedCommandOf } from '../push/prepared-command.ts';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { defineTask } from './task.ts';
 
 export const pushCommand = defineTask({

@@ -1,6 +1,6 @@
 /** `server_reboot`: reboots the machine, if the agent was started with --allow-reboot. */
 import { z } from 'zod';
-import { TaskFailure } from '../runner/task-end.ts';
+import { TaskFailure } from '../task-failure.ts';
 import { defineTask } from './task.ts';
 
 export const serverReboot = defineTask({

@@ -6,8 +6,8 @@ import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { PushRun } from '../push/push-participant.ts';
-import { TaskFailure } from '../runner/task-end.ts';
 import type { AgentStreams } from '../streams/agent-streams.ts';
+import { TaskFailure } from '../task-failure.ts';
 import type { Vms } from '../vms/vms.ts';
 
 /**

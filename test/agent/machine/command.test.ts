@@ -7,7 +7,7 @@ import { environmentOf, interpreterOf, runCommand } from '../../../lib/agent/mac
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import type { Command } from '../../../lib/agent/machine/machine.ts';
 import { allProcesses, parseStat } from '../../../lib/agent/machine/proc.ts';
-import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
+import { TaskFailure } from '../../../lib/agent/task-failure.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

@@ -3,7 +3,7 @@ import { hostname, release, totalmem } from 'node:os';
 import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { parseBootParameters, parseCpuinfo } from '../../../lib/agent/machine/linux-sysinfo.ts';
-import { isWorthSending, Reports, VMS_GAP_MS } from '../../../lib/agent/machine/reports.ts';
+import { isWorthSending, Reports, VMS_GAP_MS } from '../../../lib/agent/reports/reports.ts';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import type { Vms } from '../../../lib/agent/vms/vms.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';

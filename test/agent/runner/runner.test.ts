@@ -1,7 +1,7 @@
 import t from 'tap';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
 import { PARALLEL_TASKS } from '../../../lib/agent/runner/lanes.ts';
-import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
+import { TaskFailure } from '../../../lib/agent/task-failure.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';

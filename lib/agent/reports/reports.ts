@@ -7,8 +7,8 @@ import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import type { Link } from '../link/link-driver.ts';
+import type { Machine, Sysinfo } from '../machine/machine.ts';
 import type { Vms } from '../vms/vms.ts';
-import type { Machine, Sysinfo } from './machine.ts';
 
 interface ReportsDeps {
   clock: Clock;
