@@ -78,7 +78,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     machine,
     vms,
     images,
-    streams: new AgentStreams({ serverUuid, credentials }),
+    streams: new AgentStreams({ clock, serverUuid, credentials }),
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),

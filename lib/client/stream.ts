@@ -26,8 +26,6 @@ interface ClientStreamEvents {
   ended(status: StreamStatus | undefined, reason: string): void;
 }
 
-const NORMAL = 1000;
-
 export class ClientStream {
   /** For the task that is to use it. */
   readonly name: string;
@@ -45,7 +43,7 @@ export class ClientStream {
     const webSocket = await http.upgrade(path, options);
     const named = Promise.withResolvers<string>();
     let status: StreamStatus | undefined;
-    const socket = new StreamSocket(webSocket, {
+    const socket = new StreamSocket(webSocket, http.clock, {
       message(message, isBinary) {
         if (!isBinary) {
           const stream = jsonIn(streamGreeting, message.toString())?.stream;
@@ -87,7 +85,8 @@ export class ClientStream {
     this.#socket.resume();
   }
 
+  /** Also if the instance has not taken everything; emits nothing more. */
   close(): void {
-    this.#socket.closeWhenSent(NORMAL, 'left');
+    this.#socket.terminate();
   }
 }

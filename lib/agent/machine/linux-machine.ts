@@ -96,17 +96,21 @@ class LinuxMachine implements Machine {
   }
 
   /**
-   * Kills all processes of the leader's session. They are the agent's own unless the leader's pid
-   * has been reused.
+   * Kills all processes of the leader's session and their descendants, which lead sessions of their
+   * own in a terminal. They are the agent's own unless the leader's pid has been reused.
    */
   async endGroup(group: ProcessGroup): Promise<void> {
     if (group.bootId !== this.bootId) return;
     const processes = await allProcesses();
     const leader = processes.find(({ pid }) => pid === group.pgid);
     if (leader && leader.startTime !== group.startTime) return;
-    for (const { pid, session, pgid } of processes) {
-      if (session === group.pgid || pgid === group.pgid) signalProcess(pid, 'SIGKILL');
+    const ended = new Set<number>();
+    for (const { pid, session, pgid } of processes) if (session === group.pgid || pgid === group.pgid) ended.add(pid);
+    for (let before = 0; before < ended.size; ) {
+      before = ended.size;
+      for (const { pid, parent } of processes) if (ended.has(parent)) ended.add(pid);
     }
+    for (const pid of ended) signalProcess(pid, 'SIGKILL');
     await killGroupAtOnce(this.#deps.clock, group.pgid);
   }
 }

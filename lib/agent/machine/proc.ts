@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 
 interface ProcessFacts {
   pid: number;
+  parent: number;
   state: string;
   pgid: number;
   session: number;
@@ -18,10 +19,10 @@ export async function processFacts(pid: number): Promise<ProcessFacts | undefine
 /** The command's name is in parentheses and may contain anything, also parentheses and spaces. */
 export function parseStat(pid: number, text: string): ProcessFacts | undefined {
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  const [state, , pgid, session] = fields;
+  const [state, parent, pgid, session] = fields;
   const startTime = fields[19];
   if (state === undefined || startTime === undefined) return undefined;
-  return { pid, state, pgid: Number(pgid), session: Number(session), startTime };
+  return { pid, parent: Number(parent), state, pgid: Number(pgid), session: Number(session), startTime };
 }
 
 export async function allProcesses(): Promise<ProcessFacts[]> {

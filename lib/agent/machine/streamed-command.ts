@@ -25,7 +25,7 @@ import {
 } from './command.ts';
 import { writeCommandFiles } from './command-files.ts';
 import type { CommandRun, StreamedCommand, StreamedResult } from './machine.ts';
-import { processFacts, signalProcess } from './proc.ts';
+import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { executablePath } from './run-as.ts';
 
 /** How long processes that the command has left may still write. */
@@ -43,7 +43,8 @@ export async function streamCommand(
   try {
     const words = [...interpreterOf(command.script), files.script, ...command.args];
     const argv = command.terminal === undefined ? words : await inTerminal(words, command.terminal, ttyFile);
-    const term = command.terminal === undefined ? {} : { TERM: command.terminal.type };
+    // `script` starts this shell, for which the words are quoted.
+    const term = command.terminal === undefined ? {} : { TERM: command.terminal.type, SHELL: '/bin/sh' };
     return await runStreamed(deps, { argv, env: { ...command.env, ...term }, command, run, ttyFile });
   } finally {
     await files.remove();
@@ -66,11 +67,11 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
   const outputs = [child.stdout, child.stderr] as Readable[];
   // The command may end, or close its input, before its caller does.
   stdin.on('error', () => streams.stdin.resume());
+  const exited = new Promise<Exit>((resolve) => child.on('exit', (code, signal) => resolve({ code, signal })));
   streams.stdin.pipe(stdin);
   child.stdout?.pipe(streams.stdout, { end: false });
   child.stderr?.pipe(streams.stderr, { end: false });
-  command.onResize((size) => void resize(ttyFile, size));
-  const exited = new Promise<Exit>((resolve) => child.on('exit', (code, signal) => resolve({ code, signal })));
+  command.onResize(resizer(clock, ttyFile, exited));
   const read = Promise.all(outputs.map((output) => new Promise((resolve) => output.once('close', resolve))));
   const ended = exited.then(async (exit) => {
     streams.stdin.unpipe(stdin);
@@ -83,10 +84,12 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
   await run.begin({ pgid, startTime, bootId });
   if (!run.signal.aborted) openGate(child);
   const { code, signal } = await ended;
+  const wasKilled = await killed();
+  await endSession(ttyFile);
   return {
     exitCode: code,
     signal: signal ?? SIGNAL_NAMES.get((code ?? 0) - 128) ?? null,
-    killed: await killed(),
+    killed: wasKilled,
   };
 }
 
@@ -116,7 +119,8 @@ async function inTerminal(words: readonly string[], { columns, rows }: Terminal,
   await has('script', 'util-linux');
   await has('stty', 'coreutils');
   const size = `stty columns ${columns} rows ${rows} 2>/dev/null`;
-  const command = `${size}; tty >${quoted(ttyFile)}; exec ${words.map(quoted).join(' ')}`;
+  // Its shell leads the session of the terminal.
+  const command = `${size}; { tty; echo $$; } >${quoted(ttyFile)}; exec ${words.map(quoted).join(' ')}`;
   return ['script', '--quiet', '--return', '--flush', '--command', command, '/dev/null'];
 }
 
@@ -127,11 +131,43 @@ async function has(program: string, source: string): Promise<void> {
   });
 }
 
-/** The program may have begun a moment ago, and its terminal may not be there yet. */
-async function resize(ttyFile: string, { columns, rows }: TerminalSize): Promise<void> {
-  const tty = (await readFile(ttyFile, 'utf8').catch(() => '')).trim();
-  if (!TTY.test(tty)) return;
-  await run('stty', ['-F', tty, 'columns', `${columns}`, 'rows', `${rows}`]).catch(() => undefined);
+/** One change of size at a time, and of those that come meanwhile the last one. */
+function resizer(clock: Clock, ttyFile: string, exited: Promise<unknown>): (size: TerminalSize) => void {
+  let wanted: TerminalSize | undefined;
+  let isBusy = false;
+  const over = new AbortController();
+  void exited.then(() => over.abort());
+  const work = async () => {
+    while (wanted !== undefined && !over.signal.aborted) {
+      const { tty } = await terminalIn(ttyFile);
+      // The program may have begun a moment ago, and its terminal may not be there yet.
+      if (tty === undefined) await clock.sleep(LOOK_MS, over.signal);
+      else {
+        const { columns, rows } = wanted;
+        wanted = undefined;
+        await run('stty', ['-F', tty, 'columns', `${columns}`, 'rows', `${rows}`]).catch(() => undefined);
+      }
+    }
+    isBusy = false;
+  };
+  return (size) => {
+    wanted = size;
+    if (isBusy) return;
+    isBusy = true;
+    void work();
+  };
+}
+
+/** Kills what the command has left in the session of its terminal, which is not its process group. */
+async function endSession(ttyFile: string): Promise<void> {
+  const { leader } = await terminalIn(ttyFile);
+  if (leader === undefined) return;
+  for (const { pid, session } of await allProcesses()) if (session === leader) signalProcess(pid, 'SIGKILL');
+}
+
+async function terminalIn(ttyFile: string): Promise<{ tty?: string; leader?: number }> {
+  const [tty = '', pid = ''] = (await readFile(ttyFile, 'utf8').catch(() => '')).split('\n');
+  return TTY.test(tty) && /^[1-9]\d*$/.test(pid) ? { tty, leader: Number(pid) } : {};
 }
 
 const run = (program: string, args: readonly string[]) =>

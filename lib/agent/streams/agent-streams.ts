@@ -1,5 +1,6 @@
 /** The agent's ends of streams: it opens a WebSocket to the instance where the caller waits. */
 import { WebSocket } from 'ws';
+import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
 import { MAX_STREAM_MESSAGE, STREAM_SUBPROTOCOL, type StreamPlace } from '../../protocol/streams/stream.ts';
@@ -9,6 +10,7 @@ import { TaskFailure } from '../task-failure.ts';
 import { JoinedStream } from './joined-stream.ts';
 
 interface AgentStreamsDeps {
+  clock: Clock;
   serverUuid: string;
   credentials: AgentCredentials;
   /** A local address to connect from. */
@@ -42,7 +44,7 @@ export class AgentStreams {
     return new Promise((resolve, reject) => {
       socket.on('upgrade', ({ socket: connection }) => keepAlive(connection));
       // Before any message can arrive.
-      socket.on('open', () => resolve(new JoinedStream(socket)));
+      socket.on('open', () => resolve(new JoinedStream(socket, this.#deps.clock)));
       socket.on('error', (cause) => {
         const message = `The stream cannot be opened at ${hostAndPort(endpoint)}: ${messageOf(cause)}`;
         reject(new TaskFailure('StreamLost', message, { cause }));

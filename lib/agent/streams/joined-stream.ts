@@ -15,11 +15,10 @@ import {
   type TerminalSize,
   terminalSize,
 } from '../../protocol/streams/stream.ts';
-import { StreamSocket } from '../../protocol/streams/stream-socket.ts';
+import { POLICY_VIOLATION, StreamSocket } from '../../protocol/streams/stream-socket.ts';
 
 /** RFC 6455, section 7.4.1. */
 const NORMAL = 1000;
-const POLICY_VIOLATION = 1008;
 const LAST_BYTES_MS = 1000;
 
 export class JoinedStream {
@@ -32,12 +31,13 @@ export class JoinedStream {
   readonly #socket: StreamSocket;
   readonly #lost = new AbortController();
   readonly #closed = Promise.withResolvers<void>();
+  #hasInputEnded = false;
   /** Writes that wait until the socket has taken earlier ones. */
   #waiting: (() => void)[] = [];
 
-  constructor(socket: WebSocket) {
+  constructor(socket: WebSocket, clock: Clock) {
     this.lost = this.#lost.signal;
-    this.#socket = new StreamSocket(socket, {
+    this.#socket = new StreamSocket(socket, clock, {
       message: (message, isBinary) => this.#receive(message, isBinary),
       drained: () => this.#release(),
       closed: (reason) => this.#end(reason),
@@ -71,11 +71,10 @@ export class JoinedStream {
     if (!isBinary) return this.#socket.closeWhenSent(POLICY_VIOLATION, 'messages must be binary');
     switch (channelIn(message)) {
       case CHANNELS.stdin:
-        if (message.length > 1 && !this.stdin.readableEnded && !this.stdin.push(message.subarray(1)))
-          this.#socket.pause();
+        if (message.length > 1 && !this.#hasInputEnded && !this.stdin.push(message.subarray(1))) this.#socket.pause();
         return;
       case CHANNELS.close:
-        if (message[1] === CHANNELS.stdin) this.stdin.push(null);
+        if (message[1] === CHANNELS.stdin) this.#endInput();
         return;
       case CHANNELS.resize: {
         const size = jsonIn(terminalSize, message);
@@ -86,6 +85,12 @@ export class JoinedStream {
         // A newer caller may have more channels.
         return;
     }
+  }
+
+  #endInput(): void {
+    if (this.#hasInputEnded) return;
+    this.#hasInputEnded = true;
+    this.stdin.push(null);
   }
 
   #output(channel: number): Writable {
@@ -107,7 +112,7 @@ export class JoinedStream {
 
   #end(reason: string): void {
     this.#lost.abort(reason);
-    this.stdin.push(null);
+    this.#endInput();
     this.#release();
     this.#closed.resolve();
   }

@@ -53,11 +53,21 @@ export async function startExec(
   const { client } = context;
   const outputs = { stdout, stderr };
   const ended = Promise.withResolvers<ExecEnd>();
+  /** Outputs that take no more for now. */
+  const waiting = new Set<Writable>();
+  let hasJoined = false;
   const stream = await ClientStream.open(client.http, serverUuid, {
     output(channel, bytes) {
+      hasJoined = true;
       const target = outputs[channel];
       const goOn = target.write(bytes);
-      if (!goOn) target.once('drain', () => stream.resume());
+      if (!goOn && !waiting.has(target)) {
+        waiting.add(target);
+        target.once('drain', () => {
+          waiting.delete(target);
+          stream.resume();
+        });
+      }
       return goOn;
     },
     drained: () => input?.resume(),
@@ -74,7 +84,7 @@ export async function startExec(
     } as Params<typeof streamContracts.StartExec>);
     passOn(input, stream);
     // A stream that cannot be followed ends by itself.
-    void watch(context, id, ended.resolve).catch(() => undefined);
+    void watch(context, id, (end) => hasJoined || ended.resolve(end)).catch(() => undefined);
     return { id, ended: ended.promise, resize: (size) => stream.resize(size), close: () => stream.close() };
   } catch (error) {
     stream.close();
@@ -82,7 +92,10 @@ export async function startExec(
   }
 }
 
-/** A task that ends without its stream, because the agent refuses it, says why. */
+/**
+ * A task that ends without its stream, because the agent refuses it, says why. Once the agent has
+ * sent anything, the stream says how it ends, however slowly its output is read.
+ */
 async function watch({ client, clock }: Context, id: string, resolve: (end: ExecEnd) => void): Promise<void> {
   for await (const { name, data } of client.followTask(id)) {
     if (name !== 'end') continue;

@@ -11,7 +11,7 @@ import {
   type StreamStatus,
   streamMessage,
 } from '../../protocol/streams/stream.ts';
-import { StreamSocket } from '../../protocol/streams/stream-socket.ts';
+import { POLICY_VIOLATION, StreamSocket } from '../../protocol/streams/stream-socket.ts';
 import { type StreamEffect, type StreamEvent, type StreamState, stepStream } from './stream-state.ts';
 
 interface CallerStreamDeps {
@@ -28,7 +28,6 @@ interface CallerStreamDeps {
 
 /** RFC 6455, section 7.4.1. */
 const NORMAL = 1000;
-const POLICY_VIOLATION = 1008;
 const GOING_AWAY = 1001;
 /** What the instance keeps for an agent that has not joined. */
 const MAX_EARLY_BYTES = 64 * 1024;
@@ -51,7 +50,7 @@ export class CallerStream {
   constructor(caller: WebSocket, deps: CallerStreamDeps) {
     this.#deps = deps;
     this.serverUuid = deps.serverUuid;
-    this.#caller = new StreamSocket(caller, {
+    this.#caller = new StreamSocket(caller, deps.clock, {
       message: (message, isBinary) => this.#fromCaller(message, isBinary),
       drained: () => this.#agent?.resume(),
       closed: () => this.#closed({ type: 'caller closed' }),
@@ -67,7 +66,7 @@ export class CallerStream {
   /** Call only while it `isWaiting`. */
   join(agent: WebSocket): void {
     this.#connections += 1;
-    this.#agent = new StreamSocket(agent, {
+    this.#agent = new StreamSocket(agent, this.#deps.clock, {
       message: (message, isBinary) => this.#fromAgent(message, isBinary),
       drained: () => this.#caller.resume(),
       closed: () => this.#closed({ type: 'agent closed' }),
@@ -138,7 +137,8 @@ export class CallerStream {
       case 'close caller':
         return this.#caller.closeWhenSent(NORMAL, 'ended');
       case 'close agent':
-        return this.#agent?.closeWhenSent(GOING_AWAY, 'the caller has left');
+        // What it has not taken is of no use any more, and it may never take it.
+        return this.#agent?.leave(GOING_AWAY, 'the caller has left');
       default:
         return effect satisfies never;
     }

@@ -35,6 +35,8 @@ interface NewStream extends UpgradedSocket {
 /** Two connections each, and up to 1 MiB for a slow reader. */
 const MAX_STREAMS = 1_000;
 const MAX_STREAMS_OF_OWNER = 100;
+/** An agent runs 64 at a time; one caller must not take them all. */
+const MAX_STREAMS_TO_SERVER = 16;
 const LAST_BYTES_MS = 500;
 
 /** As many streams as there may be. */
@@ -93,12 +95,11 @@ export class CallerStreams {
   open(request: IncomingMessage, { serverUuid, owner, ...upgraded }: NewStream): CnapiError | undefined {
     if (this.#isLeaving) return leaving();
     if (this.#open.size >= MAX_STREAMS)
-      return new TooManyStreamsError(503, `This instance has ${MAX_STREAMS} streams, as many as it may; try another`);
+      return new TooManyStreamsError(503, `This instance has the maximum of ${MAX_STREAMS} streams; try another`);
     if (this.#owners.of(owner) >= MAX_STREAMS_OF_OWNER)
-      return new TooManyStreamsError(
-        429,
-        `You have ${MAX_STREAMS_OF_OWNER} streams at this instance, as many as you may`,
-      );
+      return new TooManyStreamsError(429, `You have ${MAX_STREAMS_OF_OWNER} streams at this instance, the maximum`);
+    if (this.#owners.of(`${owner} ${serverUuid}`) >= MAX_STREAMS_TO_SERVER)
+      return new TooManyStreamsError(429, `You have ${MAX_STREAMS_TO_SERVER} streams to this server, the maximum`);
     return this.#upgrade(request, upgraded, (caller) => this.#add(caller, { serverUuid, owner }));
   }
 
@@ -135,6 +136,7 @@ export class CallerStreams {
   #add(caller: WebSocket, { serverUuid, owner }: { serverUuid: string; owner: string }): void {
     const { cnapiUuid, clock, random } = this.#deps;
     const name = `${cnapiUuid}.${random.uuid()}`;
+    const counted = [owner, `${owner} ${serverUuid}`];
     const stream: CallerStream = new CallerStream(caller, {
       clock,
       name,
@@ -142,10 +144,10 @@ export class CallerStreams {
       onEnded: () => this.#named.delete(name),
       onClosed: () => {
         this.#open.delete(stream);
-        this.#owners.add(owner, -1);
+        for (const key of counted) this.#owners.add(key, -1);
       },
     });
-    this.#owners.add(owner);
+    for (const key of counted) this.#owners.add(key);
     this.#opened += 1;
     this.#open.add(stream);
     this.#named.set(name, stream);

@@ -4,6 +4,7 @@
  * that was sent before.
  */
 import { WebSocket } from 'ws';
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { closeReason } from '../link/close-reason.ts';
 
 interface StreamSocketEvents {
@@ -17,7 +18,16 @@ interface StreamSocketEvents {
 /** Unsent bytes above which the sender should pause, and below which it may go on. */
 const HIGH_BYTES = 256 * 1024;
 const LOW_BYTES = 64 * 1024;
+/** What a message costs in memory besides its bytes. */
+const MESSAGE_COST = 512;
 const BINARY = { binary: true };
+/**
+ * A socket that is not read does not see that its peer has gone; a write does, the second one after
+ * the end of the peer's process.
+ */
+const PING_MS = 5_000;
+/** RFC 6455, section 7.4.1. */
+export const POLICY_VIOLATION = 1008;
 /** Of silence, after which the kernel asks the peer's machine whether it is there. */
 const KEEPALIVE_MS = 10_000;
 
@@ -28,29 +38,45 @@ export class StreamSocket {
   #isFull = false;
   #isOver = false;
   #closing: { code: number; reason: string } | undefined;
+  #pinging: Timer | undefined;
+  readonly #clock: Clock;
 
-  constructor(socket: WebSocket, events: StreamSocketEvents) {
+  constructor(socket: WebSocket, clock: Clock, events: StreamSocketEvents) {
+    this.#clock = clock;
     this.#socket = socket;
     this.#events = events;
     let failure: string | undefined;
     socket.on('message', (data, isBinary) => {
-      if (!this.#isOver) events.message(data as Buffer, isBinary);
+      if (this.#isOver) return;
+      if ((data as Buffer).length === 0) return this.closeWhenSent(POLICY_VIOLATION, 'a message is empty');
+      events.message(data as Buffer, isBinary);
     });
     socket.on('error', (error) => {
       failure ??= error.message;
     });
     socket.on('close', (code, reason) => {
+      this.#pinging?.cancel();
       if (this.#isOver) return;
       this.#isOver = true;
       events.closed(failure ?? `closed with ${code} ${reason}`.trimEnd());
+    });
+    this.#ping();
+  }
+
+  #ping(): void {
+    this.#pinging = this.#clock.after(PING_MS, () => {
+      if (this.#socket.readyState !== WebSocket.OPEN) return;
+      this.#socket.ping();
+      this.#ping();
     });
   }
 
   /** Returns false if the caller should wait for `drained`. */
   send(message: Buffer): boolean {
     if (this.#isOver || this.#closing !== undefined || this.#socket.readyState !== WebSocket.OPEN) return true;
-    this.#unsent += message.length;
-    this.#socket.send(message, BINARY, () => this.#sent(message.length));
+    const cost = message.length + MESSAGE_COST;
+    this.#unsent += cost;
+    this.#socket.send(message, BINARY, () => this.#sent(cost));
     if (this.#unsent > HIGH_BYTES) this.#isFull = true;
     return !this.#isFull;
   }
@@ -75,14 +101,21 @@ export class StreamSocket {
     if (this.#unsent === 0) this.#close();
   }
 
+  /** Closes it: at once if the peer has not taken everything, and else with a reason. */
+  leave(code: number, reason: string): void {
+    if (this.#unsent > 0) this.#socket.terminate();
+    else this.closeWhenSent(code, reason);
+  }
+
   /** Emits nothing more. */
   terminate(): void {
     this.#isOver = true;
+    this.#pinging?.cancel();
     this.#socket.terminate();
   }
 
-  #sent(bytes: number): void {
-    this.#unsent -= bytes;
+  #sent(cost: number): void {
+    this.#unsent -= cost;
     if (this.#isOver) return;
     if (this.#unsent === 0 && this.#closing !== undefined) return this.#close();
     if (!this.#isFull || this.#unsent > LOW_BYTES) return;

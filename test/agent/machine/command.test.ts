@@ -272,7 +272,7 @@ t.test('the next agent kills what a killed agent left running, and nothing else'
 
 t.test('a process is identified by its start time, whatever its name', async (t) => {
   const text = '42 (a) b (c)) S 1 40 41 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 123456 1000';
-  t.same(parseStat(42, text), { pid: 42, state: 'S', pgid: 40, session: 41, startTime: '123456' });
+  t.same(parseStat(42, text), { pid: 42, parent: 1, state: 'S', pgid: 40, session: 41, startTime: '123456' });
   t.equal(parseStat(42, 'nonsense'), undefined);
 });
 

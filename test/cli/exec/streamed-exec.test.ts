@@ -50,9 +50,18 @@ t.test('a command with the input of this program', async (t) => {
     await until(async () => !(await isRunning('word-of-the-caller')), 'the command to end');
   });
 
+  await t.test('a command that does not read its input ends, too', async () => {
+    const input = 'x'.repeat(50_000_000);
+    const running = exec(['sh', '-c', 'echo begun; sleep 600 # word-of-the-reader'], { input });
+    await running.says('begun');
+    running.child.kill('SIGKILL');
+    await until(async () => !(await isRunning('word-of-the-reader')), 'the command to end');
+  });
+
   await t.test('a command ends when the instance of its caller is killed, and the caller is told', async (t) => {
     const own = new Cli(t, urls.slice(1));
-    const running = own.start(['exec', '-i', server, '--', 'sh', '-c', 'echo begun; sleep 60 # word-of-the-instance']);
+    const words = ['sh', '-c', 'echo begun; sleep 600 # word-of-the-instance'];
+    const running = own.start(['exec', '-i', server, '--', ...words], { input: 'x'.repeat(50_000_000) });
     await running.says('begun');
     await zone.instances[1]?.program.kill();
     t.match(await running.ended, { code: 1, stderr: /the connection broke: .*; see cnapi task/ });

@@ -125,10 +125,25 @@ t.test('the caller is told why a stream ends that its agent did not end', async 
   t.match(statusOf(waiting.messages[0]), { error: { code: 'InstanceDraining' } });
 });
 
-t.test('a text, or a message that is too large, ends the stream', async (t) => {
+t.test('an end that does not read learns that the other one has gone', async (t) => {
+  const app = await (await freshZone(t)).startApp();
+  const caller = callerOf(t, app);
+  const agent = join(t, app, await nameOf(caller));
+  await until(() => agent.socket.readyState === WebSocket.OPEN, 'the agent to join');
+  agent.socket.pause();
+  const piece = streamMessage(CHANNELS.stdin, Buffer.alloc(MAX_STREAM_MESSAGE - 1));
+  for (let sent = 0; sent < 400; sent += 1) caller.socket.send(piece);
+  await until(() => caller.socket.bufferedAmount > 0, 'the caller to wait');
+  caller.socket.terminate();
+  // The instance notices by its pings, and leaves; the agent notices by its own.
+  await until(async () => /^cnapi_streams_open 0$/m.test(await (await fetch(`${app.url}/metrics`)).text()), 'the end');
+});
+
+t.test('a text, an empty message, or one that is too large ends the stream', async (t) => {
   const app = await (await freshZone(t)).startApp();
   for (const [send, code] of [
     [(socket: WebSocket) => socket.send('text'), 1008],
+    [(socket: WebSocket) => socket.send(Buffer.alloc(0)), 1008],
     [(socket: WebSocket) => socket.send(Buffer.alloc(MAX_STREAM_MESSAGE + 1)), 1009],
   ] as const) {
     const caller = callerOf(t, app);
@@ -152,10 +167,14 @@ t.test('a token has a limit of open streams, and a reader may open none', async 
   const reader = from('127.0.0.2', `/servers/${server}/stream`);
   const [, { statusCode }] = (await once(reader, 'unexpected-response')) as [unknown, { statusCode: number }];
   t.equal(statusCode, 403);
-  const callers = Array.from({ length: 100 }, () => callerOf(t, app));
+  const callers = Array.from({ length: 16 }, () => callerOf(t, app));
+  await Promise.all(callers.map(nameOf));
+  t.equal(await until(callerOf(t, app).refused, 'a refusal for one server'), 429);
+  for (let other = 0; callers.length < 100; other += 1)
+    callers.push(callerOf(t, app, `00000000-0000-4000-8000-0000000000${10 + (other % 6)}`));
   await Promise.all(callers.map(nameOf));
   t.match(await (await fetch(`${app.url}/metrics`)).text(), /^cnapi_streams_open 100$/m);
-  t.equal(await until(callerOf(t, app).refused, 'a refusal'), 429);
+  t.equal(await until(callerOf(t, app, randomUUID()).refused, 'a refusal'), 429);
   callers[0]?.socket.close();
   await until(() => callers[0]?.closed(), 'the end of one');
   const next = callerOf(t, app);
@@ -166,6 +185,9 @@ t.test('a path that is none of a stream is refused before anything is read', asy
   const app = await (await freshZone(t)).startApp();
   t.equal(await until(connect(t, app.url, '/servers/nonsense/stream').refused, 'a refusal'), 409);
   t.equal(await until(connect(t, app.url, `/servers/${server}/streams`).refused, 'a refusal'), 400);
+  // The router cannot decode these, and answers nothing.
+  for (const name of ['%', '%ff', '%c0%80', 'a%2fb', 'x'.repeat(201)])
+    t.equal(await until(connect(t, app.url, `/agents/${server}/streams/${name}`).refused, name), 400, name);
   t.match(await app.get(`/servers/${server}/stream`), { status: 426, body: { code: 'UpgradeRequired' } });
 });
 

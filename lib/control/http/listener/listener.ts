@@ -192,9 +192,10 @@ export class HttpListener {
       first(admit: (request: IncomingMessage, response: ServerResponse) => boolean): void;
     };
     early.first((request, response) => this.#checkHead(request, response));
-    server.on('restifyError', (request: IncomingMessage, _response: unknown, error: unknown) =>
-      this.#refuseUnrouted(request, error),
-    );
+    server.on('restifyError', (request: IncomingMessage, response: ServerResponse, error: unknown) => {
+      if (isUpgrade(response)) this.#upgrades.refuseUnrouted(response, error);
+      else this.#refuseUnrouted(request, error);
+    });
     const http = server.server as Server;
     configureServer(http, {
       isTls: certificates !== undefined,

@@ -112,6 +112,11 @@ export class Upgrades {
     return isFree && refusal === undefined;
   }
 
+  /** Nothing else answers an upgrade that has no route in restify's router. */
+  refuseUnrouted(response: UpgradeResponse, error: unknown): void {
+    this.#refuse(response.claimUpgrade().socket, error);
+  }
+
   #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
     if (this.#isStopped || this.#routes === undefined) return new StoppingError();
     const [route, serverUuid] = this.#matching(request.url ?? '');
@@ -160,9 +165,14 @@ export class Upgrades {
   }
 }
 
-/** `/agents/:server_uuid/link` with or without a query. */
+/**
+ * `/agents/:server_uuid/link` with or without a query. Other parameters need no encoding: the router
+ * gives up on one that it cannot decode.
+ */
 function patternOf(path: string): RegExp {
-  return new RegExp(`^${path.replace(/:\w+/g, '([^/?]+)')}(?:\\?|$)`);
+  const [server, ...others] = path.split(':server_uuid');
+  const rest = others.join('').replace(/:\w+/g, '[\\w.-]{1,200}');
+  return new RegExp(`^${server}([^/?]+)${rest}(?:\\?|$)`);
 }
 
 /** Not a closure: a link's socket keeps it, and with a closure also the upgrade request. */
