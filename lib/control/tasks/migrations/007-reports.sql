@@ -34,14 +34,19 @@ end $$;
 
 -- The end of a task about a VM changes the report of its server, in a trigger. A statement that ends
 -- tasks of many servers locks these reports first, in order: its triggers come in any order, and two
--- such statements would wait for each other.
+-- such statements would wait for each other. Each task is a lookup of the primary key (`offset 0`);
+-- Postgres would else read the tasks of all servers in their order, where it expects few.
 create function cnapi_lock_reports_of(p_tasks uuid[]) returns void language plpgsql volatile as $$
 declare
   server uuid;
 begin
   for server in
-    select distinct t.server_uuid from cnapi_tasks t
-      where t.id = any (p_tasks) and starts_with(t.name, 'machine_')
+    select distinct t.server_uuid
+      from unnest(p_tasks) as p (id)
+      cross join lateral (
+        select t.server_uuid, t.name from cnapi_tasks t where t.id = p.id offset 0
+      ) as t
+      where starts_with(t.name, 'machine_')
       order by t.server_uuid
   loop
     perform cnapi_lock_report(server);
