@@ -18,7 +18,9 @@ export const streamContracts = contracts({
       ...underTicket,
       stream: streamName.describe('What GET /servers/:server_uuid/stream has sent first'),
       ...commandParams,
-      terminal: members(terminal.strict()).optional().describe('Runs it in a terminal of this type and size; without it, with pipes'),
+      terminal: members(terminal.strict())
+        .optional()
+        .describe('Runs it in a terminal of this type and size; without it, with pipes'),
       timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
         .describe('How long it may run: a day at most, and when absent'),
