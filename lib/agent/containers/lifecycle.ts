@@ -90,6 +90,8 @@ export class ContainerTransitionError extends Error {
   }
 }
 
+const KILL_AGAIN_MS = 5_000;
+
 /** `now`: wall clock of the machine in milliseconds. Does not modify `state`. */
 export function stepContainer(state: ContainerState, event: ContainerEvent, now: number): ContainerStep {
   switch (event.type) {
@@ -111,13 +113,15 @@ export function stepContainer(state: ContainerState, event: ContainerEvent, now:
     case 'signal':
       return onSignal(state, event.signal);
     case 'kill-due':
-      return state.name === 'stopping' && state.run === event.run ? to(state, [kill(state.run)]) : to(state);
+      return (state.name === 'stopping' || state.name === 'deleting') && state.run === event.run
+        ? to(state, killing(event.run, now))
+        : to(state);
     case 'delete':
-      return onDelete(state, event.force);
+      return onDelete(state, event.force, now);
     case 'deleted':
       return state.name === 'deleting' ? to(undefined) : illegal(state, event);
     case 'recovered':
-      return onRecovered(state, event);
+      return onRecovered(state, event, now);
     default:
       return event satisfies never;
   }
@@ -128,7 +132,11 @@ const to = (state: ContainerState | undefined, effects: readonly ContainerEffect
   effects,
 });
 
-const kill = (run: number): ContainerEffect => ({ do: 'signal', run, signal: 'SIGKILL' });
+/** The timer is armed first, so a kill that fails is repeated until the run has ended. */
+const killing = (run: number, now: number): ContainerEffect[] => [
+  { do: 'arm-kill', run, at: now + KILL_AGAIN_MS },
+  { do: 'signal', run, signal: 'SIGKILL' },
+];
 
 function illegal(state: ContainerState, event: ContainerEvent): never {
   throw new ContainerTransitionError(state, event);
@@ -180,12 +188,15 @@ function onStop(
     case 'running':
     case 'stopping': {
       const { run } = state;
+      // The kill of an earlier stop is due and has failed.
+      if (state.name === 'stopping' && state.killAt <= now) return to(state, killing(run, now));
       const isSooner = state.name !== 'stopping' || killAt < state.killAt;
       if (!isSooner) return to(state);
-      if (timeoutMs <= 0) return to({ name: 'stopping', run, killAt }, [kill(run)]);
+      if (timeoutMs <= 0) return to({ name: 'stopping', run, killAt }, killing(run, now));
+      // The timer is armed first: the signal may fail.
       return to({ name: 'stopping', run, killAt }, [
-        { do: 'signal', run, signal },
         { do: 'arm-kill', run, at: killAt },
+        { do: 'signal', run, signal },
       ]);
     }
     default:
@@ -206,7 +217,7 @@ function onSignal(state: ContainerState, signal: string): ContainerStep {
   }
 }
 
-function onDelete(state: ContainerState, force: boolean): ContainerStep {
+function onDelete(state: ContainerState, force: boolean, now: number): ContainerStep {
   switch (state.name) {
     case 'creating':
     case 'starting':
@@ -218,16 +229,20 @@ function onDelete(state: ContainerState, force: boolean): ContainerStep {
     case 'running':
     case 'stopping':
       if (!force) return { refusal: 'is-running' };
-      return to({ name: 'deleting', run: state.run }, [kill(state.run)]);
+      return to({ name: 'deleting', run: state.run }, killing(state.run, now));
     // A removal that failed is tried again.
     case 'deleting':
-      return to(state, state.run === undefined ? [{ do: 'remove' }] : [kill(state.run)]);
+      return to(state, state.run === undefined ? [{ do: 'remove' }] : killing(state.run, now));
     default:
       return state satisfies never;
   }
 }
 
-function onRecovered(state: ContainerState, event: Extract<ContainerEvent, { type: 'recovered' }>): ContainerStep {
+function onRecovered(
+  state: ContainerState,
+  event: Extract<ContainerEvent, { type: 'recovered' }>,
+  now: number,
+): ContainerStep {
   const { found } = event;
   switch (state.name) {
     case 'creating':
@@ -243,7 +258,7 @@ function onRecovered(state: ContainerState, event: Extract<ContainerEvent, { typ
     case 'stopping':
       return recoveredRun(state, found);
     case 'deleting':
-      if (state.run !== undefined && found === 'running') return to(state, [kill(state.run)]);
+      if (state.run !== undefined && found === 'running') return to(state, killing(state.run, now));
       return to({ name: 'deleting', run: undefined }, [{ do: 'remove' }]);
     default:
       return state satisfies never;

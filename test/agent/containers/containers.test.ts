@@ -121,6 +121,66 @@ t.test('one that does not react to the signal is killed after the time of the st
   t.match(await halted, { state: { name: 'stopped', exit: { signal: 'SIGKILL' } } });
 });
 
+/** The first kills fail, as when the runtime does not answer in time. */
+const failingKills =
+  (failures: number) =>
+  (runtime: ContainerRuntime): Partial<ContainerRuntime> => {
+    const send = runtime.signal.bind(runtime);
+    let left = failures;
+    return {
+      signal: async (run, signal) => {
+        if (signal === 'SIGKILL' && left-- > 0) throw new ContainerError('It could not be sent SIGKILL');
+        await send(run, signal);
+      },
+    };
+  };
+
+for (const [name, repeat] of Object.entries({
+  stop: (containers: Containers) => containers.stopContainer('a', TERM),
+  kill: (containers: Containers) => containers.stopContainer('a', { signal: 'SIGKILL', timeoutMs: 0 }),
+  delete: (containers: Containers) => containers.delete('a', { force: true }),
+}))
+  t.test(`after a kill that failed, a repeated ${name} works`, async (t) => {
+    const machine = new Machine(t);
+    const containers = await machine.agent(failingKills(1));
+    await containers.create(specOf('a'));
+    await containers.startContainer('a');
+    await t.rejects(containers.stopContainer('a', { signal: 'SIGKILL', timeoutMs: 0 }), /could not be sent/);
+    await repeat(containers);
+    t.same(
+      containers.list().map(({ state }) => state.name),
+      name === 'delete' ? [] : ['stopped'],
+    );
+  });
+
+t.test('a kill that fails when the time of a stop is over is repeated', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent(failingKills(2));
+  await containers.create(specOf('a'));
+  await containers.startContainer('a');
+  const halted = containers.stopContainer('a', { signal: 'SIGWINCH', timeoutMs: 1_000 });
+  for (let n = 0; n < 3; n++) await machine.clock.advance(5_000);
+  t.match(await halted, { state: { name: 'stopped', exit: { signal: 'SIGKILL' } } });
+});
+
+t.test('a stop whose signal cannot be sent still kills when its time is over', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent((runtime) => {
+    const send = runtime.signal.bind(runtime);
+    return {
+      signal: async (run, signal) => {
+        if (signal === 'SIGTERM') throw new ContainerError('It could not be sent SIGTERM');
+        await send(run, signal);
+      },
+    };
+  });
+  await containers.create(specOf('a'));
+  await containers.startContainer('a');
+  await t.rejects(containers.stopContainer('a', TERM), /could not be sent/);
+  await machine.clock.advance(5_000);
+  t.match(stateOf(containers, 'a'), { name: 'stopped', exit: { signal: 'SIGKILL' } });
+});
+
 t.test('the next agent finds what runs, and what has ended meanwhile', async (t) => {
   const machine = new Machine(t);
   const first = await machine.agent();

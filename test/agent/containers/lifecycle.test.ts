@@ -15,6 +15,8 @@ const created: ContainerState = { name: 'created' };
 const starting: ContainerState = { name: 'starting', run: 2 };
 const running: ContainerState = { name: 'running', run: 2 };
 const stopping: ContainerState = { name: 'stopping', run: 2, killAt: NOW + 5_000 };
+/** Its kill has failed. */
+const overdue: ContainerState = { name: 'stopping', run: 2, killAt: NOW };
 const stopped: ContainerState = { name: 'stopped', run: 2, exit };
 const failed: ContainerState = { name: 'failed', reason: 'There is no room.' };
 const deletingRun: ContainerState = { name: 'deleting', run: 2 };
@@ -23,7 +25,10 @@ const every = { creating, created, starting, running, stopping, stopped, failed,
 
 const ended: ContainerEvent = { type: 'ended', run: 2, exit };
 const stop: ContainerEvent = { type: 'stop', signal: 'SIGTERM', timeoutMs: 3_000 };
-const kill = { do: 'signal', run: 2, signal: 'SIGKILL' } as const;
+const kill = [
+  { do: 'arm-kill', run: 2, at: NOW + 5_000 },
+  { do: 'signal', run: 2, signal: 'SIGKILL' },
+] as const;
 const clear = { do: 'clean-up', run: 2 } as const;
 const remove = { do: 'remove' } as const;
 const same = (state: ContainerState): ContainerStep => ({ state, effects: [] });
@@ -84,8 +89,8 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     {
       state: { name: 'stopping', run: 2, killAt: NOW + 3_000 },
       effects: [
-        { do: 'signal', run: 2, signal: 'SIGTERM' },
         { do: 'arm-kill', run: 2, at: NOW + 3_000 },
+        { do: 'signal', run: 2, signal: 'SIGTERM' },
       ],
     },
   ],
@@ -93,7 +98,7 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     'a stop without time kills',
     running,
     { ...stop, timeoutMs: 0 },
-    { state: { name: 'stopping', run: 2, killAt: NOW }, effects: [kill] },
+    { state: { name: 'stopping', run: 2, killAt: NOW }, effects: kill },
   ],
   [
     'a second stop can shorten the time',
@@ -102,8 +107,8 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     {
       state: { name: 'stopping', run: 2, killAt: NOW + 3_000 },
       effects: [
-        { do: 'signal', run: 2, signal: 'SIGTERM' },
         { do: 'arm-kill', run: 2, at: NOW + 3_000 },
+        { do: 'signal', run: 2, signal: 'SIGTERM' },
       ],
     },
   ],
@@ -112,7 +117,20 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
   ['a container that never ran is stopped', created, stop, same(created)],
   ['a starting container is stopped afterwards', starting, stop, { refusal: 'is-starting' }],
   ['a failed container cannot be stopped', failed, stop, { refusal: 'has-failed' }],
-  ['the time of a stop ends with a kill', stopping, { type: 'kill-due', run: 2 }, { state: stopping, effects: [kill] }],
+  ['the time of a stop ends with a kill', stopping, { type: 'kill-due', run: 2 }, { state: stopping, effects: kill }],
+  [
+    'a stop after the time of an earlier one kills again',
+    overdue,
+    { ...stop, timeoutMs: 60_000 },
+    { state: overdue, effects: kill },
+  ],
+  ['so does a kill', overdue, { ...stop, timeoutMs: 0 }, { state: overdue, effects: kill }],
+  [
+    'a run of a deleted container that has not ended is killed again',
+    deletingRun,
+    { type: 'kill-due', run: 2 },
+    { state: deletingRun, effects: kill },
+  ],
   ['the time of an earlier stop does not', running, { type: 'kill-due', run: 2 }, same(running)],
   ['the time of an earlier run does not', stopping, { type: 'kill-due', run: 1 }, same(stopping)],
 
@@ -141,7 +159,7 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     'unless by force; then its run ends first',
     running,
     { type: 'delete', force: true },
-    { state: deletingRun, effects: [kill] },
+    { state: deletingRun, effects: kill },
   ],
   ['not while it is created', creating, { type: 'delete', force: true }, { refusal: 'is-creating' }],
   [
@@ -189,7 +207,7 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     'a new agent ends the run of a deleted container',
     deletingRun,
     { type: 'recovered', found: 'running' },
-    { state: deletingRun, effects: [kill] },
+    { state: deletingRun, effects: kill },
   ],
   [
     'and continues to remove it',

@@ -263,3 +263,27 @@ t.test('a full disk does not keep a VM from being stopped or destroyed', async (
   await vms.destroy(A);
   t.same([vms.list(), machine.host.ids], [[], []]);
 });
+
+for (const [name, repeat] of Object.entries({
+  kill: (vms: Vms) => vms.kill(A),
+  'forced shutdown': (vms: Vms) => vms.shutdown(A, { force: true }),
+  shutdown: (vms: Vms) => vms.shutdown(A),
+  destroy: (vms: Vms) => vms.destroy(A),
+}))
+  t.test(`after a kill that failed, a repeated ${name} of the VM works`, async (t) => {
+    const machine = new VmMachine(t);
+    const vms = await machine.agent();
+    await vms.create(payload(1));
+    const { signal } = machine.host;
+    machine.host.signal = () => {
+      machine.host.signal = signal;
+      throw new Error('The runtime did not answer in time');
+    };
+    await t.rejects(vms.kill(A), /did not answer/);
+    t.match(await vms.load(A), { state: 'stopping' });
+    await repeat(vms);
+    t.same(
+      vms.list().map(({ state }) => state),
+      name === 'destroy' ? [] : ['stopped'],
+    );
+  });
