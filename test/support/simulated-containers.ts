@@ -63,6 +63,7 @@ export class SimulatedContainerHost {
       keepOnly: async (container, names) => {
         const known = namesOf(container);
         for (const name of known) if (!names.includes(name)) known.delete(name);
+        return [...known];
       },
       remove: async (container, name) => void namesOf(container).delete(name),
     };

@@ -3,6 +3,7 @@ import type { Test } from 'tap';
 import type { Container } from '../../lib/agent/containers/container.ts';
 import { parseContainerSpec } from '../../lib/agent/containers/container-spec.ts';
 import { Containers } from '../../lib/agent/containers/containers.ts';
+import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
 import type { RecordFiles } from '../../lib/agent/record-files.ts';
 import type { ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
@@ -79,14 +80,22 @@ export class VmMachine {
   readonly records = new MemoryFiles<VmRecord>(({ uuid }) => uuid);
   readonly #containerRecords = new MemoryFiles<Container>(({ spec }) => spec.id);
   containers!: Containers;
-  #vms: Vms | undefined;
+  vms!: Vms;
 
   constructor(t: Test) {
     t.teardown(() => this.#end());
   }
 
   /** The VMs as a new agent has them; the one before is gone, whatever it was doing. */
-  async agent({ unavailableReason, maxVms }: { unavailableReason?: string; maxVms?: number } = {}): Promise<Vms> {
+  async agent({
+    unavailableReason,
+    maxVms,
+    snapshots = this.host.snapshots,
+  }: {
+    unavailableReason?: string;
+    maxVms?: number;
+    snapshots?: RootSnapshots;
+  } = {}): Promise<Vms> {
     await this.#end();
     const { clock, host, images, records } = this;
     const containers = new Containers({
@@ -99,16 +108,15 @@ export class VmMachine {
     this.containers = containers;
     const places = { directories: [], bridges: ['br0'], layerDirectories: ['/'] };
     const parse = (input: unknown) => parseContainerSpec(input, places);
-    const snapshots = host.snapshots;
     const deps = { clock, random, log: silentLogger, containers, parse, snapshots, images, records };
-    this.#vms = new Vms({ ...deps, unavailableReason, maxVms });
-    await this.#vms.start();
-    await this.#vms.recovered();
-    return this.#vms;
+    this.vms = new Vms({ ...deps, unavailableReason, maxVms });
+    await this.vms.start();
+    await this.vms.recovered();
+    return this.vms;
   }
 
   async #end(): Promise<void> {
-    await this.#vms?.stop();
+    await this.vms?.stop();
     await this.containers?.stop();
   }
 }

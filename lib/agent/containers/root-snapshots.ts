@@ -12,8 +12,11 @@ export interface RootSnapshots {
    * leaves when it fails the caller removes. @throws ContainerError
    */
   exportLayer(container: Container, directory: string): Promise<void>;
-  /** Removes all but these: an agent that was killed may have left others. */
-  keepOnly(container: Container, names: readonly string[]): Promise<void>;
-  /** Idempotent. */
+  /**
+   * Removes all but these: an agent that was killed may have left others.
+   * @returns those of them that exist
+   */
+  keepOnly(container: Container, names: readonly string[]): Promise<string[]>;
+  /** Idempotent. The name is gone before any of its data is. */
   remove(container: Container, name: string): Promise<void>;
 }

@@ -119,12 +119,12 @@ export class VmExecutor {
   }
 
   /** Gives the container the recorded properties, which a killed agent may not have applied. */
-  async reconcileContainer({ record }: VmEntry): Promise<void> {
-    const { containers, snapshots, log } = this.#deps;
+  async reconcileContainer(entry: VmEntry): Promise<void> {
+    const { containers, log } = this.#deps;
+    const { record } = entry;
     if (record.phase.name === 'failed') return;
     try {
-      const names = record.snapshots.map(({ name }) => name);
-      await containers.withLock(record.uuid, ({ container }) => snapshots.keepOnly(container, names));
+      await this.#reconcileSnapshots(entry);
       const spec = await this.specOf(record.uuid, record.properties);
       const { root, ...own } = containers.get(record.uuid).spec;
       if (!isDeepStrictEqual({ root, ...own }, { ...spec, root })) await containers.change(spec);
@@ -134,6 +134,15 @@ export class VmExecutor {
         'vms: the container of a VM cannot be updated to its properties; it stays as it is',
       );
     }
+  }
+
+  /** The record names a snapshot that is gone if the disk was full when it was deleted. */
+  async #reconcileSnapshots(entry: VmEntry): Promise<void> {
+    const { containers, snapshots, save } = this.#deps;
+    const { uuid, snapshots: known } = entry.record;
+    const names = known.map(({ name }) => name);
+    const kept = await containers.withLock(uuid, ({ container }) => snapshots.keepOnly(container, names));
+    if (kept.length < known.length) await save(entry, { snapshots: known.filter(({ name }) => kept.includes(name)) });
   }
 
   /** Pauses the processes of a running VM meanwhile. */
@@ -182,8 +191,9 @@ export class VmExecutor {
     const { containers, snapshots, save } = this.#deps;
     this.#needSnapshot(entry, name);
     const { uuid } = entry.record;
-    await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
+    // The name first: the next agent must not offer a snapshot of which a part is gone.
     await save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
+    await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
   }
 
   /** VMs of the new image start the same program as this VM. */

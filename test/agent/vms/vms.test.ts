@@ -242,6 +242,40 @@ t.test('snapshots have names, a bound, and go with a reprovision', async (t) => 
   t.same(again.snapshots, []);
 });
 
+t.test('a snapshot of which a part could not be deleted is not offered again', async (t) => {
+  const machine = new VmMachine(t);
+  const vms = await machine.agent();
+  await vms.create(payload(1));
+  await vms.createSnapshot(A, 's');
+  await machine.agent({
+    snapshots: {
+      ...machine.host.snapshots,
+      remove: () => Promise.reject(new Error('A part of it is deleted')),
+    },
+  });
+  await t.rejects(machine.vms.deleteSnapshot(A, 's'), /A part of it/);
+  t.same((await machine.vms.load(A)).snapshots, []);
+  await t.rejects(machine.vms.rollbackSnapshot(A, 's'), fails('SnapshotNotFound'));
+  const next = await machine.agent();
+  t.same((await next.load(A)).snapshots, [], 'nor by the next agent');
+});
+
+t.test('a snapshot that is gone, as the delete of it could not be recorded, is not offered', async (t) => {
+  const machine = new VmMachine(t);
+  const vms = await machine.agent();
+  await vms.create(payload(1));
+  await vms.createSnapshot(A, 's');
+  machine.records.beforeWrite = () => {
+    throw new Error('ENOSPC: no space left on device');
+  };
+  await vms.deleteSnapshot(A, 's');
+  machine.records.beforeWrite = () => undefined;
+  const next = await machine.agent();
+  t.same((await next.load(A)).snapshots, []);
+  await t.rejects(next.rollbackSnapshot(A, 's'), fails('SnapshotNotFound'));
+  t.match(await next.load(A), { state: 'running' });
+});
+
 t.test('a status tells the fields of Triton of each VM', async (t) => {
   const vms = await new VmMachine(t).agent();
   await vms.create(payload(1, { owner_uuid: IMAGE }));

@@ -3,6 +3,7 @@
  *
  *     snapshots/NAME       a copy of upper/, or of root/ where overlay cannot be mounted
  *     snapshots/.making    one that is being made
+ *     snapshots/.removing  one that is being removed
  *     restored, replaced   during a restore: the copy that becomes the root, and what it replaces
  *
  * They are removed with the root file system. A file system that can share data of files (reflink)
@@ -71,14 +72,21 @@ export class LayeredSnapshots implements RootSnapshots {
     await runOrThrow('sync', ['--file-system', directory], { timeoutMs: LONG_TIMEOUT_MS });
   }
 
-  async keepOnly({ spec }: Container, names: readonly string[]): Promise<void> {
+  async keepOnly({ spec }: Container, names: readonly string[]): Promise<string[]> {
     const { snapshots } = await this.#placesOf(spec.id);
-    if ((await lstatIfAny(snapshots)) === undefined) return;
-    for (const name of await readdir(snapshots)) if (!names.includes(name)) await removeTree(join(snapshots, name));
+    if ((await lstatIfAny(snapshots)) === undefined) return [];
+    const found = await readdir(snapshots);
+    for (const name of found) if (!names.includes(name)) await removeTree(join(snapshots, name));
+    return found.filter((name) => names.includes(name));
   }
 
   async remove({ spec }: Container, name: string): Promise<void> {
-    await removeTree(join((await this.#placesOf(spec.id)).snapshots, name));
+    const { snapshots } = await this.#placesOf(spec.id);
+    const [path, removing] = [join(snapshots, name), join(snapshots, '.removing')];
+    await removeTree(removing);
+    if ((await lstatIfAny(path)) === undefined) return;
+    await rename(path, removing);
+    await removeTree(removing);
   }
 
   /** After a killed agent the tree may be missing, but the links to the layers exist. */
