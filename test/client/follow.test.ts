@@ -13,7 +13,10 @@ t.test('a stream that breaks continues at the next instance after the last event
     setTimeout(() => response.destroy(), 20);
   });
   const second = await scripted(t, (response, { headers }) => {
-    if (headers['last-event-id'] === '4') return void response.writeHead(204).end();
+    if (headers['last-event-id'] === '4') {
+      response.writeHead(204);
+      return void response.end();
+    }
     response.writeHead(200, STREAM);
     response.end('id: 3\ndata: three\n\ndata: four\n\nid: 4\n\n');
   });
@@ -38,7 +41,10 @@ t.test('a stream counts as open after its first id, not after its headers', asyn
     setTimeout(() => response.destroy(), 20);
   });
   const second = await scripted(t, (response, { headers }) => {
-    if (headers['last-event-id'] === '2') return void response.writeHead(204).end();
+    if (headers['last-event-id'] === '2') {
+      response.writeHead(204);
+      return void response.end();
+    }
     response.writeHead(200, STREAM);
     response.end('id: 1\n\nid: 2\ndata: two\n\n');
   });

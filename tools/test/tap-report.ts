@@ -1,6 +1,7 @@
 /**
  * Reads the TAP of a whole run, line by line. A file that passed is printed as one line; a file
- * that failed is printed in full. Pure except for `print`.
+ * that failed is printed in full. Files that share a process are subtests of one test, the group;
+ * they are reported as if each had run alone. Pure except for `print`.
  */
 export interface TapTotals {
   passed: number;
@@ -22,6 +23,8 @@ export interface FileTime {
 }
 
 const SLOWEST = 10;
+const GROUP = 'files:';
+const group = /^(?:# Subtest: |(?:not )?ok \d+ - )files:(\S+)/;
 const fileResult = /^(not )?ok \d+ - (\S+)(?: # time=([\d.]+m?s))?/;
 const leafSkipped = /^\s+ok \d+ .*# SKIP ?(.*)$/;
 const notOk = /^( *)not ok \d+(?: - (.*?))?(?: # time=[\d.]+m?s)?(?: \{)?$/;
@@ -29,11 +32,17 @@ const subtest = /^( *)# Subtest: (.*)$/;
 const totalsLine = /^# \{ total: \d+/;
 const keptLines = 4000;
 
+/** The name of the test that stands for the files of one process: the file, or the group. */
+export const nameOfGroup = (files: readonly string[]): string =>
+  files.length === 1 ? (files[0] ?? '') : `${GROUP}${files.join(',')}`;
+
 export class TapReport {
   readonly #print: (text: string) => void;
   readonly #skipped = new Map<string, number>();
   #lines: string[] = [];
   #details = false;
+  /** The files of the group that runs; their lines are indented once more. */
+  #group: { files: readonly string[]; unfinished: Set<string>; hasFailed: boolean } | undefined;
   #totals: { pass: number; fail: number } | undefined;
   readonly #failures: string[] = [];
   readonly #failedFiles: string[] = [];
@@ -43,7 +52,8 @@ export class TapReport {
     this.#print = print;
   }
 
-  take(line: string): void {
+  take(given: string): void {
+    const line = this.#group === undefined ? given : given.replace(/^ {4}/, '');
     const skip = leafSkipped.exec(line);
     if (skip) this.#count(skip[1] || 'no reason given');
     if (totalsLine.test(line)) this.#totals = { pass: numberAfter('pass', line), fail: numberAfter('fail', line) };
@@ -52,8 +62,10 @@ export class TapReport {
       this.#details = line !== '  ...';
       return;
     }
+    const ofGroup = group.exec(given);
     const result = fileResult.exec(line);
-    if (result) this.#finishFile(result);
+    if (ofGroup) this.#takeGroup(ofGroup[1] ?? '', given);
+    else if (result) this.#finishFile(result);
     else if (this.#lines.length < keptLines) this.#lines.push(line);
   }
 
@@ -74,11 +86,32 @@ export class TapReport {
     };
   }
 
+  /** A group begins or ends. */
+  #takeGroup(names: string, line: string): void {
+    const ended = this.#group;
+    if (ended === undefined) {
+      const files = names.split(',');
+      this.#group = { files, unfinished: new Set(files), hasFailed: false };
+      return;
+    }
+    this.#group = undefined;
+    if (!line.startsWith('not ok')) return;
+    const failed = ended.unfinished.size > 0 ? [...ended.unfinished] : ended.hasFailed ? [] : ended.files;
+    this.#failedFiles.push(...failed);
+    this.#failures.push(...failed.map((file) => `${file} ended badly, or another file of its process`));
+    for (const each of this.#lines) this.#print(each);
+    this.#print(line);
+    this.#details = true;
+    this.#lines = [];
+  }
+
   #finishFile([line, not, name, time]: RegExpExecArray): void {
+    this.#group?.unfinished.delete(name ?? '');
     if (time !== undefined) this.#times.push({ file: name ?? '', ms: millisecondsOf(time) });
     if (not === undefined) {
       this.#print(`ok ${name}${time === undefined ? '' : ` (${time})`}`);
     } else {
+      if (this.#group !== undefined) this.#group.hasFailed = true;
       // tap reports a file that reached its limit twice, once under this name.
       if (name !== 'timeout!') {
         this.#failedFiles.push(name ?? '');

@@ -8,6 +8,7 @@ import { systemClock } from '../../lib/platform/clock.ts';
 import { type Lane, lanesOf } from './lanes.ts';
 import { longestFirst } from './order.ts';
 import { durationOf } from './processor-time.ts';
+import { processesOf } from './sharing.ts';
 import { TapReport, type TapTotals, totalOf } from './tap-report.ts';
 
 export interface TapRun {
@@ -29,7 +30,8 @@ async function runLane(
 ): Promise<TapTotals> {
   const began = systemClock.now();
   const program = [process.execPath, ...process.execArgv, 'tools/test/files.ts'];
-  const args = ['-n', String(niceness), ...program, String(jobs), String(timeoutS), ...files];
+  const groups = processesOf(files).map((group) => JSON.stringify(group));
+  const args = ['-n', String(niceness), ...program, String(jobs), String(timeoutS), ...groups];
   const child = spawn('nice', args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
   const signals = ['SIGINT', 'SIGTERM'] as const;
   let isStopped = false;

@@ -57,7 +57,10 @@ t.test('a URL and a redirect whose names lead to this machine are refused before
   const refused = (url: string) =>
     t.rejects(images.ensure({ uuid: randomUUID(), url }), { code: 'ImageSourceNotAllowed', message: /127\.0\.0\.2/ });
   await refused(byName);
-  server.served.answer = (_request, response) => response.writeHead(302, { location: byName }).end();
+  server.served.answer = (_request, response) => {
+    response.writeHead(302, { location: byName });
+    response.end();
+  };
   await refused(server.url);
   t.same([server.asked, other.asked], [['whole'], []]);
 });

@@ -124,7 +124,10 @@ t.test('an answer that is longer than it may be, or an error, is refused', needs
     code: 'InvalidImage',
     message: /more than/,
   });
-  server.served.answer = (_request, response) => response.writeHead(404).end();
+  server.served.answer = (_request, response) => {
+    response.writeHead(404);
+    response.end();
+  };
   await t.rejects(images.ensure({ uuid: randomUUID(), url: server.url }), { message: /answered 404/ });
   t.same((await arriving()).filter((name) => !name.endsWith('.json')).length, 1, 'only an empty part of the last');
 });
@@ -148,7 +151,10 @@ t.test('only what the configuration allows is a source', needs, async (t) => {
   await symlink('/etc/passwd', `${new URL(inside).pathname}-link`);
   await refused(`${inside}-link`, /not allowed/);
   t.same(server.asked, [], 'nothing was asked for');
-  server.served.answer = (_request, response) => response.writeHead(302, { location: `${origin}/other` }).end();
+  server.served.answer = (_request, response) => {
+    response.writeHead(302, { location: `${origin}/other` });
+    response.end();
+  };
   await refused(server.url, /not allowed/);
   t.equal(server.asked.length, 1);
 });
@@ -157,10 +163,14 @@ t.test('redirects to allowed places are followed, a bounded number of them', nee
   const { images, server } = await served(t, SMALL);
   server.served.answer = (_request, response) => {
     delete server.served.answer;
-    response.writeHead(307, { location: 'two?secret=1' }).end();
+    response.writeHead(307, { location: 'two?secret=1' });
+    response.end();
   };
   t.equal((await images.ensure({ uuid: randomUUID(), url: server.url })).state.name, 'ready');
-  server.served.answer = (_request, response) => response.writeHead(302, { location: server.url }).end();
+  server.served.answer = (_request, response) => {
+    response.writeHead(302, { location: server.url });
+    response.end();
+  };
   await t.rejects(images.ensure({ uuid: randomUUID(), url: server.url }), { message: /redirects more than 5 times/ });
 });
 

@@ -50,7 +50,8 @@ function lockServer(t: Test, instead: (response: ServerResponse, heard: Heard) =
     if (isOf(heard, 'POST /servers/default/tickets')) return json(response, 202, { uuid: TICKET, queue });
     if (isOf(heard, `GET /tickets/${TICKET}`) || isOf(heard, `POST /tickets/${TICKET}/renew`))
       return json(response, 200, ticket('active'));
-    response.writeHead(204).end();
+    response.writeHead(204);
+    response.end();
   });
 }
 
@@ -182,7 +183,10 @@ t.test('a free lock is not delayed by the progress message, which ignores ended 
           json(response, 408, { code: 'TicketWaitTimeout', message: 'not yet' });
         // The progress message has been requested by now and gets no answer.
         else if (queue.length === 0 && heard.path.includes('/wait'))
-          until(() => asked, 'the request for the progress message').then(() => response.writeHead(204).end());
+          until(() => asked, 'the request for the progress message').then(() => {
+            response.writeHead(204);
+            response.end();
+          });
         else return false;
         return true;
       },

@@ -75,7 +75,8 @@ t.test('on exit, exec names what may still run', async (t) => {
       return json(response, 409, { code: 'PushJobNotEnded', message: 'not now' });
     }
     if (!path.endsWith('/events')) return json(response, 200, []);
-    response.writeHead(200, { 'content-type': 'text/event-stream' }).write(
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.write(
       jobStream([
         [0, output(0, 'begun\n')],
         [0, output(9, 'later\n')],

@@ -68,7 +68,8 @@ t.test('a body, headers and the status arrive; a redirect is an answer', async (
     let body = '';
     for await (const chunk of request) body += chunk;
     heard.push({ body, host: request.headers.host, length: request.headers['content-length'], a: request.headers.a });
-    response.writeHead(302, { location: '/elsewhere', 'x-twice': ['1', '2'] }).end('€');
+    response.writeHead(302, { location: '/elsewhere', 'x-twice': ['1', '2'] });
+    response.end('€');
   });
   const { target } = peer;
   const request: HttpRequest = { target, method: 'POST', path: '/a?b', headers: { a: 'é' }, body: '€' };

@@ -120,3 +120,84 @@ t.test('a file that reached its limit is named once', async (t) => {
   t.strictSame(totals.failedFiles, ['test/b.test.ts']);
   t.equal(totals.failed, 1);
 });
+
+const ofGroup = (end: string) => `TAP version 14
+# Subtest: files:test/a.test.ts,test/b.test.ts,test/c.test.ts
+    # Subtest: test/a.test.ts
+        ok 1 - fine
+        1..1
+    ok 1 - test/a.test.ts # time=12.5ms
+    # Subtest: test/b.test.ts
+        # Subtest: inner
+            not ok 1 - the same
+              ---
+              diff: all
+              ...
+            1..1
+        not ok 1 - inner
+    not ok 2 - test/b.test.ts # time=3s
+      ---
+      at: there
+      ...
+${end}`;
+
+t.test('files that share a process are reported as if each had run alone', async (t) => {
+  const { totals, printed } = report(
+    ofGroup(`    ok 3 - test/c.test.ts # time=4s
+    1..3
+not ok 1 - files:test/a.test.ts,test/b.test.ts,test/c.test.ts # time=8s
+  ---
+  exitCode: 1
+  ...
+# Subtest: test/d.test.ts
+    ok 1 - fine
+ok 2 - test/d.test.ts # time=1s
+1..2
+# { total: 4, pass: 3, fail: 1 }`),
+    false,
+  );
+  matchLists(t, totals, {
+    passed: 3,
+    failed: 1,
+    failures: ['test/b.test.ts › inner › the same'],
+    failedFiles: ['test/b.test.ts'],
+    slowest: [
+      { file: 'test/c.test.ts', ms: 4000 },
+      { file: 'test/b.test.ts', ms: 3000 },
+      { file: 'test/d.test.ts', ms: 1000 },
+      { file: 'test/a.test.ts', ms: 12.5 },
+    ],
+    isWhole: true,
+  });
+  t.ok(printed.includes('ok test/c.test.ts (4s)'));
+  t.ok(printed.includes('not ok 2 - test/b.test.ts # time=3s'));
+});
+
+t.test('when a shared process dies, the files that it had not finished have failed', async (t) => {
+  const { totals } = report(
+    ofGroup(`not ok 1 - files:test/a.test.ts,test/b.test.ts,test/c.test.ts # time=8s
+  ---
+  exitCode: 7
+  ...
+1..1
+# { total: 3, pass: 1, fail: 2 }`),
+    false,
+  );
+  t.strictSame(totals.failedFiles, ['test/b.test.ts', 'test/c.test.ts']);
+});
+
+t.test('when a shared process ends badly after its last file, each of its files is suspect', async (t) => {
+  const { totals } = report(
+    `# Subtest: files:test/a.test.ts,test/b.test.ts
+    ok 1 - test/a.test.ts # time=1s
+    ok 2 - test/b.test.ts # time=1s
+not ok 1 - files:test/a.test.ts,test/b.test.ts # time=8s
+  ---
+  exitCode: 7
+  ...
+1..1
+# { total: 3, pass: 2, fail: 1 }`,
+    false,
+  );
+  t.strictSame(totals.failedFiles, ['test/a.test.ts', 'test/b.test.ts']);
+});
