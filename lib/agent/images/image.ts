@@ -20,7 +20,7 @@ interface ImageLayer {
 export interface StoredImage {
   uuid: string;
   state: ImageState;
-  /** Its URL without query, or `stream`. */
+  /** Its URL without query, `stream`, or `vm` if it was made from a VM of this server. */
   source: string;
   /** Of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is known. */
   digest?: string | undefined;

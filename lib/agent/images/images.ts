@@ -72,6 +72,8 @@ const EXPIRE_EVERY_MS = 3_600_000;
 /** It names files. */
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const MAX_IMAGES = 1_000;
+/** The source of an image that was made from a VM: it is nowhere else, so only a caller may delete it. */
+const MADE_HERE = 'vm';
 
 export class Images implements VmImages {
   readonly #deps: ImagesDeps;
@@ -101,9 +103,10 @@ export class Images implements VmImages {
     const loaded = await records.load();
     for (const { id, reason } of loaded.damaged) log.warn({ image: id, reason }, 'images: a record cannot be read');
     for (const image of loaded.records) this.#images.set(image.uuid, image);
-    for (const { uuid } of loaded.records) {
+    for (const { uuid, source } of loaded.records) {
       const { work } = await this.#apply(uuid, { name: 'restarted' });
-      if (work === 'remove') await this.#remove(uuid);
+      const isHalfMade = source === MADE_HERE && this.read(uuid).state.name === 'failed';
+      if (work === 'remove' || isHalfMade) await this.#remove(uuid);
     }
     if (loaded.damaged.length === 0) await this.#files.removeUnusedLayers();
     this.#expiring.start();
@@ -189,7 +192,7 @@ export class Images implements VmImages {
     if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
     if (this.#images.has(uuid)) throw imageExists(uuid);
     await this.#makeRoom(uuid);
-    await this.#save({ ...this.#fresh(uuid, 'vm'), state: { name: 'fetching' } });
+    await this.#save({ ...this.#fresh(uuid, MADE_HERE), state: { name: 'fetching' } });
     try {
       await this.#apply(uuid, { name: 'fetched' });
       await this.#files.fill(uuid, fill, async (layer) => {
@@ -346,9 +349,10 @@ export class Images implements VmImages {
     );
   }
 
-  /** Those that no container uses, the longest unused first. */
+  /** Those that no container uses and that can be loaded again, the longest unused first. */
   #unused(): StoredImage[] {
-    const isIdle = ({ state, usedBy }: StoredImage) => ['ready', 'failed'].includes(state.name) && usedBy.length === 0;
+    const isIdle = ({ state, source, usedBy }: StoredImage) =>
+      ['ready', 'failed'].includes(state.name) && source !== MADE_HERE && usedBy.length === 0;
     const unused = this.list().filter(isIdle);
     return unused.sort((one, other) => one.lastUsedAt - other.lastUsedAt);
   }

@@ -102,3 +102,49 @@ t.test('an image of a VM that does not fit is refused, and nothing of it is left
   t.same([images.list(), await layers()], [[], []]);
   t.equal((await images.importArchive(PassThrough.from([SMALL]), { uuid: randomUUID() })).state.name, 'ready');
 });
+
+const filledWith = (bytes: Buffer) => async (directory: string) => {
+  await mkdir(directory);
+  await writeFile(`${directory}/contents`, bytes);
+};
+
+t.test('an image that was made from a VM goes by a delete only', needs, async (t) => {
+  const { images, file, again } = await store(t, { maxBytes: 1_000_000 });
+  const made = randomUUID();
+  await images.add(made, {}, filledWith(LARGE));
+  await images.removeUnused(-1);
+  await t.rejects(
+    images.ensure({ uuid: randomUUID(), url: await file('large', archiveOf([{ path: 'a', contents: LARGE }])) }),
+    {
+      code: /NoImageSpace|InvalidImage/,
+    },
+  );
+  t.equal(images.read(made).state.name, 'ready');
+  await images.stop();
+  const next = await again();
+  await next.removeUnused(-1);
+  t.equal(next.read(made).state.name, 'ready', 'also with the next agent');
+  await next.delete(made);
+  t.notOk(next.list().some(({ uuid }) => uuid === made));
+});
+
+t.test(
+  'an agent that is killed while it makes an image leaves nothing, and the image can be made again',
+  needs,
+  async (t) => {
+    const { images, again, layers } = await store(t);
+    const uuid = randomUUID();
+    const { promise: filling, resolve } = Promise.withResolvers<void>();
+    const { promise: never } = Promise.withResolvers<void>();
+    void images.add(uuid, {}, async (directory) => {
+      await filledWith(SMALL)(directory);
+      resolve();
+      await never;
+    });
+    await filling;
+    const next = await again();
+    t.same([next.list(), await layers()], [[], []]);
+    await next.add(uuid, {}, filledWith(SMALL));
+    t.equal(next.read(uuid).state.name, 'ready');
+  },
+);
