@@ -18,6 +18,7 @@ import {
   TooManyContainersError,
 } from './container-errors.ts';
 import { type ContainerEffect, type ContainerEvent, type ContainerState, stepContainer } from './lifecycle.ts';
+import { outcomeOf, preparationEvents, startEvents } from './outcomes.ts';
 import type { ContainerRuntime, ExecRequest, ExecResult, RunId } from './runtime.ts';
 
 interface ContainersDeps {
@@ -288,15 +289,15 @@ export class Containers {
   }
 
   /**
-   * If the disk is full, a start fails: the next agent would not find the run. Every other action
-   * continues unrecorded: the next agent finds out what has ended, and a delete frees space.
+   * If the disk is full, a create and a start fail: the next agent would not find what they made. Every
+   * other action continues unrecorded: the next agent finds out what has ended, and a delete frees space.
    */
   async #record(next: Container, event: ContainerEvent): Promise<void> {
     const { id } = next.spec;
     try {
       await this.#deps.records.write(next);
     } catch (err) {
-      if (event.type === 'start') throw unrecorded(id, err);
+      if (event.type === 'start' || event.type === 'prepared') throw unrecorded(id, err);
       this.#deps.log.error({ err, container: id }, 'containers: a state cannot be recorded');
     }
   }
@@ -307,7 +308,7 @@ export class Containers {
     const { id } = spec;
     switch (effect.do) {
       case 'prepare':
-        return this.#step(entry, await outcomeOf(() => runtime.prepare(spec), preparationEvents));
+        return this.#prepare(entry);
       case 'start':
         return this.#step(entry, await outcomeOf(() => runtime.start(spec, effect.run), startEvents(effect.run)));
       case 'signal':
@@ -330,6 +331,13 @@ export class Containers {
       default:
         return effect satisfies never;
     }
+  }
+
+  async #prepare(entry: Entry): Promise<void> {
+    const { spec } = entry.container;
+    const event = await outcomeOf(() => this.#deps.runtime.prepare(spec), preparationEvents);
+    const recorded = await outcomeOf(() => this.#step(entry, event), preparationEvents);
+    if (recorded.type === 'preparation-failed') await this.#step(entry, recorded);
   }
 
   async #forget(entry: Entry): Promise<void> {
@@ -370,27 +378,3 @@ export class Containers {
 
 const unrecorded = (id: string, error: unknown) =>
   new ContainerError(`Container ${id} cannot be recorded: ${messageOf(error)}`, error);
-
-interface OutcomeEvents {
-  done: ContainerEvent;
-  failed(reason: string): ContainerEvent;
-}
-
-const preparationEvents: OutcomeEvents = {
-  done: { type: 'prepared' },
-  failed: (reason) => ({ type: 'preparation-failed', reason }),
-};
-
-const startEvents = (run: number): OutcomeEvents => ({
-  done: { type: 'started', run },
-  failed: (reason) => ({ type: 'start-failed', run, reason }),
-});
-
-async function outcomeOf(work: () => Promise<void>, { done, failed }: OutcomeEvents): Promise<ContainerEvent> {
-  try {
-    await work();
-    return done;
-  } catch (error) {
-    return failed(messageOf(error));
-  }
-}

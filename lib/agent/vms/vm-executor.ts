@@ -161,7 +161,12 @@ export class VmExecutor {
       );
     const created_at = new Date(clock.wallTime()).toISOString();
     await containers.withLock(uuid, ({ container }) => snapshots.take(container, name));
-    await save(entry, { snapshots: [...known, { name, created_at }] });
+    try {
+      await save(entry, { snapshots: [...known, { name, created_at }] });
+    } catch (error) {
+      await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
+      throw error;
+    }
   }
 
   /** Stops a running VM and starts it again. Idempotent: the next agent repeats it if this one ends meanwhile. */
@@ -178,12 +183,12 @@ export class VmExecutor {
     try {
       await containers.stopContainer(uuid, { signal: STOP_SIGNAL, timeoutMs: VM_STOP_MS });
       await containers.withLock(uuid, ({ container }) => snapshots.restore(container, name));
+      await save(entry, { phase: { name: 'provisioned' } });
     } catch (error) {
       const reason = `Its snapshot ${name} could not be restored: ${messageOf(error)}`;
       await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
       throw new VmError('VmFailed', `VM ${uuid} has failed. ${reason}`, error);
     }
-    await save(entry, { phase: { name: 'provisioned' } });
     if (entry.record.shouldRun) await this.start(entry);
   }
 

@@ -134,8 +134,8 @@ export class VmTable {
   }
 
   /**
-   * If the disk is full, the action continues unrecorded. Provisioning and rollback fail instead: after
-   * a restart the agent would treat a half-replaced VM as complete.
+   * If the disk is full, an action that would not outlive the agent fails. The others continue
+   * unrecorded, so that a VM can still be stopped and destroyed. @throws VmError
    */
   async save(entry: VmEntry, change: Partial<VmRecord>): Promise<void> {
     const { clock, records, log } = this.#deps;
@@ -144,8 +144,7 @@ export class VmTable {
     try {
       await records.write(next);
     } catch (err) {
-      const phase = change.phase?.name;
-      if (phase === 'provisioning' || phase === 'rolling-back') throw unrecorded(uuid, err);
+      if (mustBeRecorded(entry.record, change)) throw unrecorded(uuid, err);
       log.error({ err, vm: uuid }, 'vms: a change cannot be recorded');
     }
     if (change.phase !== undefined)
@@ -176,6 +175,13 @@ export class VmTable {
     this.#entries.set(record.uuid, entry);
     return entry;
   }
+}
+
+/** Whether the next agent would undo the change, or would treat a half-replaced VM as complete. */
+function mustBeRecorded(before: VmRecord, { phase, properties, snapshots }: Partial<VmRecord>): boolean {
+  if (properties !== undefined || (snapshots !== undefined && snapshots.length > before.snapshots.length)) return true;
+  if (phase?.name === 'provisioned') return before.phase.name !== 'rebooting';
+  return phase?.name === 'provisioning' || phase?.name === 'rolling-back';
 }
 
 const unrecorded = (uuid: string, error: unknown) =>

@@ -328,6 +328,22 @@ t.test('with a full disk nothing starts, and what runs can be stopped and delete
   t.same(machine.host.ids, ['b']);
 });
 
+t.test('a container that was made on a disk that is full now has failed, and can be deleted', async (t) => {
+  const machine = new Machine(t);
+  const containers = await machine.agent((runtime) => {
+    const prepare = runtime.prepare.bind(runtime);
+    return {
+      prepare: async (spec) => {
+        machine.records.isFull = true;
+        await prepare(spec);
+      },
+    };
+  });
+  t.match(await containers.create(specOf('a')), { state: { name: 'failed', reason: /cannot be recorded: ENOSPC/ } });
+  await containers.delete('a', { force: false });
+  t.same(machine.host.ids, []);
+});
+
 t.test('what no record names is removed at the start; a damaged record keeps its container', async (t) => {
   const machine = new Machine(t);
   machine.host.prepare(specOf('lost'));

@@ -1,7 +1,7 @@
 import t from 'tap';
 import type { VmRecord } from '../../../lib/agent/vms/vm-record.ts';
 import type { Vms } from '../../../lib/agent/vms/vms.ts';
-import { vm as vmSchema, vmSummary, vmUpdate } from '../../../lib/protocol/vms.ts';
+import { type Vm, vm as vmSchema, vmSummary, vmUpdate } from '../../../lib/protocol/vms.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { IMAGE, OTHER_IMAGE, payload, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 
@@ -297,6 +297,52 @@ t.test('a full disk does not keep a VM from being stopped or destroyed', async (
   await vms.destroy(A);
   t.same([vms.list(), machine.host.ids], [[], []]);
 });
+
+/** From the nth write on, the disk has no room. */
+const fillDiskAt = (machine: VmMachine, nth: number) => {
+  let writes = 0;
+  machine.records.beforeWrite = () => {
+    writes += 1;
+    if (writes >= nth) throw new Error('ENOSPC: no space left on device');
+  };
+};
+
+const durable: [string, (vms: Vms) => Promise<unknown>][] = [
+  ['create', (vms) => vms.create(payload(2))],
+  ['update', (vms) => vms.update(A, vmUpdate.parse({ alias: 'other' }))],
+  ['snapshot', (vms) => vms.createSnapshot(A, 'new')],
+  ['rollback', (vms) => vms.rollbackSnapshot(A, 's')],
+  ['reprovision', (vms) => vms.reprovision(A, OTHER_IMAGE)],
+];
+for (const [name, act] of durable)
+  t.test(`a ${name} on a disk that becomes full fails, or the next agent has its result`, async (t) => {
+    for (let nth = 1; nth <= 6; nth++) {
+      const machine = new VmMachine(t);
+      const vms = await machine.agent();
+      await vms.create(payload(1));
+      await vms.createSnapshot(A, 's');
+      fillDiskAt(machine, nth);
+      const isDone = await act(vms).then(
+        () => true,
+        () => false,
+      );
+      const facts = ({ uuid, state, alias, image_uuid, snapshots }: Vm) => ({
+        uuid,
+        state,
+        alias,
+        image_uuid,
+        snapshots,
+      });
+      const before = vms.list().map(facts);
+      machine.records.beforeWrite = () => undefined;
+      const next = await machine.agent();
+      if (isDone) t.same(next.list().map(facts), before, `write ${nth}`);
+      const run = (id: string) => machine.containers.list().find(({ spec }) => spec.id === id)?.state;
+      if (isDone && name === 'rollback') t.match(run(A), { run: 2 }, 'it is not rolled back again');
+      const [{ snapshots } = { snapshots: [] }] = next.list();
+      for (const { name: snapshot } of snapshots) await next.rollbackSnapshot(A, snapshot);
+    }
+  });
 
 for (const [name, repeat] of Object.entries({
   kill: (vms: Vms) => vms.kill(A),
