@@ -53,14 +53,19 @@ export function recordFiles<Value extends object>(
     async write(value) {
       const path = pathOf(idOf(value) ?? '');
       const draft = `${path}.new`;
-      const file = await open(draft, 'w', 0o600);
       try {
-        await file.writeFile(JSON.stringify({ version: VERSION, ...value }));
-        await file.datasync();
-      } finally {
-        await file.close();
+        const file = await open(draft, 'w', 0o600);
+        try {
+          await file.writeFile(JSON.stringify({ version: VERSION, ...value }));
+          await file.datasync();
+        } finally {
+          await file.close();
+        }
+        await rename(draft, path);
+      } catch (error) {
+        await rm(draft, { force: true });
+        throw error;
       }
-      await rename(draft, path);
       await syncDirectory(directory);
     },
     async remove(id) {

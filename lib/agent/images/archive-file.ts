@@ -94,9 +94,9 @@ export class ArchiveFile {
   }
 }
 
-/** Undefined unless the disk or a quota is full. */
+/** Undefined unless the disk or a quota is full, as the error or a cause of it says. */
 export function spaceErrorOf(error: unknown): NoImageSpaceError | undefined {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  if (code !== 'ENOSPC' && code !== 'EDQUOT') return undefined;
+  if (!(error instanceof Error)) return undefined;
+  if (!('code' in error && (error.code === 'ENOSPC' || error.code === 'EDQUOT'))) return spaceErrorOf(error.cause);
   return new NoImageSpaceError('The disk has no room for this image; free some space, or delete images', error);
 }

@@ -101,6 +101,8 @@ async function writeBlob({ body }: ArchiveEntry, path: string, name: string): Pr
       hash.update(piece);
       await file.writeFile(piece);
     }
+    // Some disks tell only here that they are full.
+    await file.datasync();
   } finally {
     await file.close();
   }

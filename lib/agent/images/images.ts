@@ -391,6 +391,5 @@ function failureOf(error: unknown, signal: AbortSignal): CnapiError {
   if (signal.aborted) return new ImageSourceError(`it was given up: ${messageOf(signal.reason)}`, error);
   if (error instanceof CnapiError && error.cause instanceof NoImageSpaceError) return error.cause;
   if (error instanceof LayerError) return new InvalidImageError(error.message, error);
-  if (error instanceof CnapiError) return spaceErrorOf(error.cause) ?? error;
-  return spaceErrorOf(error) ?? new ImageSourceError(messageOf(error), error);
+  return spaceErrorOf(error) ?? (error instanceof CnapiError ? error : new ImageSourceError(messageOf(error), error));
 }

@@ -2,12 +2,14 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { PassThrough } from 'node:stream';
+import { fileURLToPath } from 'node:url';
 import t from 'tap';
+import { copyTree } from '../../../lib/agent/containers/root/program.ts';
 import type { StoredImage } from '../../../lib/agent/images/image.ts';
 import { ImageSpace } from '../../../lib/agent/images/image-space.ts';
-import { SMALL, served, store } from '../../support/image-store.ts';
+import { MIB, SMALL, served, store } from '../../support/image-store.ts';
 import { archiveOf, gzipArchiveOf } from '../../support/layer-archive.ts';
-import { cannotMount } from '../../support/mounted-folder.ts';
+import { cannotMount, smallDisk } from '../../support/mounted-folder.ts';
 import { until } from '../../support/until.ts';
 
 const needs = { skip: cannotMount() };
@@ -107,6 +109,22 @@ const filledWith = (bytes: Buffer) => async (directory: string) => {
   await mkdir(directory);
   await writeFile(`${directory}/contents`, bytes);
 };
+
+t.test(
+  'a copy that fills the disk fails as one that has no room, and nothing of the image is left',
+  needs,
+  async (t) => {
+    const { images, layers, file } = await store(t);
+    const large = fileURLToPath(new URL('.', await file('large', Buffer.alloc(2 * MIB))));
+    const disk = await smallDisk(t, MIB);
+    const made = images.add(randomUUID(), {}, async (directory) => {
+      await filledWith(SMALL)(directory);
+      await copyTree(large, disk);
+    });
+    await t.rejects(made, { code: 'NoImageSpace', message: /disk has no room/ });
+    t.same([images.list(), await layers()], [[], []]);
+  },
+);
 
 t.test('an image that was made from a VM goes by a delete only', needs, async (t) => {
   const { images, file, again } = await store(t, { maxBytes: 1_000_000 });

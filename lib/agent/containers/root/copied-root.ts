@@ -6,7 +6,7 @@ import { mkdir, opendir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Layer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
-import { copyTree } from './program.ts';
+import { copyTree, syncFiles } from './program.ts';
 import { removeTree } from './remove-tree.ts';
 
 /** Copies unless `root` exists. @param layers the lowest first */
@@ -17,6 +17,7 @@ export async function copyLayers(root: string, layers: readonly Layer[]): Promis
   try {
     await mkdir(unfinished, 0o700);
     for (const layer of layers) await copyLayer(layer, unfinished);
+    await syncFiles(unfinished);
     await rename(unfinished, root);
   } catch (error) {
     await removeTree(unfinished);

@@ -21,7 +21,7 @@ import { LayerSource } from './layer-source.ts';
 import type { LayerRules } from './layer-tree.ts';
 import { LayerWriter, refusalOfFile } from './layer-writer.ts';
 import { lstatIfAny } from './lstat.ts';
-import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { syncFiles } from './program.ts';
 import { removeTree } from './remove-tree.ts';
 import type { Whiteouts } from './whiteouts.ts';
 
@@ -71,7 +71,7 @@ export async function unpackLayer(request: UnpackRequest): Promise<UnpackedLayer
     if ((await lstatIfAny(directory)) !== undefined) throw new ContainerError(`The layer ${directory} exists already`);
     await removeTree(unfinished);
     const unpacked = await unpackInto(unfinished, request);
-    await runOrThrow('sync', ['--file-system', unfinished], { timeoutMs: LONG_TIMEOUT_MS });
+    await syncFiles(unfinished);
     signal?.throwIfAborted();
     await rename(unfinished, directory);
     await syncDirectory(dirname(directory));

@@ -19,7 +19,7 @@ import { writeFlatLayer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
 import { unmountAll } from './mounts.ts';
 import { overlayPaths } from './overlay.ts';
-import { copyTree, LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { copyTree, syncFiles } from './program.ts';
 import { removeTree } from './remove-tree.ts';
 
 interface LayeredSnapshotsDeps {
@@ -43,10 +43,11 @@ export class LayeredSnapshots implements RootSnapshots {
     const making = join(snapshots, '.making');
     await mkdir(snapshots, { recursive: true, mode: 0o700 });
     await removeTree(making);
-    const copyAll = () => copy(tree, making);
-    if (state.name === 'running') await this.#deps.freeze({ id: spec.id, number: state.run }, copyAll);
-    else await copyAll();
-    await runOrThrow('sync', ['--file-system', making], { timeoutMs: LONG_TIMEOUT_MS });
+    await copyDurably(making, async () => {
+      const copyAll = () => copyTree(tree, making);
+      if (state.name === 'running') await this.#deps.freeze({ id: spec.id, number: state.run }, copyAll);
+      else await copyAll();
+    });
     await removeTree(join(snapshots, name));
     await rename(making, join(snapshots, name));
   }
@@ -55,7 +56,7 @@ export class LayeredSnapshots implements RootSnapshots {
     const { base, tree, snapshots } = await this.#placesOf(spec.id);
     const [restored, replaced] = [join(base, 'restored'), join(base, 'replaced')];
     await removeTree(restored);
-    await copy(join(snapshots, name), restored);
+    await copyDurably(restored, () => copyTree(join(snapshots, name), restored));
     const { root, work } = overlayPaths(base);
     await unmountAll(root);
     await removeTree(work);
@@ -68,8 +69,8 @@ export class LayeredSnapshots implements RootSnapshots {
   async exportLayer({ spec }: Container, directory: string): Promise<void> {
     const root = await this.#deps.mount(spec);
     await mkdir(directory, { mode: 0o700 });
-    await writeFlatLayer(directory, (to) => copy(root, to));
-    await runOrThrow('sync', ['--file-system', directory], { timeoutMs: LONG_TIMEOUT_MS });
+    await writeFlatLayer(directory, (to) => copyTree(root, to));
+    await syncFiles(directory);
   }
 
   async keepOnly({ spec }: Container, names: readonly string[]): Promise<string[]> {
@@ -98,9 +99,11 @@ export class LayeredSnapshots implements RootSnapshots {
   }
 }
 
-async function copy(from: string, to: string): Promise<void> {
+/** Leaves nothing if not all of it gets on disk. */
+async function copyDurably(to: string, copy: () => Promise<void>): Promise<void> {
   try {
-    await copyTree(from, to);
+    await copy();
+    await syncFiles(to);
   } catch (error) {
     await removeTree(to);
     throw error;
