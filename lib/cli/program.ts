@@ -12,6 +12,7 @@ import { documentCommand } from './documents/document.ts';
 import { eventsCommand } from './events/events.ts';
 import { cpCommand } from './exec/cp.ts';
 import { execCommand } from './exec/exec.ts';
+import { imageCommand } from './images/image.ts';
 import { doctorCommand } from './instances/doctor.ts';
 import { drainCommand } from './instances/drain.ts';
 import { instancesCommand } from './instances/instances.ts';
@@ -90,6 +91,7 @@ const COMMANDS = [
   serversCommand,
   serverCommand,
   vmCommand,
+  imageCommand,
   execCommand,
   cpCommand,
   jobCommand,

@@ -12,7 +12,7 @@ import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { carryOut, copyOfProject, readPage, readSteps } from './page-steps.ts';
 
-const FOLDER = 'control/nouns/images';
+const FOLDER = 'control/nouns/racks';
 const OWNER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
 /** Without the loaders that tap gives to each process: the compiler does not start under them. */
@@ -39,9 +39,9 @@ t.test('a copy of the project in which the steps were done passes its checks, an
       .filter((file) => file.endsWith('.ts'));
     await succeeds(t, ['node_modules/@biomejs/biome/bin/biome', 'check', '--vcs-enabled=false', ...files]);
     await succeeds(t, ['tools/docs/main.ts']);
-    for (const [file, text] of Object.entries({ 'rest-api.md': '### CreateImage', 'cli.md': 'cnapi image list' }))
+    for (const [file, text] of Object.entries({ 'rest-api.md': '### CreateRack', 'cli.md': 'cnapi rack list' }))
       t.ok(readFileSync(path.join(copy, 'docs', file), 'utf8').includes(text), `docs/${file} has ${text}`);
-    await succeeds(t, [`test/${FOLDER}/images.test.ts`]);
+    await succeeds(t, [`test/${FOLDER}/racks.test.ts`]);
     await succeeds(t, ['test/control/http/metrics-page.test.ts']);
   });
 
@@ -59,34 +59,34 @@ t.test('a copy of the project in which the steps were done passes its checks, an
     };
   };
   const cnapi = async (...args: string[]) => (await succeeds(t, ['lib/cli/main.ts', '--url', url, ...args])).trim();
-  const image = (name: string, os = 'linux') => ({ name, version: '1.0', os, owner: OWNER });
+  const rack = (name: string, power = 'redundant') => ({ name, room: 'b1', power, owner: OWNER });
 
-  await t.test('an image is created, read, changed under its ETag, and deleted', async (t) => {
+  await t.test('a rack is created, read, changed under its ETag, and deleted', async (t) => {
     const uuid = randomUUID();
-    const made = await call('POST', '/images', { uuid, ...image('base') });
-    t.match(made, { status: 201, body: { uuid, state: 'new', os: 'linux' }, etag: /^"\w+"$/ });
-    t.match(await call('POST', '/images', { uuid, ...image('other') }), {
+    const made = await call('POST', '/racks', { uuid, ...rack('base') });
+    t.match(made, { status: 201, body: { uuid, state: 'new', power: 'redundant' }, etag: /^"\w+"$/ });
+    t.match(await call('POST', '/racks', { uuid, ...rack('other') }), {
       status: 409,
       body: { code: 'EtagConflict' },
     });
-    const refused = await call('POST', '/images', image('base', 'plan9'));
-    t.same([refused.status, refused.body.errors[0].field], [400, 'os']);
-    const changed = await call('POST', `/images/${uuid}`, { state: 'active' }, { 'If-Match': made.etag });
+    const refused = await call('POST', '/racks', rack('base', 'steam'));
+    t.same([refused.status, refused.body.errors[0].field], [400, 'power']);
+    const changed = await call('POST', `/racks/${uuid}`, { state: 'active' }, { 'If-Match': made.etag });
     t.match(changed, { status: 200, body: { state: 'active', name: 'base' } });
     for (const [method, body] of [['POST', { state: 'disabled' }], ['DELETE']] as const)
-      t.match(await call(method, `/images/${uuid}`, body, { 'If-Match': made.etag }), {
+      t.match(await call(method, `/racks/${uuid}`, body, { 'If-Match': made.etag }), {
         status: 412,
         body: { code: 'EtagConflict' },
       });
-    t.match(await call('POST', `/images/${uuid}`, { state: 'new' }), {
+    t.match(await call('POST', `/racks/${uuid}`, { state: 'new' }), {
       status: 409,
       body: { code: 'InvalidArgument' },
     });
-    t.same((await call('GET', `/images/${uuid}`)).etag, changed.etag);
-    t.equal((await call('DELETE', `/images/${uuid}`, undefined, { 'If-Match': changed.etag })).status, 204);
-    t.match(await call('GET', `/images/${uuid}`), { status: 404, body: { code: 'ResourceNotFound' } });
+    t.same((await call('GET', `/racks/${uuid}`)).etag, changed.etag);
+    t.equal((await call('DELETE', `/racks/${uuid}`, undefined, { 'If-Match': changed.etag })).status, 204);
+    t.match(await call('GET', `/racks/${uuid}`), { status: 404, body: { code: 'ResourceNotFound' } });
 
-    const events = await readEvents(`${url}/events?kind=image&after=0`, 3);
+    const events = await readEvents(`${url}/events?kind=rack&after=0`, 3);
     t.same(
       events.map(({ time: _, ...event }) => event),
       [
@@ -106,35 +106,35 @@ t.test('a copy of the project in which the steps were done passes its checks, an
     t.same(
       records.map(({ action, status }) => `${action} ${status}`).toSorted(),
       [
-        'CreateImage 201',
-        'CreateImage 409',
-        'DeleteImage 204',
-        'DeleteImage 412',
-        'UpdateImage 200',
-        'UpdateImage 409',
-        'UpdateImage 412',
+        'CreateRack 201',
+        'CreateRack 409',
+        'DeleteRack 204',
+        'DeleteRack 412',
+        'UpdateRack 200',
+        'UpdateRack 409',
+        'UpdateRack 412',
       ],
       'each change and each refusal has a record',
     );
   });
 
   await t.test('a list is filtered and read page by page', async (t) => {
-    for (const [name, os] of [
-      ['web-1', 'linux'],
-      ['web-2', 'linux'],
-      ['db', 'linux'],
-      ['web-3', 'bsd'],
+    for (const [name, power] of [
+      ['web-1', 'redundant'],
+      ['web-2', 'redundant'],
+      ['db', 'redundant'],
+      ['web-3', 'single'],
     ] as const)
-      t.equal((await call('POST', '/images', { ...image(name, os), state: 'active' })).status, 201);
-    const names = (body: { images: { name: string }[] }) => body.images.map(({ name }) => name).toSorted();
-    t.same(names((await call('GET', '/images?os=linux&name=web*')).body), ['web-1', 'web-2']);
-    t.same(names((await call('GET', `/images?state=new&owner=${OWNER}`)).body), []);
-    t.equal((await call('GET', '/images?version=1.0')).status, 409, 'a field without an index is no filter');
-    const first = (await call('GET', '/images?limit=3')).body;
-    const last = (await call('GET', `/images?limit=3&after=${first.next}`)).body;
-    t.same([first.images.length, last.images.length, last.next], [3, 1, undefined]);
+      t.equal((await call('POST', '/racks', { ...rack(name, power), state: 'active' })).status, 201);
+    const names = (body: { racks: { name: string }[] }) => body.racks.map(({ name }) => name).toSorted();
+    t.same(names((await call('GET', '/racks?power=redundant&name=web*')).body), ['web-1', 'web-2']);
+    t.same(names((await call('GET', `/racks?state=new&owner=${OWNER}`)).body), []);
+    t.equal((await call('GET', '/racks?room=b1')).status, 409, 'a field without an index is no filter');
+    const first = (await call('GET', '/racks?limit=3')).body;
+    const last = (await call('GET', `/racks?limit=3&after=${first.next}`)).body;
+    t.same([first.racks.length, last.racks.length, last.next], [3, 1, undefined]);
     t.same([...names(first), ...names(last)].toSorted(), ['db', 'web-1', 'web-2', 'web-3']);
-    t.match((await call('GET', '/metrics')).body, /^cnapi_images\{state="active"\} 4$/m);
+    t.match((await call('GET', '/metrics')).body, /^cnapi_racks\{state="active"\} 4$/m);
   });
 
   await t.test('the commands of the page work, and the OpenAPI document has the routes', async (t) => {
@@ -143,20 +143,20 @@ t.test('a copy of the project in which the steps were done passes its checks, an
     t.match(uuid, /^[0-9a-f-]{36}$/);
     for (const command of others.filter((one) => !one.startsWith('cnapi events'))) {
       const said = await cnapi(...words(command, uuid));
-      if (command.startsWith('cnapi image list'))
-        t.match(said, /^UUID +NAME +VERSION +OS +STATE\n\S+ +base +1\.0 +linux +new$/);
-      if (command.startsWith('cnapi audit')) t.ok(said.includes(uuid), 'the audit names the image');
+      if (command.startsWith('cnapi rack list'))
+        t.match(said, /^UUID +NAME +ROOM +POWER +STATE\n\S+ +base +b1 +redundant +new$/);
+      if (command.startsWith('cnapi audit')) t.ok(said.includes(uuid), 'the audit names the rack');
     }
     t.match(
-      await cnapi('events', '--kind', 'image', '--after', '0', '--limit', '1', '--quiet'),
-      /image +\S+ +created +\{"name":"base"/,
+      await cnapi('events', '--kind', 'rack', '--after', '0', '--limit', '1', '--quiet'),
+      /rack +\S+ +created +\{"name":"base"/,
     );
-    t.equal(JSON.parse(await cnapi('image', 'list', '--json')).length, 4, 'the image of the page was deleted');
-    t.match(await cnapi('image', 'create', '--help'), /name, version, os, state, owner, description/);
-    t.equal((await run(['lib/cli/main.ts', '--url', url, 'image', 'create', 'colour=red'])).code, 2);
+    t.equal(JSON.parse(await cnapi('rack', 'list', '--json')).length, 4, 'the rack of the page was deleted');
+    t.match(await cnapi('rack', 'create', '--help'), /name, room, power, state, owner, description/);
+    t.equal((await run(['lib/cli/main.ts', '--url', url, 'rack', 'create', 'colour=red'])).code, 2);
     const { paths, components } = (await call('GET', '/openapi.json')).body;
-    t.same(Object.keys(paths['/images/{uuid}']).toSorted(), ['delete', 'get', 'post']);
-    t.ok('Image' in components.schemas);
+    t.same(Object.keys(paths['/racks/{uuid}']).toSorted(), ['delete', 'get', 'post']);
+    t.ok('Rack' in components.schemas);
   });
 });
 

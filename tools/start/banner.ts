@@ -25,6 +25,8 @@ export interface Surroundings {
   /** Number of simulated servers. */
   simulated: number;
   logs: string;
+  /** Where archives of images for VMs are put; undefined if this machine runs no VMs. */
+  images: string | undefined;
   /** The commands that add an instance and that stop everything. */
   scaleCommand: string;
   stopCommand: string;
@@ -37,7 +39,7 @@ export function announcement(ready: Ready, surroundings: Surroundings, isTermina
 }
 
 export function banner(ready: Ready, surroundings: Surroundings): string {
-  const { database, bus, serviceName, simulated, logs, scaleCommand, stopCommand } = surroundings;
+  const { database, bus, serviceName, simulated, logs, images, scaleCommand, stopCommand } = surroundings;
   const url = ready.instances[0]?.url ?? '';
   const rows = [
     ...ready.instances.map((instance) => ['instance', `${instance.url}  ${instance.uuid}`]),
@@ -47,6 +49,7 @@ export function banner(ready: Ready, surroundings: Surroundings): string {
     ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),
     ['token', ready.token_file ?? 'none: every user of this machine may do everything'],
     ...(simulated > 0 ? [['simulated', `${simulated} servers`]] : []),
+    ...(images === undefined ? [] : [['images', `${images}  put archives there for cnapi image load`]]),
     ['logs', logs],
   ];
   return [

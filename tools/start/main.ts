@@ -21,7 +21,7 @@ import { instanceLimits, type Options, parseOptions, UsageError } from './option
 import { rememberedUrls, rememberUrls } from './persisted-settings.ts';
 import { findPlace, makePlace, type Place, projectRoot } from './place.ts';
 import { isTcpFree, isUdpFree } from './ports.ts';
-import { serviceName } from './programs.ts';
+import { imageFolder, serviceName } from './programs.ts';
 import { explained, Refusal } from './refusal.ts';
 import { stopRunning } from './stop.ts';
 import { Supervisor } from './supervisor.ts';
@@ -178,6 +178,7 @@ function announce(ready: Ready, options: Options, place: Place): void {
     serviceName,
     simulated: options.agents,
     logs: path.join(place.data, 'log'),
+    images: options.containers ? imageFolder(place.data) : undefined,
     scaleCommand: startCommand(options, `--scale ${Math.min(options.instances + 1, instanceLimits[1])}`),
     stopCommand: stopCommand(options),
   };

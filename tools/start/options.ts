@@ -12,6 +12,8 @@ export interface Options {
   agents: number;
   /** Whether to run the real agent for this machine. */
   agent: boolean;
+  /** Whether that agent runs containers, and so VMs. */
+  containers: boolean;
   /** No token is needed: every user of this machine may do everything. */
   open: boolean;
   /** Data directory as the user wrote it; absent: `data` in the checkout. */
@@ -45,6 +47,7 @@ export function parseOptions(args: readonly string[]): Request {
     port: count('port', values.port, 8080),
     agents: count('agents', values.agents, 20),
     agent: values.agent,
+    containers: values.containers,
     open: values.open,
     data: folder(values.data),
     databaseUrl: url('database-url', values['database-url'], ['postgres:', 'postgresql:']),
@@ -53,6 +56,8 @@ export function parseOptions(args: readonly string[]): Request {
   const asked = [values.stop, values.scale !== undefined, values['rolling-restart']].filter(Boolean);
   if (asked.length > 1) throw new UsageError('--stop, --scale and --rolling-restart are for one at a time');
   if (asked.length === 1) refuseStartOptions(values);
+  if (values.containers && !values.agent)
+    throw new UsageError('--containers is for the agent of this machine, which --no-agent leaves out');
   if (values.scale !== undefined) {
     const operation = { operation: 'scale' as const, instances: count('scale', values.scale, 0) };
     return { kind: 'operate', operation, options };
@@ -67,7 +72,7 @@ export function parseOptions(args: readonly string[]): Request {
  */
 function refuseStartOptions(values: ReturnType<typeof parse>): void {
   const ofStart = ['instances', 'port', 'agents', 'database-url', 'redis-url'] as const;
-  const switched = values.open ? 'open' : values.agent ? undefined : 'no-agent';
+  const switched = values.open ? 'open' : values.containers ? 'containers' : values.agent ? undefined : 'no-agent';
   const given = ofStart.find((name) => values[name] !== undefined) ?? switched;
   if (given === undefined) return;
   throw new UsageError(`--${given} is only for a start; --data DIR selects the running cnapi`);
@@ -83,6 +88,7 @@ function parse(args: readonly string[]) {
         port: { type: 'string' },
         agents: { type: 'string' },
         agent: { type: 'boolean', default: true },
+        containers: { type: 'boolean', default: false },
         open: { type: 'boolean', default: false },
         data: { type: 'string' },
         'database-url': { type: 'string' },

@@ -41,10 +41,20 @@ export function nameServerCommand(data: string, port: number, databaseUrl: strin
   return nodeCommand('lib/name-server/main.ts', ['--config', file]);
 }
 
-export function agentCommand(data: string, dns: string, tokenFile: string | undefined): Command {
+export interface AgentPlan {
+  dns: string;
+  tokenFile: string | undefined;
+  containers: boolean;
+}
+
+export function agentCommand(data: string, { dns, tokenFile, containers }: AgentPlan): Command {
   const args = [...discovery(dns), ...tokenFrom(tokenFile), '--data', path.join(data, 'agent')];
+  if (containers) args.push('--containers', '--image-path', imageFolder(data));
   return nodeCommand('lib/agent/main.ts', args);
 }
+
+/** Users put archives of images there. */
+export const imageFolder = (data: string): string => path.join(data, 'images');
 
 export interface FleetPlan {
   dns: string;

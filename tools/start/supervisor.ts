@@ -8,6 +8,7 @@
  * `start()` fail with its last words; later it is restarted. When everything is up, the instances
  * can be scaled and restarted one after the other (`operate`).
  */
+import { mkdirSync } from 'node:fs';
 import { configFolder } from '../../lib/client/credentials.ts';
 import { announceLocal, withdrawLocal } from '../../lib/client/local-cnapi.ts';
 import type { Clock } from '../../lib/platform/clock.ts';
@@ -22,7 +23,14 @@ import { processList } from './leftovers.ts';
 import { instanceLimits, type Options } from './options.ts';
 import { isListening } from './ports.ts';
 import { isPostgresReady, preparePostgres } from './postgres.ts';
-import { agentCommand, fleetCommand, instanceCommand, nameServerCommand, serviceName } from './programs.ts';
+import {
+  agentCommand,
+  fleetCommand,
+  imageFolder,
+  instanceCommand,
+  nameServerCommand,
+  serviceName,
+} from './programs.ts';
 import { areNamed, serverUuidOf, untilServerRuns, untilServersRun } from './readiness.ts';
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
@@ -256,14 +264,15 @@ export class Supervisor {
   }
 
   async #runAgents({ dns, instances, tokens }: AgentsPlan): Promise<Ready['agent']> {
-    const { agent, agents } = this.#options;
+    const { agent, agents, containers } = this.#options;
     if (agent || agents > 0) this.#say('starting agents');
     if (agents > 0) {
       const fleet = fleetCommand(this.#data, { dns, agents, tokenFile: tokens?.agents });
       this.#children.run({ name: 'fleet', rank: 'agents', command: () => fleet }).keepUp();
     }
     if (!agent) return undefined;
-    const command = agentCommand(this.#data, dns, tokens?.agents);
+    if (containers) mkdirSync(imageFolder(this.#data), { recursive: true, mode: 0o700 });
+    const command = agentCommand(this.#data, { dns, tokenFile: tokens?.agents, containers });
     const child = this.#children.run({ name: 'agent', rank: 'agents', command: () => command });
     await this.#children.untilUp(child, async () => serverUuidOf(this.#data) !== undefined);
     const uuid = serverUuidOf(this.#data) ?? '';

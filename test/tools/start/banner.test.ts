@@ -7,6 +7,7 @@ const surroundings = {
   serviceName: '_http._tcp.cnapi.local.cnapi.internal',
   simulated: 20,
   logs: 'data/log',
+  images: undefined,
   scaleCommand: 'npm start -- --scale 4',
   stopCommand: 'npm start -- --stop',
 };

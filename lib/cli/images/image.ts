@@ -1,0 +1,108 @@
+/** `cnapi image`: loads images on a server, shows and deletes them, by tasks of the server's agent. */
+import { pathToFileURL } from 'node:url';
+import { Command } from 'commander';
+import { serverImageContracts } from '../../protocol/api/images.ts';
+import { serverTaskContracts } from '../../protocol/api/server-tasks.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findServer } from '../lookup/find.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { reportTask } from '../vms/vm-task.ts';
+
+interface LoadOptions {
+  uuid?: string;
+  digest?: string;
+  detach?: boolean;
+}
+
+const SERVER = ['<server>', 'uuid, the beginning of one, or hostname'] as const;
+const IMAGE = ['<image>', 'its uuid'] as const;
+
+export function imageCommand(runner: CommandRunner): Command {
+  const command = new Command('image').description(
+    'Loads, shows and deletes the images of a server, from which VMs are made.',
+  );
+  withExamples(
+    command
+      .command('load')
+      .description(
+        'Loads an image on a server, from a URL or a file of the server that its agent may read. Waits for the end, and prints the uuid of the image.',
+      ),
+    [
+      'cnapi image load web-1 https://images.example.com/busybox.tar',
+      'cnapi image load web-1 /var/lib/images/busybox.tar',
+    ],
+  )
+    .argument(...SERVER)
+    .argument(
+      '<source>',
+      'URL (https, http or file), or an absolute path on the server; an OCI archive, or a root file system as tar',
+    )
+    .option('--uuid <uuid>', 'of the image (default: a new one)')
+    .option('--digest <digest>', 'refuse an archive with another one: sha256: and 64 hexadecimal digits')
+    .option('-d, --detach', "do not wait; print the task's id")
+    .action(
+      runner.action((context, [server, source], options: LoadOptions) =>
+        load(context, { server: String(server), source: String(source) }, options),
+      ),
+    );
+  withExamples(command.command('get').description('Shows an image as the agent of the server knows it.'), [
+    'cnapi image get web-1 UUID',
+  ])
+    .argument(...SERVER)
+    .argument(...IMAGE)
+    .action(runner.action((context, [server, image]) => get(context, String(server), String(image))));
+  withExamples(
+    command.command('delete').description('Deletes an image that no VM of the server uses. Waits for the end.'),
+    ['cnapi image delete web-1 UUID'],
+  )
+    .argument(...SERVER)
+    .argument(...IMAGE)
+    .option('-d, --detach', "do not wait; print the task's id")
+    .action(
+      runner.action((context, [server, image], { detach = false }: LoadOptions) =>
+        run(context, String(server), {
+          task: 'image_delete',
+          params: { uuid: String(image) },
+          done: `deleted ${String(image)}`,
+          detach,
+        }),
+      ),
+    );
+  return withExamples(command, ['cnapi image load web-1 /var/lib/images/busybox.tar']);
+}
+
+async function load(
+  context: Context,
+  { server, source }: { server: string; source: string },
+  { uuid = context.random.uuid(), digest, detach = false }: LoadOptions,
+): Promise<number> {
+  const params = { image_uuid: uuid, url: urlOf(source), ...(digest !== undefined && { digest }) };
+  if (detach) context.output.note(`image ${uuid}`);
+  return run(context, server, { task: 'image_ensure_present', params, done: uuid, detach });
+}
+
+/** @throws UsageError */
+function urlOf(source: string): string {
+  if (source.startsWith('/')) return pathToFileURL(source).href;
+  if (['https:', 'http:', 'file:'].includes(URL.parse(source)?.protocol ?? '')) return source;
+  throw new UsageError(`${source} is neither a URL (https, http or file) nor an absolute path on the server`);
+}
+
+async function get({ client, output }: Context, server: string, image: string): Promise<void> {
+  const { uuid: server_uuid } = await findServer(client, server);
+  const found = await client.ask(serverImageContracts.GetServerImage, { server_uuid, uuid: image });
+  if (output.json) output.document(found);
+  else output.facts(Object.entries(found));
+}
+
+async function run(
+  context: Context,
+  server: string,
+  { task, params, done, detach }: { task: string; params: JsonObject; done: string; detach: boolean },
+): Promise<number> {
+  const { uuid: server_uuid } = await findServer(context.client, server);
+  const { id } = await context.client.documents(serverTaskContracts.CreateTask, { server_uuid, task, params });
+  return reportTask(context, { id: String(id), done, detach });
+}
