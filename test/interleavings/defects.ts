@@ -178,10 +178,10 @@ export const defects: readonly Defect[] = [
     cuts: [['for key share of s', '']],
   },
   {
-    name: 'VMs: the ends of tasks lock the reports of their servers in any order',
-    statements: ['recordReports'],
-    function: 'cnapi_record_task_reports',
-    cuts: [['perform cnapi_lock_reports_of(', 'perform cardinality(']],
+    name: 'VMs: the ends of tasks lock the reports of their servers one by one',
+    statements: ['recordReports', 'endPosts', 'sweepTasks'],
+    function: 'cnapi_lock_all_of',
+    cuts: [["starts_with(t.name, 'machine_')", 'false']],
   },
   {
     name: 'VMs: a claim does not lock the report of the server',

@@ -180,13 +180,10 @@ export async function endPosts(
   runs: readonly string[],
   most = MAX_ENDED_AT_ONCE,
 ): Promise<string[]> {
-  const { rows } = await database.query<{ id: string }>(
-    `update cnapi_tasks set state = 'ended', outcome = 'failure', error = $2::json
-       where (state || '') = 'claimed' and posted_by = any ($1::uuid[])
-         and id = any (array(select id from cnapi_tasks where (state || '') = 'claimed' and posted_by = any ($1::uuid[])
-           order by id limit $3::int for update skip locked))
-       returning id`,
-    [runs, JSON.stringify(taskEnds.senderLost), most],
-  );
+  const { rows } = await database.query<{ id: string }>('select cnapi_end_posts($1::uuid[], $2::text, $3::int) as id', [
+    runs,
+    JSON.stringify(taskEnds.senderLost),
+    most,
+  ]);
   return rows.map((row) => row.id);
 }
