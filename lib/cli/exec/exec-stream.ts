@@ -19,7 +19,7 @@ export interface StreamedExecRequest {
   ticketUuid?: string | undefined;
 }
 
-interface ExecIo {
+export interface ExecIo {
   /** Undefined: the command reads nothing. */
   input: Readable | undefined;
   stdout: Writable;
@@ -32,7 +32,7 @@ export interface ExecEnd {
   reason: string;
 }
 
-interface RunningExec {
+export interface RunningExec {
   /** Of the task. */
   id: string;
   ended: Promise<ExecEnd>;

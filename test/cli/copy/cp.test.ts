@@ -1,4 +1,5 @@
 /** `cnapi cp` against real instances and a real agent, whose server is this machine. */
+import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
@@ -17,7 +18,7 @@ import { until } from '../../support/until.ts';
 import { Cli } from '../rig.ts';
 
 t.test('files and directories are copied in both directions', async (t) => {
-  const zone = await startZone(t, { instances: 2, agents: 1 });
+  const zone = await startZone(t, { instances: 2, agents: 1, simulated: 0 });
   const cli = new Cli(
     t,
     zone.instances.map(({ url }) => url),
@@ -88,16 +89,76 @@ t.test('files and directories are copied in both directions', async (t) => {
     t.equal(readFileSync(kept, 'utf8'), 'kept');
   });
 
+  await t.test('an error at this end is one line, and changes nothing', async (t) => {
+    const tree = path.join(here, 'faulty');
+    mkdirSync(tree);
+    writeFileSync(path.join(tree, 'first'), 'first');
+    const into = path.join(there, 'faulty');
+    const pipe = path.join(here, 'pipe');
+    spawnSync('mkfifo', [pipe, path.join(tree, 'second')]);
+    const failures: [args: string[], code: number, stderr: RegExp][] = [
+      [['-r', tree, on(into)], 1, /^cnapi: .*second is not a file, a directory or a symbolic link\n$/],
+      [[pipe, on(into)], 2, /^cnapi: .*pipe is neither a file nor a directory\n$/],
+      [[on(pipe), path.join(here, 'x')], 1, /^cnapi: .*pipe is neither a file nor a directory\n$/],
+      [['-r', on(tree), path.join(here, 'x')], 1, /^cnapi: .*second, which is a named pipe\n$/],
+      [[on(path.join(here, 'plain')), path.join(here, 'plain/x')], 1, /^cnapi: .*plain is not a directory\n$/],
+      [[on(path.join(here, 'plain')), '/proc/x'], 1, /^cnapi: \S+: (no such file or directory|permission denied)\n$/],
+      [[on('/no/\x1b[31m\x07name'), here], 1, /^cnapi: there is no file \/no\/\\x1b\[31m\\x07name\n$/],
+      [['-r', path.join(here, 'tree'), on(path.join(here, 'plain'))], 1, /^cnapi: .*plain is not a directory\n$/],
+    ];
+    for (const [args, code, stderr] of failures) t.match(await cp(...args), { code, stderr }, args.join(' '));
+    t.notOk(existsSync(into));
+    t.notOk(existsSync(path.join(here, 'x')));
+  });
+
+  await t.test('a file that cannot be written to its end is an error at both ends', async (t) => {
+    const source = path.join(here, 'plain');
+    const target = path.join(here, 'limited');
+    const limited = { under: ['prlimit', '--fsize=100000'] };
+    const tree = path.join(here, 'tree');
+    t.match(await cli.start(['cp', on(source), target], limited).ended, { code: 1, stderr: /file too large\n$/ });
+    t.match(await cli.start(['cp', '-r', on(tree), target], limited).ended, { code: 1, stderr: /file too large\n$/ });
+    t.notOk(existsSync(target));
+    const small = path.join(zone.directory, 'small');
+    mkdirSync(small);
+    const unmount = () => spawnSync('umount', ['--lazy', small]);
+    if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', small]).status !== 0)
+      return void t.comment('mounts are not permitted');
+    t.teardown(unmount);
+    const full = /^cnapi: .*no space left on device/im;
+    for (const args of [
+      [source, on(small)],
+      [on(source), small],
+      ['-r', tree, on(small)],
+      ['-r', on(tree), small],
+    ])
+      t.match(await cp(...args), { code: 1, stderr: full }, args.join(' '));
+    t.strictSame(readdirSync(small), []);
+    unmount();
+  });
+
   await t.test('a copy that is cut off leaves the old file and nothing beside it', async (t) => {
     const source = path.join(here, 'endless');
     const target = path.join(there, 'replaced');
     writeFileSync(target, 'old');
     writeFileSync(source, Buffer.alloc(400_000_000));
     const running = cli.start(['cp', source, on(target)]);
-    const parts = () => readdirSync(there).filter((name) => name.endsWith('.cnapi-part'));
+    const parts = () => readdirSync(there).filter((name) => name.startsWith('.cnapi-cp.'));
     await until(() => parts().length > 0, 'the copy to begin');
     running.child.kill('SIGKILL');
-    await until(() => parts().length === 0, 'the server to remove the part');
+    await until(() => parts().length === 0, 'the server to remove what had arrived');
     t.equal(readFileSync(target, 'utf8'), 'old');
+    const back = path.join(here, 'back-again');
+    mkdirSync(back);
+    for (const args of [
+      [on(source), back],
+      ['-r', on(here), back],
+    ]) {
+      const received = cli.start(['cp', ...args]);
+      await until(() => readdirSync(back).length > 0, 'the copy to begin');
+      received.child.kill('SIGINT');
+      t.strictSame(await received.ended, { code: 130, stdout: '', stderr: '' });
+      t.strictSame(readdirSync(back), []);
+    }
   });
 });
