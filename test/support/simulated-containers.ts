@@ -9,7 +9,13 @@ import type { Container, ContainerSpec, ContainerUsage } from '../../lib/agent/c
 import { ContainerError } from '../../lib/agent/containers/container-errors.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
-import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from '../../lib/agent/containers/runtime.ts';
+import type {
+  ContainerRuntime,
+  ExecRequest,
+  FoundRun,
+  PreparedExec,
+  RunId,
+} from '../../lib/agent/containers/runtime.ts';
 import type { Clock, Timer } from '../../lib/platform/clock.ts';
 
 interface SimulatedRun {
@@ -173,9 +179,8 @@ class SimulatedRuntime implements ContainerRuntime {
   }
 
   /** Prints what it is asked to run. */
-  async exec(_run: RunId, { args, output }: ExecRequest): Promise<ExecResult> {
-    output('stdout', Buffer.from(`${args.join(' ')}\n`));
-    return { exitCode: 0 };
+  async prepareExec(_run: RunId, { args }: ExecRequest): Promise<PreparedExec> {
+    return { words: ['echo', ...args], watch: () => undefined, finish: async () => 'ended' };
   }
 
   async usage(run: RunId): Promise<ContainerUsage | undefined> {

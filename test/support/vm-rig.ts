@@ -3,6 +3,7 @@ import type { Test } from 'tap';
 import type { Container } from '../../lib/agent/containers/container.ts';
 import { parseContainerSpec } from '../../lib/agent/containers/container-spec.ts';
 import { Containers } from '../../lib/agent/containers/containers.ts';
+import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
 import type { RecordFiles } from '../../lib/agent/record-files.ts';
 import type { ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
@@ -24,6 +25,8 @@ export const uuidOf = (number: number): string => `00000000-0000-4000-8000-${Str
 /** A payload as a caller sends it. */
 export const payload = (number: number, change: object = {}): VmCreate =>
   vmCreate.parse({ uuid: uuidOf(number), image_uuid: IMAGE, max_physical_memory: 64, ...change });
+
+async function* noLog(): AsyncGenerator<LogEntry[]> {}
 
 class MemoryImages implements VmImages {
   readonly known = new Map([IMAGE, OTHER_IMAGE].map((uuid) => [uuid, image]));
@@ -108,7 +111,8 @@ export class VmMachine {
     this.containers = containers;
     const places = { directories: [], bridges: ['br0'], layerDirectories: ['/'] };
     const parse = (input: unknown) => parseContainerSpec(input, places);
-    const deps = { clock, random, log: silentLogger, containers, parse, snapshots, images, records };
+    const logs = { read: noLog };
+    const deps = { clock, random, log: silentLogger, containers, logs, parse, snapshots, images, records };
     this.vms = new Vms({ ...deps, unavailableReason, maxVms });
     await this.vms.start();
     await this.vms.recovered();

@@ -7,18 +7,21 @@
  * The monitor of each run has a group of its own: a service manager that stops the agent ends what is
  * in the agent's group, and a monitor that hangs can be killed with all its children.
  */
-import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
-import { signalProcess } from '../machine/proc.ts';
 import { type Hierarchy, hierarchiesOf } from './cgroup-mounts.ts';
 import type { ContainerUsage } from './container.ts';
 import { ContainerError } from './container-errors.ts';
+import { directoriesIn, pidsIn, problemOf, readText, removeGroup } from './control-group.ts';
+import { ExecGroups } from './exec-groups.ts';
 
 export interface Cgroups {
   /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */
   readonly noLimitsReason: string | undefined;
+  /** Of the programs that are run in a container beside its own. */
+  readonly execs: ExecGroups;
   /** Whether swap counts as memory. */
   readonly limitsSwap: boolean;
   /** The group of a run, as the OCI runtime takes it. */
@@ -55,8 +58,6 @@ const LIMIT_FILES = { memory: 'memory.limit_in_bytes', cpu: 'cpu.cfs_quota_us', 
 const SWAP_FILE = 'memory.memsw.limit_in_bytes';
 const SWAP_FILE_V2 = 'memory.swap.max';
 const NS_PER_US = 1000;
-const REMOVE_WITHIN_MS = 5_000;
-const LOOK_MS = 20;
 
 /** Makes the parent group. Does not fail: `noLimitsReason` says what is missing. */
 export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
@@ -76,8 +77,10 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
     return tree === undefined ? undefined : readText(join(inside(tree, name), wanted));
   };
   const swapFile = memory && join(inside(memory), isV1 ? SWAP_FILE : SWAP_FILE_V2);
+  const pids = of('pids');
   return {
     noLimitsReason,
+    execs: new ExecGroups({ clock, isV1, groupOf: (name) => pids && inside(pids, name) }),
     limitsSwap: swapFile !== undefined && (await readText(swapFile)) !== undefined,
     pathOf: (name) => join(parent, name),
     async usage(name) {
@@ -91,8 +94,7 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
       return { memoryBytes: Number(bytes), cpuUs, processes: Number(processes) };
     },
     async processes(name) {
-      const tree = of('pids');
-      return tree === undefined ? [] : pidsIn(inside(tree, name));
+      return pids === undefined ? [] : pidsIn(inside(pids, name));
     },
     async wasOutOfMemory(name) {
       return fieldOf(await file('memory', name, isV1 ? 'memory.oom_control' : 'memory.events'), 'oom_kill') > 0;
@@ -155,51 +157,7 @@ async function enter(group: string, pid: number): Promise<void> {
   }
 }
 
-/** Waits `patienceMs` for the processes of the group to end, then kills them. */
-async function removeGroup(clock: Clock, group: string, patienceMs: number): Promise<void> {
-  const killAt = clock.now() + Math.max(patienceMs, 0);
-  const until = killAt + REMOVE_WITHIN_MS;
-  for (;;) {
-    const problem = await problemOf(() => rmdir(group));
-    if (problem === undefined || problem === 'ENOENT') return;
-    if (clock.now() > until) throw new ContainerError(`The control group ${group} cannot be removed: ${problem}`);
-    if (clock.now() >= killAt) await killAll(group);
-    await clock.sleep(LOOK_MS);
-  }
-}
-
-async function killAll(group: string): Promise<void> {
-  for (const pid of await pidsIn(group)) signalProcess(pid, 'SIGKILL');
-}
-
-/** 0 is a process of another pid namespace, and would mean the agent's own group. */
-async function pidsIn(group: string): Promise<number[]> {
-  const text = (await readText(join(group, 'cgroup.procs'))) ?? '';
-  return text
-    .split('\n')
-    .map(Number)
-    .filter((pid) => pid > 0);
-}
-
-async function directoriesIn(path: string): Promise<string[]> {
-  const entries = await readdir(path, { withFileTypes: true }).catch(() => []);
-  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
-}
-
 /** The number of a line `NAME NUMBER`; 0 if there is none. */
 function fieldOf(text: string | undefined, name: string): number {
   return Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text ?? '')?.[1] ?? 0);
-}
-
-async function problemOf(work: () => Promise<unknown>): Promise<string | undefined> {
-  try {
-    await work();
-    return undefined;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code ?? messageOf(error);
-  }
-}
-
-function readText(path: string): Promise<string | undefined> {
-  return readFile(path, 'utf8').catch(() => undefined);
 }

@@ -19,7 +19,7 @@ import {
 } from './container-errors.ts';
 import { type ContainerEffect, type ContainerEvent, type ContainerState, stepContainer } from './lifecycle.ts';
 import { outcomeOf, preparationEvents, startEvents } from './outcomes.ts';
-import type { ContainerRuntime, ExecRequest, ExecResult, RunId } from './runtime.ts';
+import type { ContainerRuntime, ExecRequest, PreparedExec, RunId } from './runtime.ts';
 
 interface ContainersDeps {
   clock: Clock;
@@ -172,11 +172,11 @@ export class Containers {
   }
 
   /**
-   * Runs another program in a running container.
+   * Prepares another program in a running container.
    * @throws ContainerNotFoundError, ContainerStateError, ContainerError
    */
-  async exec(id: string, request: ExecRequest): Promise<ExecResult> {
-    return this.#deps.runtime.exec(this.#currentRun(id), request);
+  async prepareExec(id: string, request: ExecRequest): Promise<PreparedExec> {
+    return this.#deps.runtime.prepareExec(this.#currentRun(id), request);
   }
 
   /** @throws ContainerNotFoundError, ContainerStateError */

@@ -32,11 +32,11 @@ import type { ContainerExit } from './lifecycle.ts';
 import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
 import { monitorLimit } from './logs/log-files.ts';
 import { endMonitor, startMonitor } from './monitor.ts';
-import { execInOci } from './oci/exec.ts';
+import { prepareExec } from './oci/exec.ts';
 import { ociLimitsOf } from './oci/oci-config.ts';
 import { deleteOci, freezeOci, limitOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
 import { readRunRecord, writeRunRecord } from './run-record.ts';
-import type { ContainerRuntime, ExecRequest, ExecResult, FoundRun, RunId } from './runtime.ts';
+import type { ContainerRuntime, ExecRequest, FoundRun, PreparedExec, RunId } from './runtime.ts';
 
 /** Makes and removes root file systems; one per container, in a directory of its own. */
 export interface RootFileSystems {
@@ -141,24 +141,29 @@ export class LinuxRuntime implements ContainerRuntime {
     await signalOci(this.#needHost().oci, runName(run), signal);
   }
 
-  async exec(run: RunId, request: ExecRequest): Promise<ExecResult> {
-    const { oci, facts } = this.#needHost();
+  async prepareExec(run: RunId, request: ExecRequest): Promise<PreparedExec> {
+    const { oci, facts, cgroups } = this.#needHost();
     const { clock, directory } = this.#deps;
     this.#execs += 1;
-    const files = {
-      name: runName(run),
-      directory: join(containerPaths(directory, run.id).execs, `${process.pid}-${this.#execs}`),
-    };
+    const id = `exec-${this.#execs}`;
+    const place = { run: runName(run), id, directory: join(containerPaths(directory, run.id).execs, id) };
+    const deps = { clock, oci, groups: cgroups.execs, maxOpenFiles: facts.maxOpenFiles };
+    const exec = await prepareExec(deps, request, place);
     const ended = this.#ended(run);
-    try {
-      const deps = { clock, oci, maxOpenFiles: facts.maxOpenFiles };
-      const exitCode = await execInOci(deps, request, files);
-      const isGone =
-        exitCode === statusOfSignal('SIGKILL') && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
-      return { exitCode: isGone ? null : exitCode };
-    } finally {
-      ended.cancel();
-    }
+    return {
+      words: exec.words,
+      watch: (leader) => exec.watch(leader),
+      finish: async (end) => {
+        try {
+          const outcome = await exec.finish(end);
+          const isKilled = outcome === 'ended' && !end.killed && end.exitCode === statusOfSignal('SIGKILL');
+          const hasEnded = isKilled && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
+          return hasEnded ? 'container-ended' : outcome;
+        } finally {
+          ended.cancel();
+        }
+      },
+    };
   }
 
   async usage(run: RunId): Promise<ContainerUsage | undefined> {
@@ -207,9 +212,21 @@ export class LinuxRuntime implements ContainerRuntime {
     if (status === undefined) return { exit: unknown('The container runtime does not know it any more') };
     // An agent was killed while it took a snapshot.
     if (status === 'paused') await freezeOci(this.#needHost().oci, runName(run), 'resume');
+    await this.#endExecs(run);
     // Also one that has just stopped: its monitor is about to write how, or is gone.
     this.#exits.add(run, record.monitor);
     return 'running';
+  }
+
+  /** Kills the programs that an earlier agent ran in the container, and did not see the end of. */
+  async #endExecs(run: RunId): Promise<void> {
+    const { directory, log } = this.#deps;
+    try {
+      await this.#needHost().cgroups.execs.killAll(runName(run));
+      await rm(containerPaths(directory, run.id).execs, { recursive: true, force: true });
+    } catch (err) {
+      log.error({ err, container: run.id }, 'containers: programs of an earlier agent cannot be ended');
+    }
   }
 
   onEnd(listener: (run: RunId, exit: ContainerExit) => void): void {

@@ -15,20 +15,37 @@ export interface RunId {
 /** What exists of a run. */
 export type FoundRun = 'running' | 'not-started' | { exit: ContainerExit };
 
+/** Another program in a container. */
 export interface ExecRequest {
   args: readonly string[];
   env: Readonly<Record<string, string>>;
   directory: string;
   uid: number;
   gid: number;
-  signal: AbortSignal;
-  /** `stdout` and `stderr` in the order in which they arrive. */
-  output(stream: 'stdout' | 'stderr', chunk: Buffer): void;
+  /** It runs in a terminal, and so must the `words` that start it. */
+  hasTerminal: boolean;
 }
 
-export interface ExecResult {
-  /** 128 + N if signal N ended the program; null if the container ended or `signal` aborted. */
+/** How the `words` of a program have ended. */
+export interface ExecExit {
+  /** 128 + N if signal N ended the program. */
   exitCode: number | null;
+  /** They were killed, or did not start. */
+  killed: boolean;
+}
+
+type ExecOutcome = 'ended' | 'container-ended' | { notStarted: string };
+
+export interface PreparedExec {
+  /** Start the program, pass on its input and output, and end as it does. */
+  readonly words: readonly string[];
+  /** Call it when a process with this pid is going to start `words` as its child. */
+  watch(leader: number): void;
+  /**
+   * Call it in any case, once nothing runs `words` any more. If they were killed, all that the program
+   * has started is killed. @throws ContainerError if something cannot be removed
+   */
+  finish(end: ExecExit): Promise<ExecOutcome>;
 }
 
 export interface ContainerRuntime {
@@ -41,7 +58,8 @@ export interface ContainerRuntime {
   start(spec: ContainerSpec, run: number): Promise<void>;
   /** Sends a signal to the first process; to all processes if it is SIGKILL. Ignores a run that has ended. */
   signal(run: RunId, signal: string): Promise<void>;
-  exec(run: RunId, request: ExecRequest): Promise<ExecResult>;
+  /** @throws ContainerError */
+  prepareExec(run: RunId, request: ExecRequest): Promise<PreparedExec>;
   usage(run: RunId): Promise<ContainerUsage | undefined>;
   /** Ids on the machine of the processes of a run; none if it has ended. */
   processes(run: RunId): Promise<readonly number[]>;

@@ -75,7 +75,10 @@ interface CommandStreams {
   stderr: Writable;
 }
 
-export interface StreamedCommand extends Pick<Command, 'script' | 'args' | 'env'> {
+export interface StreamedCommand {
+  /** A script, or words that are started as they are. */
+  program: Pick<Command, 'script' | 'args'> | { words: readonly string[] };
+  env: Record<string, string>;
   streams: CommandStreams;
   /** Absent: it runs with pipes, and with a terminal otherwise, whose output is `stdout` alone. */
   terminal?: Terminal | undefined;

@@ -38,22 +38,32 @@ export async function streamCommand(
   command: StreamedCommand,
   run: Omit<CommandRun, 'output'>,
 ): Promise<StreamedResult> {
-  const files = await writeCommandFiles(command, { ...deps, id: run.id, account: undefined });
+  const program = await startable(deps, command, run.id);
   const ttyFile = join(deps.directory, `${run.id}.tty`);
   try {
-    const words = [...interpreterOf(command.script), files.script, ...command.args];
+    const { words } = program;
     const argv = command.terminal === undefined ? words : await inTerminal(words, command.terminal, ttyFile);
     // `script` starts this shell, for which the words are quoted.
     const term = command.terminal === undefined ? {} : { TERM: command.terminal.type, SHELL: '/bin/sh' };
     return await runStreamed(deps, { argv, env: { ...command.env, ...term }, command, run, ttyFile });
   } finally {
-    await files.remove();
+    await program.remove();
     await unlink(ttyFile).catch(() => undefined);
   }
 }
 
+/** The words that start the program, and what removes its files. */
+async function startable(deps: CommandDeps, { program, env }: StreamedCommand, id: string) {
+  if ('words' in program) return { words: program.words, remove: async () => undefined };
+  const files = await writeCommandFiles({ ...program, env }, { ...deps, id, account: undefined });
+  return {
+    words: [...interpreterOf(program.script), files.script, ...program.args],
+    remove: () => files.remove(),
+  };
+}
+
 interface Job {
-  argv: string[];
+  argv: readonly string[];
   env: Record<string, string>;
   command: StreamedCommand;
   run: Omit<CommandRun, 'output'>;
@@ -62,7 +72,7 @@ interface Job {
 
 async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command, run, ttyFile }: Job) {
   const { streams } = command;
-  const { child, pgid } = await spawned(argv, environmentOf(env, process.env), 'pipe');
+  const { child, pgid } = await spawned([...argv], environmentOf(env, process.env), 'pipe');
   const stdin = child.stdin as Writable;
   const outputs = [child.stdout, child.stderr] as Readable[];
   // The command may end, or close its input, before its caller does.

@@ -1,14 +1,16 @@
 /**
  * `exec {stream, script, args?, env?, terminal?}` → `{exitCode, signal}`. A command whose input and
- * output is a stream; the agent joins it first. When the stream breaks, the command is ended as at
- * a cancel: nobody can see any more what it does.
+ * output is a stream; the agent joins it first.
  */
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
 import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
+import type { StreamedCommand } from '../machine/machine.ts';
+import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { defineTask } from './task.ts';
+import { onStream } from './on-stream.ts';
+import { defineTask, type TaskContext } from './task.ts';
 
 const params = z.object({
   stream: streamPlace,
@@ -22,35 +24,25 @@ export const exec = defineTask({
   lane: 'streams',
   gated: true,
   params,
-  async run({ stream: place, script, args, env, terminal }, { id, clock, signal, machine, streams, begin }) {
-    if (streams === undefined || machine.stream === undefined)
-      throw new TaskFailure('NotSupported', 'This agent opens no streams');
-    const stream = await streams.join(place);
-    const own = new AbortController();
-    stream.lost.addEventListener('abort', () => own.abort(lost(stream.lost.reason)));
-    try {
-      const command = {
-        script,
-        args,
-        env,
-        terminal,
-        streams: stream,
-        onResize: (receive: NonNullable<typeof stream.onResize>) => {
-          stream.onResize = receive;
-        },
-      };
-      const both = AbortSignal.any([signal, own.signal]);
-      const { killed, ...result } = await machine.stream(command, { id, signal: both, begin });
-      if (killed) throw both.reason;
-      await stream.end({ exit_code: result.exitCode, signal: result.signal }, { clock, signal });
+  run({ stream: place, script, args, env, terminal }, context) {
+    return onStream(place, context, async (stream, signal) => {
+      const command = { program: { script, args }, env, terminal };
+      const { killed, ...result } = await runStreamed(command, stream, { ...context, signal });
+      if (killed) throw signal.reason;
       return result;
-    } catch (error) {
-      const { code, message } = error instanceof TaskFailure ? error : new TaskFailure('Failed', String(error));
-      if (!stream.lost.aborted) await stream.end({ error: { code, message } }, { clock, signal: AbortSignal.abort() });
-      throw error;
-    }
+    });
   },
 });
 
-const lost = (reason: string) =>
-  new TaskFailure('StreamLost', `The stream of the command broke, and the command was ended: ${reason}`);
+/** Runs a command on this machine with the stream as its input and output. */
+export async function runStreamed(
+  command: Omit<StreamedCommand, 'streams' | 'onResize'>,
+  stream: JoinedStream,
+  { machine, id, signal, begin }: Pick<TaskContext, 'machine' | 'id' | 'signal' | 'begin'>,
+) {
+  if (machine.stream === undefined) throw new TaskFailure('NotSupported', 'This agent runs no commands with streams');
+  const onResize: StreamedCommand['onResize'] = (receive) => {
+    stream.onResize = receive;
+  };
+  return machine.stream({ ...command, streams: stream, onResize }, { id, signal, begin });
+}

@@ -16,6 +16,8 @@ import {
   type VmUpdate,
   vmSummaryOf,
 } from '../../protocol/vms.ts';
+import type { ContainerLogs } from '../containers/logs/container-logs.ts';
+import type { ExecRequest, PreparedExec } from '../containers/runtime.ts';
 import { VmError, vmStateError } from './vm-errors.ts';
 import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
 import { recoverVm } from './vm-lifecycle.ts';
@@ -25,6 +27,7 @@ import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
 
 interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'save'> {
   random: Random;
+  logs: Pick<ContainerLogs, 'read'>;
   /** A sentence that says why this server cannot run VMs; undefined if it can. */
   unavailableReason?: string | undefined;
   /** Default 1,000. */
@@ -129,6 +132,26 @@ export class Vms {
   async processes(uuid: string): Promise<VmProcess[]> {
     this.#needRunning(uuid);
     return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
+  }
+
+  /**
+   * Prepares another program in a running VM. It has the environment, the user and the directory of
+   * the VM's own. @throws VmError, ContainerError
+   */
+  async prepareExec(
+    uuid: string,
+    { env, ...request }: Pick<ExecRequest, 'args' | 'env' | 'hasTerminal'>,
+  ): Promise<PreparedExec> {
+    this.#needRunning(uuid);
+    const { containers } = this.#deps;
+    const { process } = containers.get(uuid).spec;
+    return containers.prepareExec(uuid, { ...process, ...request, env: { ...process.env, ...env } });
+  }
+
+  /** What the program of the VM has printed. @throws VmError */
+  readLog(uuid: string, request: Parameters<ContainerLogs['read']>[1]): ReturnType<ContainerLogs['read']> {
+    this.#table.get(uuid);
+    return this.#deps.logs.read(uuid, request);
   }
 
   /**

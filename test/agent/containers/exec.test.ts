@@ -1,6 +1,10 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import t from 'tap';
 import type { LinuxRuntime } from '../../../lib/agent/containers/linux-runtime.ts';
 import type { ExecRequest } from '../../../lib/agent/containers/runtime.ts';
+import { signalProcess } from '../../../lib/agent/machine/proc.ts';
+import { runPrepared, scriptRequest } from '../../support/container-exec.ts';
 import { ContainerMachine, lacksContainers, shell } from '../../support/container-machine.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
@@ -8,84 +12,127 @@ import { until } from '../../support/until.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();
 const RUN = { id: 'a', number: 1 };
+/** Of the container itself: its program and what that waits for. */
+const OWN_PROCESSES = 2;
 
-/** A program in the container, and what it has written so far. */
-function execOf(runtime: LinuxRuntime, script: string, change: Partial<ExecRequest> = {}) {
-  const written = { stdout: '', stderr: '' };
-  const abort = new AbortController();
-  const request: ExecRequest = {
-    args: ['/bin/sh', '-c', script],
-    env: {},
-    directory: '/tmp',
-    uid: 0,
-    gid: 0,
-    signal: abort.signal,
-    output: (stream, chunk) => {
-      written[stream] += chunk;
-    },
-    ...change,
-  };
-  return { written, abort, result: runtime.exec(RUN, request) };
-}
+const prepared = (runtime: LinuxRuntime, script: string, change: Partial<ExecRequest> = {}) =>
+  runtime.prepareExec(RUN, scriptRequest(script, { directory: '/tmp', ...change }));
+
+const run = async (runtime: LinuxRuntime, script: string, change: Partial<ExecRequest> = {}) =>
+  runPrepared(await prepared(runtime, script, change));
 
 t.test('programs run in a container', { skip }, async (t) => {
   const machine = await ContainerMachine.open(t);
-  const runtime = await machine.agent();
+  let runtime = await machine.agent();
   const spec = shell('a', 'echo ready; while true; do sleep 0.1; done');
   await runtime.prepare(spec);
   await runtime.start(spec, 1);
   await machine.line('a', /ready/);
-  const processes = async () => (await runtime.usage(RUN))?.processes;
+  const onlyOwn = () =>
+    until(async () => (await runtime.processes(RUN)).length <= OWN_PROCESSES, 'only those of the container are left');
 
-  await t.test('with their output, environment, directory, user and exit code', async (t) => {
-    const exec = execOf(runtime, 'pwd; id -u; echo $TOKEN >&2; exit 5', {
+  await t.test('with their input, output, environment, directory, user and exit code', async (t) => {
+    const exec = await prepared(runtime, 'pwd; id -u; cat; echo $TOKEN >&2; exit 5', {
       env: { TOKEN: 'x y' },
       uid: 1000,
       gid: 1000,
     });
-    t.same(await exec.result, { exitCode: 5 });
-    t.same(exec.written, { stdout: '/tmp\n1000\n', stderr: 'x y\n' });
+    t.match(await runPrepared(exec, { input: 'given' }), {
+      exitCode: 5,
+      stdout: '/tmp\n1000\ngiven',
+      stderr: 'x y\n',
+      outcome: 'ended',
+    });
   });
 
   await t.test('with no more privileges than the container', async (t) => {
-    const exec = execOf(
-      runtime,
-      'grep -E "^(CapEff|NoNewPrivs|Seccomp:)" /proc/self/status; unshare -r true && echo free',
-    );
-    await exec.result;
-    t.equal(exec.written.stdout, 'CapEff:\t00000000800405fb\nNoNewPrivs:\t1\nSeccomp:\t2\n');
+    const script = 'grep -E "^(CapEff|NoNewPrivs|Seccomp:)" /proc/self/status; unshare -r true && echo free';
+    t.equal((await run(runtime, script)).stdout, 'CapEff:\t00000000800405fb\nNoNewPrivs:\t1\nSeccomp:\t2\n');
   });
 
   await t.test('one that does not exist is refused with the reason', async (t) => {
-    const exec = execOf(runtime, '', { args: ['/bin/none'] });
-    await t.rejects(exec.result, /could not be started: .*\/bin\/none.*no such file/);
+    const { outcome } = await run(runtime, '', { args: ['/bin/none'] });
+    t.match(outcome, { notStarted: /\/bin\/none.*no such file/ });
   });
 
   await t.test('one that a signal ends has 128 and its number', async (t) => {
-    t.same(await execOf(runtime, 'kill -TERM $$').result, { exitCode: 143 });
-    t.same(await execOf(runtime, 'kill -KILL $$').result, { exitCode: 137 });
+    t.match(await run(runtime, 'kill -TERM $$'), { exitCode: 143, signal: 'SIGTERM' });
+    t.match(await run(runtime, 'kill -KILL $$'), { exitCode: 137, signal: 'SIGKILL', outcome: 'ended' });
   });
 
-  await t.test('an abort kills it with its children', async (t) => {
-    const exec = execOf(runtime, 'trap "" TERM; sleep 1000 & echo ready; while true; do sleep 1; done');
-    await until(() => exec.written.stdout.includes('ready'));
-    t.ok(((await processes()) ?? 0) >= 4);
-    exec.abort.abort();
-    t.same(await exec.result, { exitCode: null });
-    await until(async () => ((await processes()) ?? 0) <= 2, 'only those of the container are left');
+  await t.test('what one leaves in its session is killed, also if it holds the output', async (t) => {
+    t.match(await run(runtime, 'sleep 1000 & echo done; exit 3'), { exitCode: 3, stdout: 'done\n' });
+    await onlyOwn();
+    await run(runtime, 'sleep 1000 </dev/null >/dev/null 2>&1 &');
+    await onlyOwn();
+  });
+
+  await t.test('a daemon that holds the output is killed, and one that does not stays', async (t) => {
+    const daemon = '/bin/busybox setsid sleep 1000';
+    t.match(await run(runtime, `${daemon} & echo done; exit 4`), { exitCode: 4, stdout: 'done\n' });
+    await onlyOwn();
+    await run(runtime, `${daemon} </dev/null >/dev/null 2>&1 & sleep 0.3`);
+    const { stdout } = await run(runtime, 'ps -o pid,args | grep "[s]leep 1000"');
+    t.match(stdout, /^\s*\d+ sleep 1000$/m, 'it belongs to the container');
+    await run(runtime, `kill -9 ${Number.parseInt(stdout, 10)}`);
+    await onlyOwn();
+  });
+
+  await t.test('an abort kills it with all that it has started', async (t) => {
+    const abort = new AbortController();
+    const daemon = '/bin/busybox setsid sleep 1000 </dev/null >/dev/null 2>&1 &';
+    const exec = await prepared(
+      runtime,
+      `trap "" TERM; ${daemon} sleep 1000 & echo ready; while true; do sleep 1; done`,
+    );
+    const output = (text: string) => text.includes('ready') && abort.abort();
+    t.match(await runPrepared(exec, { signal: abort.signal, output }), { killed: true, outcome: 'ended' });
+    await onlyOwn();
   });
 
   await t.test('one that is aborted before it starts does not run', async (t) => {
-    const exec = execOf(runtime, 'touch /tmp/ran', { signal: AbortSignal.abort() });
-    t.same(await exec.result, { exitCode: null });
-    t.same(await execOf(runtime, 'test -e /tmp/ran').result, { exitCode: 1 });
+    const exec = await prepared(runtime, 'touch /tmp/ran');
+    t.match(await runPrepared(exec, { signal: AbortSignal.abort() }), { killed: true });
+    t.match(await run(runtime, 'test -e /tmp/ran'), { exitCode: 1 });
+  });
+
+  await t.test('one whose runtime is killed as soon as it is there is killed, too', async (t) => {
+    for (let attempt = 0; attempt < 8; attempt++) {
+      const exec = await prepared(runtime, 'trap "" HUP PIPE; while true; do sleep 1; done');
+      const [file = '', ...args] = exec.words;
+      const child = spawn(file, args, { stdio: 'ignore' });
+      const ended = once(child, 'exit');
+      const before = new Set(await runtime.processes(RUN));
+      await until(async () => (await runtime.processes(RUN)).some((pid) => !before.has(pid)));
+      child.kill('SIGKILL');
+      await ended;
+      await exec.finish({ exitCode: null, killed: true });
+      await onlyOwn();
+    }
+    t.pass();
+  });
+
+  await t.test('the next agent kills what a killed one has left', async (t) => {
+    const exec = await prepared(
+      runtime,
+      'trap "" HUP PIPE; /bin/busybox setsid sleep 1000 & while true; do sleep 1; done',
+    );
+    const [file = '', ...args] = exec.words;
+    const child = spawn(file, args, { stdio: 'ignore' });
+    const ended = once(child, 'exit');
+    t.teardown(() => void (child.pid && signalProcess(child.pid, 'SIGKILL')));
+    await until(async () => (await runtime.processes(RUN)).length >= OWN_PROCESSES + 2);
+    runtime = await machine.agent();
+    t.equal(await runtime.find(RUN), 'running');
+    await onlyOwn();
+    await ended;
+    t.match(await run(runtime, 'echo still there'), { exitCode: 0, stdout: 'still there\n' });
   });
 
   await t.test('it ends with its container', async (t) => {
-    const exec = execOf(runtime, 'echo ready; sleep 1000');
-    await until(() => exec.written.stdout.includes('ready'));
-    await runtime.signal(RUN, 'SIGKILL');
-    t.same(await exec.result, { exitCode: null });
+    const exec = await prepared(runtime, 'echo ready; sleep 1000');
+    const killAtReady = (text: string) => void (text.includes('ready') && runtime.signal(RUN, 'SIGKILL'));
+    t.match(await runPrepared(exec, { output: killAtReady }), { exitCode: 137, outcome: 'container-ended' });
     await runtime.remove('a');
     t.same(await machine.traces(), []);
   });

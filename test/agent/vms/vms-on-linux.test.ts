@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import t from 'tap';
 import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
 import { vmUpdate } from '../../../lib/protocol/vms.ts';
+import { runPrepared, scriptRequest } from '../../support/container-exec.ts';
 import { lacksContainers } from '../../support/container-machine.ts';
 import { cannotMount, mountsBelow } from '../../support/mounted-folder.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
@@ -27,13 +28,8 @@ const readRoot = (data: string, path: string) => readFile(join(rootOf(data, 'roo
 
 /** Runs a script in the VM; its output. */
 async function shell({ opened }: OpenedVms, script: string, uuid = A): Promise<string> {
-  const chunks: Buffer[] = [];
-  await opened.containers.exec(uuid, {
-    ...{ args: ['/bin/sh', '-c', script], env: {}, directory: '/', uid: 0, gid: 0 },
-    signal: new AbortController().signal,
-    output: (_stream, chunk) => chunks.push(chunk),
-  });
-  return Buffer.concat(chunks).toString().trim();
+  const { stdout, stderr } = await runPrepared(await opened.containers.prepareExec(uuid, scriptRequest(script)));
+  return `${stdout}${stderr}`.trim();
 }
 
 t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, async (t) => {

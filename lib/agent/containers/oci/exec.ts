@@ -1,109 +1,148 @@
 /**
- * Runs another program in a running container, as a child of the agent: it ends with the agent. The
- * runtime reads what to run from a file that only the agent may read, because environments hold
- * secrets. The program leads a session of its own, by which it is killed; a process that has made
- * another session, and whose parents are gone, stays until the container ends.
+ * Runs another program in a running container. `words` start the OCI runtime, as a child of whoever
+ * starts it; the runtime passes on the input and output of the program and ends as it does. It reads
+ * what to run from a file that only the agent may read, because environments hold secrets.
+ *
+ * The program has a control group of its own (exec-groups.ts), also in the moment before the runtime
+ * writes its pid. When the program was ended, by a cancel or because its runtime is gone, all that
+ * the group holds is killed. When it ends by itself, its session is killed, and what else holds its
+ * output: the runtime would wait for that. Other processes that it leaves belong to the container.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../platform/clock.ts';
-import { allProcesses, signalProcess } from '../../machine/proc.ts';
-import { executablePath } from '../../machine/run-as.ts';
-import { ContainerError } from '../container-errors.ts';
-import type { ExecRequest } from '../runtime.ts';
+import { allProcesses, processFacts, signalProcess } from '../../machine/proc.ts';
+import type { ExecGroups, ExecId } from '../exec-groups.ts';
+import { isAlive, type ProcessId } from '../monitor.ts';
+import type { ExecExit, ExecRequest, PreparedExec } from '../runtime.ts';
 import { ociProcessOf } from './oci-config.ts';
 import { lastMessageOf, type OciRuntime } from './oci-runtime.ts';
 
 interface ExecDeps {
   clock: Clock;
   oci: OciRuntime;
+  groups: ExecGroups;
   maxOpenFiles: number;
 }
 
-interface ExecFiles {
-  /** The name of the run. */
-  name: string;
+interface ExecPlace extends ExecId {
   /** Holds the files of this program; removed afterwards. */
   directory: string;
 }
 
-const LOOK_MS = 25;
-/** The runtime ends soon after the program that it has run. */
-const KILL_RUNTIME_AFTER_MS = 2_000;
+const LOOK_MS = 100;
+/** How long processes that the program has left may still write. */
+const LEFT_MS = 1_000;
 
-/** Resolves to its exit code; null if `signal` aborted. @throws ContainerError if it cannot be started */
-export async function execInOci(deps: ExecDeps, request: ExecRequest, files: ExecFiles): Promise<number | null> {
-  const { oci, maxOpenFiles } = deps;
-  const { directory, name } = files;
-  const inside = (file: string) => join(directory, file);
-  const [program, pid, log] = ['process.json', 'pid', 'log'].map(inside) as [string, string, string];
+/** @throws ContainerError */
+export async function prepareExec(deps: ExecDeps, request: ExecRequest, place: ExecPlace): Promise<PreparedExec> {
+  const exec = new OciExec(deps, place);
   try {
+    return await exec.prepare(request);
+  } catch (error) {
+    await exec.finish({ exitCode: null, killed: true });
+    throw error;
+  }
+}
+
+class OciExec implements PreparedExec {
+  words: readonly string[] = [];
+  readonly #deps: ExecDeps;
+  readonly #place: ExecPlace;
+  readonly #pidFile: string;
+  readonly #log: string;
+  readonly #over = new AbortController();
+  #watching: Promise<void> | undefined;
+  #started: ProcessId | undefined;
+
+  constructor(deps: ExecDeps, place: ExecPlace) {
+    this.#deps = deps;
+    this.#place = place;
+    this.#pidFile = join(place.directory, 'pid');
+    this.#log = join(place.directory, 'log');
+  }
+
+  async prepare(request: ExecRequest): Promise<this> {
+    const { oci, groups, maxOpenFiles } = this.#deps;
+    const { directory, run } = this.#place;
+    const program = join(directory, 'process.json');
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    await writeFile(program, JSON.stringify(ociProcessOf(request, maxOpenFiles)), { mode: 0o600 });
-    if (request.signal.aborted) return null;
-    const logged = ['--log', log, '--log-format', 'json'];
-    const args = [...logged, ...oci.args, 'exec', '--process', program, '--pid-file', pid, name];
-    const exitCode = await runChild(deps, oci.file, { args, pidFile: pid, request });
-    if (request.signal.aborted) return null;
-    if ((await pidIn(pid)) === undefined)
-      throw new ContainerError(
-        `The program could not be started: ${(await lastMessageOf(log)) ?? `exit code ${exitCode}`}`,
-      );
-    return exitCode;
-  } finally {
-    await rm(directory, { recursive: true, force: true });
+    const process = { ...ociProcessOf(request, maxOpenFiles), terminal: request.hasTerminal };
+    await writeFile(program, JSON.stringify(process), { mode: 0o600 });
+    const group = await groups.open(this.#place);
+    const logged = ['--log', this.#log, '--log-format', 'json'];
+    const files = ['--process', program, '--pid-file', this.#pidFile];
+    this.words = [oci.file, ...logged, ...oci.args, 'exec', ...files, '--cgroup', group, run];
+    return this;
+  }
+
+  watch(leader: number): void {
+    this.#watching ??= this.#watch(leader);
+  }
+
+  async finish({ killed }: ExecExit) {
+    const { groups } = this.#deps;
+    this.#over.abort();
+    await this.#watching;
+    try {
+      const program = await this.#program();
+      // Without the runtime, nobody would learn how the program ends.
+      if (killed || program === undefined || (await isAlive(program))) {
+        await groups.kill(this.#place);
+      } else {
+        await this.#killLeft(program, new Set());
+        await groups.release(this.#place);
+      }
+      if (killed || program !== undefined) return 'ended';
+      return { notStarted: (await lastMessageOf(this.#log)) ?? 'the container runtime gave no reason' };
+    } finally {
+      await rm(this.#place.directory, { recursive: true, force: true });
+    }
+  }
+
+  /** When the program has ended, ends what its runtime waits for. */
+  async #watch(leader: number): Promise<void> {
+    const { clock } = this.#deps;
+    const { signal } = this.#over;
+    let program: ProcessId | undefined;
+    while (!signal.aborted && (program === undefined || (await isAlive(program)))) {
+      await clock.sleep(LOOK_MS, signal);
+      program = await this.#program();
+    }
+    await clock.sleep(LEFT_MS, signal);
+    while (!signal.aborted && program !== undefined) {
+      await this.#killLeft(program, await pipesBelow(leader));
+      await clock.sleep(LOOK_MS, signal);
+    }
+  }
+
+  /** Kills the processes of the program's session, and those that hold one of the pipes. */
+  async #killLeft(program: ProcessId, pipes: ReadonlySet<string>): Promise<void> {
+    for (const pid of await this.#deps.groups.processes(this.#place)) {
+      const isOfSession = (await processFacts(pid))?.session === program.pid;
+      if (isOfSession || (await pipesOf(pid)).some((pipe) => pipes.has(pipe))) signalProcess(pid, 'SIGKILL');
+    }
+  }
+
+  /** Undefined until the runtime has started it. */
+  async #program(): Promise<ProcessId | undefined> {
+    if (this.#started !== undefined) return this.#started;
+    const pid = Number(await readFile(this.#pidFile, 'utf8').catch(() => ''));
+    if (pid > 0) this.#started = { pid, startTime: (await processFacts(pid))?.startTime ?? 'ended' };
+    return this.#started;
   }
 }
 
-interface Child {
-  args: readonly string[];
-  pidFile: string;
-  request: ExecRequest;
+/** The pipes that the children of a process hold. */
+async function pipesBelow(parent: number): Promise<Set<string>> {
+  const children = (await allProcesses()).filter((one) => one.parent === parent);
+  return new Set((await Promise.all(children.map(({ pid }) => pipesOf(pid)))).flat());
 }
 
-function runChild({ clock }: ExecDeps, file: string, { args, pidFile, request }: Child): Promise<number | null> {
-  return new Promise((resolve, reject) => {
-    const env = { PATH: executablePath(process.env) };
-    const child = spawn(file, args, { cwd: '/', env, stdio: ['ignore', 'pipe', 'pipe'] });
-    let isOver = false;
-    const kill = () => void killUntil(clock, { child, pidFile, isOver: () => isOver });
-    child.stdout.on('data', (chunk: Buffer) => request.output('stdout', chunk));
-    child.stderr.on('data', (chunk: Buffer) => request.output('stderr', chunk));
-    child.on('error', (error) => reject(new ContainerError(`${file} could not be started: ${error.message}`, error)));
-    child.on('close', (code) => {
-      isOver = true;
-      request.signal.removeEventListener('abort', kill);
-      resolve(code);
-    });
-    if (request.signal.aborted) kill();
-    else request.signal.addEventListener('abort', kill);
-  });
-}
-
-interface Killing {
-  child: ChildProcess;
-  pidFile: string;
-  isOver(): boolean;
-}
-
-/** The program may not have started yet, so this looks for it until the runtime has ended. */
-async function killUntil(clock: Clock, { child, pidFile, isOver }: Killing): Promise<void> {
-  const killRuntimeAt = clock.now() + KILL_RUNTIME_AFTER_MS;
-  while (!isOver()) {
-    const pid = await pidIn(pidFile);
-    if (pid !== undefined) await killSession(pid);
-    if (clock.now() >= killRuntimeAt) child.kill('SIGKILL');
-    await clock.sleep(LOOK_MS);
-  }
-}
-
-async function killSession(leader: number): Promise<void> {
-  const members = (await allProcesses()).filter(({ session }) => session === leader);
-  for (const { pid } of members) signalProcess(pid, 'SIGKILL');
-}
-
-async function pidIn(file: string): Promise<number | undefined> {
-  const pid = Number(await readFile(file, 'utf8').catch(() => ''));
-  return pid > 0 ? pid : undefined;
+/** Each as `pipe:[NUMBER]`. */
+async function pipesOf(pid: number): Promise<string[]> {
+  const directory = `/proc/${pid}/fd`;
+  const files = await readdir(directory).catch(() => []);
+  const links = await Promise.all(files.map((file) => readlink(join(directory, file)).catch(() => '')));
+  return links.filter((link) => link.startsWith('pipe:'));
 }

@@ -8,6 +8,7 @@ import { LogFiles } from '../../../../lib/agent/containers/logs/log-files.ts';
 import { containerRecords } from '../../../../lib/agent/containers/open-containers.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { runPrepared, scriptRequest } from '../../../support/container-exec.ts';
 import { ContainerMachine, lacksContainers, shell } from '../../../support/container-machine.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
@@ -82,11 +83,7 @@ const numbers = (count: number) => Array.from({ length: count }, (_, index) => `
 
 /** Lets a script go on that reads a line from /tmp/go. */
 async function go(containers: Containers, id: string): Promise<void> {
-  await containers.exec(id, {
-    ...{ args: ['/bin/sh', '-c', 'echo go > /tmp/go'], env: { PATH: '/bin' }, directory: '/', uid: 0, gid: 0 },
-    signal: new AbortController().signal,
-    output: () => undefined,
-  });
+  await runPrepared(await containers.prepareExec(id, scriptRequest('echo go > /tmp/go')));
 }
 
 /**

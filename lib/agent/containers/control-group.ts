@@ -1,0 +1,73 @@
+/** One control group as a directory, with at most one level of groups below it. */
+import { readdir, readFile, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import { signalProcess } from '../machine/proc.ts';
+import { ContainerError } from './container-errors.ts';
+
+const REMOVE_WITHIN_MS = 5_000;
+const LOOK_MS = 20;
+
+/** Waits `patienceMs` for the processes of the group to end, then kills them. Idempotent. */
+export async function removeGroup(clock: Clock, group: string, patienceMs: number): Promise<void> {
+  const killAt = clock.now() + Math.max(patienceMs, 0);
+  await removeWith(clock, group, {
+    until: killAt + REMOVE_WITHIN_MS,
+    empty: async () => {
+      if (clock.now() >= killAt) for (const pid of await pidsIn(group)) signalProcess(pid, 'SIGKILL');
+    },
+  });
+}
+
+interface Removal {
+  until: number;
+  /** Takes the processes out of the group; called until it has none. */
+  empty(): Promise<void>;
+}
+
+/** Idempotent. @throws ContainerError if it is not empty in time */
+export async function removeWith(clock: Clock, group: string, { until, empty }: Removal): Promise<void> {
+  for (;;) {
+    for (const name of await directoriesIn(group)) await problemOf(() => rmdir(join(group, name)));
+    const problem = await problemOf(() => rmdir(group));
+    if (problem === undefined || problem === 'ENOENT') return;
+    if (clock.now() > until) throw new ContainerError(`The control group ${group} cannot be removed: ${problem}`);
+    await empty();
+    await clock.sleep(LOOK_MS);
+  }
+}
+
+/** Its processes by their ids on the machine, those of its own first; then those of the groups below it. */
+export async function pidsIn(group: string): Promise<number[]> {
+  const groups = [group, ...(await directoriesIn(group)).map((name) => join(group, name))];
+  return (await Promise.all(groups.map(ownPidsIn))).flat();
+}
+
+/** 0 is a process of another pid namespace, and would mean the agent's own group. */
+async function ownPidsIn(group: string): Promise<number[]> {
+  const text = (await readText(join(group, 'cgroup.procs'))) ?? '';
+  return text
+    .split('\n')
+    .map(Number)
+    .filter((pid) => pid > 0);
+}
+
+export async function directoriesIn(path: string): Promise<string[]> {
+  const entries = await readdir(path, { withFileTypes: true }).catch(() => []);
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
+
+/** The code of the error, or its message; undefined if `work` succeeds. */
+export async function problemOf(work: () => Promise<unknown>): Promise<string | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code ?? messageOf(error);
+  }
+}
+
+export function readText(path: string): Promise<string | undefined> {
+  return readFile(path, 'utf8').catch(() => undefined);
+}

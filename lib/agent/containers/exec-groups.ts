@@ -1,0 +1,77 @@
+/**
+ * The control groups of programs that are run in a container beside its own, each below the group of
+ * the run. No process leaves its group, so everything that such a program has started can be found,
+ * whatever sessions and parents it has. The OCI runtime puts the program there before it starts. In
+ * version 1 only the tree of `pids` has these groups.
+ */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Clock } from '../../platform/clock.ts';
+import { ContainerError } from './container-errors.ts';
+import { directoriesIn, pidsIn, problemOf, removeGroup, removeWith } from './control-group.ts';
+
+interface ExecGroupsDeps {
+  clock: Clock;
+  isV1: boolean;
+  /** The directory of the group of a run; undefined where there are no control groups. */
+  groupOf(name: string): string | undefined;
+}
+
+export interface ExecId {
+  /** The name of the run. */
+  run: string;
+  /** Unique among the programs of the run. */
+  id: string;
+}
+
+const RELEASE_WITHIN_MS = 1_000;
+
+export class ExecGroups {
+  readonly #deps: ExecGroupsDeps;
+
+  constructor(deps: ExecGroupsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Makes the group of a program. Returns it as the OCI runtime takes it. @throws ContainerError */
+  async open({ run, id }: ExecId): Promise<string> {
+    const problem = await problemOf(() => mkdir(join(this.#needGroup(run), id)));
+    if (problem !== undefined) throw new ContainerError(`The control group of a program cannot be made: ${problem}`);
+    return this.#deps.isV1 ? `pids:${id}` : id;
+  }
+
+  processes({ run, id }: ExecId): Promise<number[]> {
+    return pidsIn(join(this.#needGroup(run), id));
+  }
+
+  /** Kills the program and all that it has started. Idempotent. @throws ContainerError */
+  kill({ run, id }: ExecId): Promise<void> {
+    return removeGroup(this.#deps.clock, join(this.#needGroup(run), id), 0);
+  }
+
+  /** What the program has left belongs to the container from now on. Idempotent. @throws ContainerError */
+  async release({ run, id }: ExecId): Promise<void> {
+    const { clock } = this.#deps;
+    const parent = this.#needGroup(run);
+    const group = join(parent, id);
+    await removeWith(clock, group, {
+      until: clock.now() + RELEASE_WITHIN_MS,
+      empty: async () => {
+        // A process that has just ended cannot be moved.
+        for (const pid of await pidsIn(group))
+          await writeFile(join(parent, 'cgroup.procs'), String(pid)).catch(() => undefined);
+      },
+    });
+  }
+
+  /** Kills the programs that a killed agent has left in a run. @throws ContainerError */
+  async killAll(run: string): Promise<void> {
+    for (const id of await directoriesIn(this.#needGroup(run))) await this.kill({ run, id });
+  }
+
+  #needGroup(run: string): string {
+    const group = this.#deps.groupOf(run);
+    if (group === undefined) throw new ContainerError('This server has no control groups');
+    return group;
+  }
+}

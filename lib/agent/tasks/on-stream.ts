@@ -1,0 +1,42 @@
+/** Work whose input and output is a stream of its caller. Used by the tasks in STREAM_TASKS. */
+import { CnapiError } from '../../platform/errors.ts';
+import type { StreamPlace } from '../../protocol/streams/stream.ts';
+import type { JoinedStream } from '../streams/joined-stream.ts';
+import { TaskFailure } from '../task-failure.ts';
+import type { TaskContext } from './task.ts';
+
+/** How work ends that is no command: no exit code. */
+interface StreamedEnd {
+  exitCode?: number | null;
+  signal?: string | null;
+}
+
+/**
+ * Joins the stream, and tells its caller how the work ended, after all output. When the stream
+ * breaks, the work is ended as at a cancel: nobody can see any more what it does. The signal that
+ * `work` receives aborts in both cases, with the failure to end with.
+ */
+export async function onStream<End extends StreamedEnd>(
+  place: StreamPlace,
+  { clock, signal, streams }: Pick<TaskContext, 'clock' | 'signal' | 'streams'>,
+  work: (stream: JoinedStream, signal: AbortSignal) => Promise<End>,
+): Promise<End> {
+  if (streams === undefined) throw new TaskFailure('NotSupported', 'This agent opens no streams');
+  const stream = await streams.join(place);
+  const own = new AbortController();
+  stream.lost.addEventListener('abort', () => own.abort(lost(stream.lost.reason)));
+  try {
+    const end = await work(stream, AbortSignal.any([signal, own.signal]));
+    const { exitCode = 0, signal: endedBy = null } = end;
+    await stream.end({ exit_code: exitCode, signal: endedBy }, { clock, signal });
+    return end;
+  } catch (error) {
+    const isKnown = error instanceof TaskFailure || error instanceof CnapiError;
+    const { code, message } = isKnown ? error : new TaskFailure('TaskError', String(error));
+    if (!stream.lost.aborted) await stream.end({ error: { code, message } }, { clock, signal: AbortSignal.abort() });
+    throw error;
+  }
+}
+
+const lost = (reason: string) =>
+  new TaskFailure('StreamLost', `The stream of the command broke, and the command was ended: ${reason}`);
