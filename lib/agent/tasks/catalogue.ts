@@ -3,7 +3,7 @@
  * and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
-import { EXEC_TASK } from '../../protocol/streams/stream.ts';
+import { EXEC_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -15,6 +15,8 @@ import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { sleep } from './sleep.ts';
 import type { AgentTask } from './task.ts';
+import { vmExec } from './vm-exec.ts';
+import { vmLogs } from './vm-logs.ts';
 import { vmTasks } from './vm-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
@@ -30,6 +32,8 @@ export const catalogue: Catalogue = new Map([
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
   ...vmTasks,
+  [VM_EXEC_TASK, vmExec],
+  [VM_LOGS_TASK, vmLogs],
   ...imageTasks,
 ]);
 

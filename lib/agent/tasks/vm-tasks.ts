@@ -134,7 +134,8 @@ async function destroy(vms: Vms, uuid: string) {
   return {};
 }
 
-function vmsOf({ vms }: TaskContext): Vms {
+/** @throws VmError if this agent has none */
+export function vmsOf({ vms }: Pick<TaskContext, 'vms'>): Vms {
   if (vms !== undefined) return vms;
   throw new VmError('NoContainers', 'The agent of this server was started without --containers, so it has no VMs');
 }

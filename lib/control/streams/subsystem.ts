@@ -5,7 +5,7 @@ import type { Roster } from '../roster/roster.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import type { CallerStreams } from './caller-streams.ts';
-import { execRoutes } from './routes/exec-routes.ts';
+import { streamRoutes } from './routes/stream-routes.ts';
 
 interface StreamParts {
   streams: CallerStreams;
@@ -17,7 +17,7 @@ export const streamsSubsystem: SubsystemDefinition<StreamParts> = {
   open({ streams, roster, tasks }): Subsystem {
     return {
       name: 'streams',
-      routes: execRoutes({ tasks, addresses: () => roster.addresses() }),
+      routes: streamRoutes({ tasks, addresses: () => roster.addresses() }),
       upgrades: [
         {
           name: 'OpenStream',

@@ -1,31 +1,67 @@
 /** Work of an agent whose input and output is a stream of its caller (docs/design/streams.md). */
 import { z } from 'zod';
-import { MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_COMMAND_ARGS, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { streamName, terminal } from '../streams/stream.ts';
 import { contracts } from './contract/contract.ts';
-import { integer, members, serverUuid } from './contract/rules.ts';
+import { boolean, integer, members, serverUuid, textArray, uuid } from './contract/rules.ts';
 import { commandParams, refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
+
+const { env, secret_params } = commandParams;
+const ofStream = {
+  ...serverUuid,
+  ...underTicket,
+  stream: streamName.describe('What GET /servers/:server_uuid/stream has sent first'),
+  timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+    .optional()
+    .describe('How long it may run: a day at most, and when absent'),
+};
+const ofVm = { ...ofStream, vm_uuid: uuid().describe('Uuid of the VM') };
+const inTerminal = members(terminal.strict())
+  .optional()
+  .describe('Runs it in a terminal of this type and size; without it, with pipes');
+const started = {
+  preconditions: ['server', 'running'],
+  responses: { 202: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...refusals },
+} as const;
 
 export const streamContracts = contracts({
   StartExec: {
+    ...started,
     method: 'POST',
     path: '/servers/:server_uuid/exec',
     summary: 'Runs a command, as a task, whose input and output is a stream that the caller has opened',
     tag: 'tasks',
     origin: 'own',
+    params: z.object({ ...ofStream, ...commandParams, terminal: inTerminal }),
+  },
+  StartVmExec: {
+    ...started,
+    method: 'POST',
+    path: '/servers/:server_uuid/vms/:vm_uuid/exec',
+    summary: 'Runs a program in a VM, as a task, whose input and output is a stream that the caller has opened',
+    tag: 'vms',
+    origin: 'own',
     params: z.object({
-      ...serverUuid,
-      ...underTicket,
-      stream: streamName.describe('What GET /servers/:server_uuid/stream has sent first'),
-      ...commandParams,
-      terminal: members(terminal.strict())
-        .optional()
-        .describe('Runs it in a terminal of this type and size; without it, with pipes'),
-      timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
-        .optional()
-        .describe('How long it may run: a day at most, and when absent'),
+      ...ofVm,
+      args: textArray(MAX_COMMAND_ARGS)
+        .refine((words) => words.length > 0, 'value is empty')
+        .describe("The program and its arguments; it runs as the user of the VM's own program, in its directory"),
+      env,
+      secret_params,
+      terminal: inTerminal,
     }),
-    preconditions: ['server', 'running'],
-    responses: { 202: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...refusals },
+  },
+  StartVmLogs: {
+    ...started,
+    method: 'POST',
+    path: '/servers/:server_uuid/vms/:vm_uuid/logs',
+    summary: 'Writes what the program of a VM has printed, as a task, to a stream that the caller has opened',
+    tag: 'vms',
+    origin: 'own',
+    params: z.object({
+      ...ofVm,
+      follow: boolean().optional().describe('Continues until the VM stops or is deleted'),
+      tail: integer('tail', 0, Number.MAX_SAFE_INTEGER).optional().describe('Only this number of lines at the end'),
+    }),
   },
 });

@@ -31,6 +31,14 @@ export const JOIN_WITHIN_MS = 60_000;
 const MAX_CELLS = 2_000;
 
 export const EXEC_TASK = 'exec';
+export const VM_EXEC_TASK = 'vm_exec';
+export const VM_LOGS_TASK = 'vm_logs';
+/** The tasks whose work has a stream, and the routes that create them: only those can name the place of a stream. */
+export const STREAM_TASKS: Readonly<Record<string, string>> = {
+  [EXEC_TASK]: 'POST /servers/:server_uuid/exec',
+  [VM_EXEC_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/exec',
+  [VM_LOGS_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/logs',
+};
 
 const cells = z.int('is not a whole number').min(1).max(MAX_CELLS);
 export const terminalSize = z.object({ columns: cells, rows: cells });

@@ -187,6 +187,9 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   await expect(200, 'PUT', `${at}/snapshots/one/rollback`, {});
   await expect(200, 'DELETE', `${at}/snapshots/one`);
   await expect(200, 'POST', `${at}/images`, { compression: 'gzip', imgapi_url: 'http://images', manifest: {} });
+  const stream = `${app.cnapiUuid}.${randomUUID()}`;
+  await expect(202, 'POST', `${at}/exec`, { args: ['cat'], stream });
+  await expect(202, 'POST', `${at}/logs`, { follow: true, tail: 10, stream });
   for (const action of ['exec', 'copy', 'stats', 'build'])
     await expect(501, 'POST', `${at}/docker-${action}`, { command: {} });
   await expect(200, 'DELETE', at);

@@ -32,7 +32,7 @@ import { createServerPrecondition } from '../../../lib/control/servers/routes/se
 import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { serversSubsystem } from '../../../lib/control/servers/subsystem.ts';
-import { execRoutes } from '../../../lib/control/streams/routes/exec-routes.ts';
+import { streamRoutes } from '../../../lib/control/streams/routes/stream-routes.ts';
 import type { SubsystemDefinition } from '../../../lib/control/subsystem.ts';
 import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-routes.ts';
 import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
@@ -91,7 +91,7 @@ const allRoutes = [
   serverRoutes,
   legacyAgentRoutes,
   serverTaskRoutes,
-  execRoutes,
+  streamRoutes,
   taskRoutes,
   vmRoutes,
   serverImageRoutes,

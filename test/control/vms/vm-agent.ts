@@ -47,7 +47,15 @@ export class VmAgent {
 
   /** Connects to the instance; resolves when the server is there and running. */
   static async start(app: Pick<TestApp, 'url' | 'get'>, machine: Machine = newMachine()): Promise<VmAgent> {
-    const names = ['nop', 'image_ensure_present', 'image_get', 'image_delete', ...VM_TASKS.map((name) => `machine_${name}`)];
+    const names = [
+      'nop',
+      'image_ensure_present',
+      'image_get',
+      'vm_exec',
+      'vm_logs',
+      'image_delete',
+      ...VM_TASKS.map((name) => `machine_${name}`),
+    ];
     const { agent } = await joinAgent(app.url, machine, { capabilities: names.map((name) => `task:${name}`) });
     await until(async () => {
       const { status, body } = await app.get<{ status: string }>(`/servers/${machine.serverUuid}`);

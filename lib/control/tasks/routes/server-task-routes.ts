@@ -7,7 +7,7 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
-import { EXEC_TASK } from '../../../protocol/streams/stream.ts';
+import { STREAM_TASKS } from '../../../protocol/streams/stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
@@ -114,11 +114,13 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
 
 /**
  * Tasks that other routes create. With the first a caller could start a job before its quorum; the
- * second names an address to which the agent sends its token.
+ * others name an address to which the agent sends its token.
  */
 const OWN_TASKS: Readonly<Record<string, string>> = {
   [PUSH_TASK]: 'is created by push jobs only; POST /push-jobs',
-  [EXEC_TASK]: 'has a route of its own; POST /servers/:server_uuid/exec',
+  ...Object.fromEntries(
+    Object.entries(STREAM_TASKS).map(([name, route]) => [name, `has a route of its own; ${route}`]),
+  ),
 };
 
 function refuseOwnTask(name: string): void {

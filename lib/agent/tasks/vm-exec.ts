@@ -1,0 +1,63 @@
+/**
+ * `vm_exec {uuid, stream, args, env?, terminal?}` → `{exitCode, signal}`. A program in a VM whose
+ * input and output is a stream, beside the VM's own program, as whose user and in whose directory it
+ * runs. The first of `args` is the program.
+ */
+import { z } from 'zod';
+import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
+import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
+import { vmUuid } from '../../protocol/vms.ts';
+import type { ExecExit } from '../containers/runtime.ts';
+import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
+import { TaskFailure } from '../task-failure.ts';
+import { vmStateError } from '../vms/vm-errors.ts';
+import { runStreamed } from './exec.ts';
+import { onStream } from './on-stream.ts';
+import { defineTask } from './task.ts';
+import { vmsOf } from './vm-tasks.ts';
+
+const params = z.object({
+  uuid: vmUuid,
+  stream: streamPlace,
+  args: z.array(withoutNul.max(MAX_WORD_CHARS)).min(1, 'is empty').max(MAX_COMMAND_ARGS),
+  env: environment.default({}),
+  terminal: terminal.optional(),
+});
+
+/** As runc and crun say it. */
+const MISSING = /no such file|not found/i;
+
+export const vmExec = defineTask({
+  lane: 'streams',
+  gated: true,
+  params,
+  run({ uuid, stream: place, args, env, terminal }, context) {
+    return onStream(place, context, async (stream, signal) => {
+      const term = terminal === undefined ? {} : { TERM: terminal.type };
+      const request = { args, env: { ...term, ...env }, hasTerminal: terminal !== undefined };
+      const exec = await vmsOf(context).prepareExec(uuid, request);
+      let end: ExecExit & { signal: string | null } = { exitCode: null, signal: null, killed: true };
+      let outcome: Awaited<ReturnType<typeof exec.finish>>;
+      try {
+        const command = { program: { words: exec.words }, env: {}, terminal };
+        const begin: typeof context.begin = async (group) => {
+          if (group !== undefined) exec.watch(group.pgid);
+          await context.begin(group);
+        };
+        end = await runStreamed(command, stream, { ...context, signal, begin });
+      } finally {
+        outcome = await exec.finish(end);
+      }
+      if (end.killed) throw signal.reason;
+      if (outcome === 'container-ended') throw vmStateError(uuid, 'VmNotRunning');
+      if (outcome !== 'ended') throw notStarted(outcome.notStarted);
+      return { exitCode: end.exitCode, signal: end.signal };
+    });
+  },
+});
+
+const notStarted = (reason: string) =>
+  new TaskFailure(
+    MISSING.test(reason) ? 'NoSuchProgram' : 'SpawnFailed',
+    `The program could not be started: ${reason}`,
+  );

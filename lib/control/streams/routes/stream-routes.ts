@@ -1,0 +1,76 @@
+/** Answers the routes of work that has a stream (lib/protocol/api/streams.ts). */
+import { invalidParameter } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
+import { streamContracts } from '../../../protocol/api/streams.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import type { InstanceAddress } from '../../../protocol/link/frames.ts';
+import { EXEC_TASK, type StreamPlace, VM_EXEC_TASK, VM_LOGS_TASK } from '../../../protocol/streams/stream.ts';
+import { accepted, bind, type RequestContext, type Route } from '../../http/route.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+
+interface StreamRouteDeps {
+  tasks: Pick<Tasks, 'create'>;
+  /** The instances to which agents may connect. */
+  addresses(): readonly InstanceAddress[];
+}
+
+interface StreamedWork {
+  server_uuid: string;
+  ticket_uuid?: string | undefined;
+  stream: string;
+  timeout_ms?: number | undefined;
+}
+
+export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
+  /** The agent is sent to an instance of this zone, whatever the caller says. */
+  const placeOf = (name: string): StreamPlace => {
+    const [instance] = name.split('.');
+    const address = addresses().find(({ uuid }) => uuid === instance);
+    if (address === undefined) throw invalidParameter('stream', 'its instance is not live any more; open a new stream');
+    return { name, host: address.host, port: address.port };
+  };
+
+  /** The parameters of the task are those of the request that are not about the task itself. */
+  const start = async <Params extends StreamedWork>(
+    task: string,
+    {
+      params,
+      requestId,
+      actor,
+      withRecord,
+    }: Pick<RequestContext<Params>, 'params' | 'requestId' | 'actor' | 'withRecord'>,
+    renamed: Record<string, unknown> = {},
+  ) => {
+    const { server_uuid, ticket_uuid, stream, timeout_ms = MAX_TASK_TIMEOUT_MS, ...rest } = params;
+    const request = {
+      serverUuid: server_uuid,
+      name: task,
+      params: { ...withoutUndefined({ ...rest, ...renamed }), stream: placeOf(stream) },
+      requestId,
+      actor: actor.name,
+      timeoutMs: timeout_ms,
+      ...optionalField('ticketUuid', ticket_uuid),
+    };
+    const { id } = await withRecord((record) => tasks.create({ ...request, record }));
+    return accepted({ id });
+  };
+  /** Agents know a VM as `uuid`. */
+  const asUuid = ({ vm_uuid }: { vm_uuid: string }) => ({ uuid: vm_uuid, vm_uuid: undefined });
+
+  return bind(
+    streamContracts,
+    {
+      StartExec: (context) => start(EXEC_TASK, context),
+      StartVmExec: (context) => start(VM_EXEC_TASK, context, asUuid(context.params)),
+      StartVmLogs: (context) => start(VM_LOGS_TASK, context, asUuid(context.params)),
+    },
+    {
+      StartExec: { commitsRecord: true },
+      StartVmExec: { commitsRecord: true },
+      StartVmLogs: { commitsRecord: true },
+    },
+  );
+}
+
+const withoutUndefined = (values: Record<string, unknown>) =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
