@@ -5,6 +5,7 @@ import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { parseServer } from '../platform/dns/resolve.ts';
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
+import { UUID } from '../platform/uuid.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { ContainerOptions } from './containers/open-containers.ts';
 import type { ImageOptions } from './images/images.ts';
@@ -63,8 +64,6 @@ const DEFAULT_IMAGE_BYTES = String(10 * 1024 ** 3);
 const MIN_UIDS = 65_536;
 /** The next one means "none" to the kernel. */
 const MAX_UID = 4_294_967_294;
-
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 export const AGENT_USAGE = `Usage: npm run agent -- [options]
 

@@ -5,6 +5,7 @@
  * do are refused. docs/design/vms.md.
  */
 import { z } from 'zod';
+import { UUID } from '../platform/uuid.ts';
 
 /** The default time limit of a stop; then the VM is killed. */
 export const VM_STOP_MS = 60_000;
@@ -43,9 +44,7 @@ const VM_ERRORS = [
 ] as const;
 export type VmErrorCode = (typeof VM_ERRORS)[number];
 
-export const vmUuid = z
-  .string()
-  .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'is not a lower-case UUID');
+export const vmUuid = z.string().regex(UUID, 'is not a lower-case UUID');
 
 const wholeNumber = (min: number, max: number, unit: string) => {
   const message = `is not a whole number from ${min} to ${max} (${unit})`;

@@ -9,6 +9,7 @@ import type { DecodedPacket, SrvAnswer, SrvData } from 'dns-packet';
 import type { Clock } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
 import { type Random, shuffled } from '../random.ts';
+import { UUID } from '../uuid.ts';
 import { type Asker, askNameServer, type ServerAddress } from './exchange.ts';
 import { lookUpHost } from './host-lookup.ts';
 import { serviceName } from './zone.ts';
@@ -129,5 +130,5 @@ function noneIfNoData(err: NodeJS.ErrnoException): SrvRecord[] {
 function uuidIn(target: string, service: string): string | undefined {
   const suffix = `.${service}`;
   const label = target.toLowerCase().endsWith(suffix) ? target.slice(0, -suffix.length).toLowerCase() : '';
-  return /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(label) ? label : undefined;
+  return UUID.test(label) ? label : undefined;
 }

@@ -1,4 +1,5 @@
 /** The types of an indexed field: in a filter's text, in a JSON value, and in SQL. Pure. */
+import { UUID } from '../uuid.ts';
 export type FieldType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 
 export const sqlTypes: Record<FieldType, string> = {
@@ -12,7 +13,7 @@ export const sqlTypes: Record<FieldType, string> = {
 const patterns = {
   number: /^[+-]?(\d{1,300}(\.\d{0,300})?|\.\d{1,300})([eE][+-]?\d{1,3})?$/,
   timestamp: /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d))?$/,
-  uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
+  uuid: UUID,
 };
 
 /**

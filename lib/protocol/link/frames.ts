@@ -5,6 +5,7 @@
  */
 
 import { z } from 'zod';
+import { UUID } from '../../platform/uuid.ts';
 import { isJsonObject } from '../json/bounded-json.ts';
 import {
   MAX_GOAWAY_MS,
@@ -16,9 +17,7 @@ import {
 } from '../limits.ts';
 import { OUTPUT_STREAMS } from '../output-streams.ts';
 
-const uuid = z
-  .string()
-  .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'is not a lower-case UUID');
+const uuid = z.string().regex(UUID, 'is not a lower-case UUID');
 const epoch = z.int().min(0);
 const attempt = z.int().min(1).max(1_000_000);
 const word = z.string().min(1).max(100);
