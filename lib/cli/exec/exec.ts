@@ -4,7 +4,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { ticketOf } from '../job-request/job-options.ts';
+import { ticketOf } from '../jobs/job-options.ts';
 import { findTicket } from '../lookup/find.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
 import type { Listener, Run } from '../runs/ending.ts';

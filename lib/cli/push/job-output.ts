@@ -8,7 +8,7 @@ import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
-import { nodeStatusOption } from '../job-request/job-options.ts';
+import { nodeStatusOption } from '../jobs/job-options.ts';
 import { findJob, findNode, nodesOf } from '../lookup/find-job.ts';
 import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { watchJob } from '../job-progress/follow-job.ts';
+import { watchJob } from '../jobs/follow-job.ts';
 import { findJob } from '../lookup/find-job.ts';
 import { WithheldError } from '../terminal/usage-error.ts';
 

@@ -5,8 +5,8 @@ import { JOB_STATUSES, type PushJob, type PushNode } from '../../protocol/api/pu
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { showJob, showSummary } from '../job-progress/follow-job.ts';
-import { JOB_COLUMNS, nodeLine } from '../job-progress/job-progress.ts';
+import { showJob, showSummary } from '../jobs/follow-job.ts';
+import { JOB_COLUMNS, nodeLine } from '../jobs/job-progress.ts';
 import { findJob, findNode, newestJobs, nodesOf } from '../lookup/find-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { type Condition, matches, parseWhereOption } from '../lookup/where.ts';

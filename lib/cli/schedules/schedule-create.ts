@@ -8,7 +8,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
+import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../jobs/job-options.ts';
 import { printServers, serversOf, type Targets, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { followStarted } from '../job-progress/follow-job.ts';
+import { followStarted } from '../jobs/follow-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { errorReasonOf, isWrongValue } from '../terminal/error-report.ts';
 import { RefusedError } from '../terminal/usage-error.ts';

@@ -5,7 +5,7 @@ import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/pus
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';
-import { JOB_COLUMNS } from '../job-progress/job-progress.ts';
+import { JOB_COLUMNS } from '../jobs/job-progress.ts';
 import { newestJobs } from '../lookup/find-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
 import { parseCount } from '../terminal/count.ts';
