@@ -74,10 +74,11 @@ export class VmRegistry {
     return this.#deps.buckets.page<VmDocument>(vmsBucket, and(...filters), { limit, after, bytes: PAGE_BYTES });
   }
 
-  /** @throws VmNotFoundError */
-  async get(uuid: string): Promise<BucketObject<VmDocument>> {
+  /** `serverUuid`: only if it is on that server. @throws VmNotFoundError */
+  async get(uuid: string, serverUuid?: string): Promise<BucketObject<VmDocument>> {
     const found = await this.find(uuid);
-    if (found === undefined) throw new VmNotFoundError(uuid);
+    if (found === undefined || (serverUuid ?? found.value.server_uuid) !== found.value.server_uuid)
+      throw new VmNotFoundError(uuid);
     return found;
   }
 

@@ -9,9 +9,35 @@ export interface VmDocument extends JsonObject {
   control?: { claim?: string; unreported?: boolean; ended?: boolean };
 }
 
-/** Leaves out what only the control plane needs. */
-export function shownVm({ control: _, ...shown }: VmDocument): StoredVm {
-  return shown as StoredVm;
+/**
+ * The fields that every reader may see. A list of what is shown: a field that is added later, or that
+ * an agent makes up, stays hidden until it is listed here. Metadata, tags, programs and their
+ * environment may contain passwords and keys.
+ */
+const SHOWN = [
+  'uuid',
+  'server_uuid',
+  'alias',
+  'brand',
+  'state',
+  'zone_state',
+  'owner_uuid',
+  'image_uuid',
+  'max_physical_memory',
+  'cpu_cap',
+  'quota',
+  'last_modified',
+  'exit_status',
+  'error',
+] as const satisfies readonly (keyof StoredVm)[];
+
+export function shownVm(vm: VmDocument): StoredVm {
+  return fieldsOf(vm, SHOWN) as StoredVm;
+}
+
+/** What a reader gets in place of the VM as its agent knows it. */
+export function withheldVm(vm: VmDocument): StoredVm & { withheld: true } {
+  return { ...shownVm(vm), withheld: true };
 }
 
 /** The fields that Triton's list of the VMs of a server has; a new field of our own does not belong there. */
@@ -28,14 +54,9 @@ const LISTED = [
 ] as const satisfies readonly (keyof StoredVm)[];
 
 export function vmOfServer(vm: VmDocument): JsonObject & { uuid: string } {
-  const listed = LISTED.flatMap((field) => (vm[field] === undefined ? [] : [[field, vm[field]]]));
-  return { uuid: vm.uuid, ...Object.fromEntries(listed) };
+  return { uuid: vm.uuid, ...fieldsOf(vm, LISTED) };
 }
 
-/** Fields that may contain passwords and keys; only callers who may run tasks see them. */
-const CONFIDENTIAL = ['customer_metadata', 'internal_metadata'];
-
-export function withoutConfidential(vm: JsonObject): JsonObject {
-  const shown = Object.entries(vm).filter(([field]) => !CONFIDENTIAL.includes(field));
-  return shown.length === Object.keys(vm).length ? vm : { ...Object.fromEntries(shown), withheld: true };
+function fieldsOf(vm: VmDocument, fields: readonly string[]): JsonObject {
+  return Object.fromEntries(fields.flatMap((field) => (vm[field] === undefined ? [] : [[field, vm[field]]])));
 }

@@ -50,7 +50,10 @@ export type StoredVm = Known<z.output<typeof storedVm>>;
 const wholeVm = extensibleObject({
   uuid: z.string(),
   state: z.string().optional(),
-  withheld: z.boolean().optional().describe('The metadata is left out: it takes a role that may run tasks'),
+  withheld: z
+    .boolean()
+    .optional()
+    .describe('Only what the agent has reported: the rest takes a role that may run tasks'),
 }).meta({ id: 'Vm' });
 
 const any = extensibleObject({});
@@ -188,7 +191,7 @@ export const vmContracts = contracts({
     },
     responses: { ...started, ...refusals },
   },
-  GetVm: question('GET', '', 'A VM as its agent knows it at the moment', {
+  GetVm: question('GET', '', 'A VM as its agent knows it at the moment; for readers as it was reported last', {
     params: { include_dni: booleanText().optional().describe('Also a VM that is marked `do_not_inventory`') },
     schema: wholeVm,
   }),

@@ -1,5 +1,6 @@
 import t from 'tap';
-import { shownVm, vmOfServer, withoutConfidential } from '../../../lib/control/vms/vm.ts';
+import { shownVm, vmOfServer, withheldVm } from '../../../lib/control/vms/vm.ts';
+import { vmSummary } from '../../../lib/protocol/vms.ts';
 
 const vm = { uuid: 'u', server_uuid: 's', state: 'running', alias: 'web', control: { claim: 'c' } };
 
@@ -8,8 +9,15 @@ t.test('what only the control plane needs is not shown', async (t) => {
   t.same(vmOfServer({ ...vm, quota: 5 }), { uuid: 'u', state: 'running', quota: 5 });
 });
 
-t.test('metadata is left out for callers who may not run tasks, and the answer says so', async (t) => {
-  const whole = { uuid: 'u', customer_metadata: { root_pw: 'secret' }, internal_metadata: {} };
-  t.same(withoutConfidential(whole), { uuid: 'u', withheld: true });
-  t.same(withoutConfidential({ uuid: 'u' }), { uuid: 'u' });
+t.test('a field that is not listed is hidden, whatever its name', async (t) => {
+  const hidden = ['customer_metadata', 'internal_metadata', 'tags', 'env', 'cmd', 'vnc', 'a_field_of_next_year'];
+  const whole = { ...vm, ...Object.fromEntries(hidden.map((name) => [name, 'secret'])) };
+  t.same(shownVm(whole), shownVm(vm));
+  t.same(withheldVm(whole), { ...shownVm(vm), withheld: true });
+});
+
+t.test('all that agents of this project report is shown', async (t) => {
+  const fields = [...Object.keys(vmSummary.shape), 'server_uuid'];
+  const whole = Object.fromEntries(fields.map((name) => [name, name]));
+  t.same(shownVm(whole as unknown as typeof vm), whole);
 });

@@ -35,10 +35,13 @@ t.test('VMs with tokens required', async (t) => {
     state: 'running',
     customer_metadata: { password: SECRET },
     internal_metadata: { 'docker:env': `["PASSWORD=${SECRET}"]` },
-    tags: { group: 'front' },
+    tags: { group: SECRET },
+    env: [SECRET],
+    cmd: [SECRET],
+    vnc: { password: SECRET },
   };
   agent.answer = ({ name }) => ({ result: name === 'machine_load' ? vm : { environment: SECRET } });
-  agent.report({ uuid, alias: 'web', state: 'running' });
+  agent.report({ ...vm, a_field_of_next_year: SECRET });
   await until(async () => (await get('operator', `/vms/${uuid}`)).status === 200, 'the VM to be stored');
 
   await t.test('a reader sees that VMs exist and how they are', async (t) => {
@@ -51,13 +54,20 @@ t.test('VMs with tokens required', async (t) => {
     });
   });
 
-  await t.test('a reader gets a VM from its agent without its metadata', async (t) => {
-    const { customer_metadata: _, internal_metadata: _internal, ...shown } = vm;
-    t.same((await get('reader', at)).body, { ...shown, withheld: true });
+  await t.test('a reader gets a VM as it was reported, and its agent is not asked', async (t) => {
+    const asked = agent.received.size;
+    const shown = { uuid, server_uuid: server, alias: 'web', state: 'running' };
+    t.match(await get('reader', at), { status: 200, body: { ...shown, withheld: true } });
+    t.match(await get('reader', `${at}?include_dni=true`), { status: 200, body: shown });
+    for (const other of [`/servers/${server}/vms/${randomUUID()}`, `/servers/${server}/vms/${randomUUID()}?jobid=x`])
+      t.match(await get('reader', other), { status: 404, body: { code: 'ResourceNotFound' } });
+    t.equal(agent.received.size, asked);
+    const { rows } = await zone.database.query(`select id from cnapi_tasks where name = 'machine_load'`);
+    t.same(rows, [], 'so a reader cannot fill the table of tasks');
     t.same((await get('operator', at)).body, vm);
   });
 
-  await t.test('no answer to a reader contains metadata', async (t) => {
+  await t.test('no answer to a reader contains metadata, tags, programs or unknown fields', async (t) => {
     for (const path of ['/vms', `/vms/${uuid}`, `/servers/${server}/vms`, `/servers/${server}`, at]) {
       const { status, text } = await get('reader', path);
       t.equal(status, 200, path);
