@@ -3,7 +3,8 @@
  * minute, and ten thousand agents must not cost more statements than a hundred. The first report
  * after a quiet time is written at once. Reports that arrive within GAP_MS of a write are written
  * with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one server
- * are merged, newer figures over older ones. Called by `servers.ts`.
+ * are merged, newer figures over older ones. A server whose VMs change all the time has a limited
+ * number of such hurried reports; its others wait like those without changes. Called by `servers.ts`.
  *
  * The size of the queue is bounded in bytes, and so is each statement. Beyond the bound, a report
  * is dropped and counted.
@@ -17,6 +18,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
+import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -33,6 +35,8 @@ interface ReportQueueDeps {
 const GAP_MS = 4_000;
 /** The time in which changes of VMs gather. They are to be seen everywhere within 500 ms. */
 const CHANGE_MS = 50;
+/** Of one server. An agent of this project sends up to ten changes per second, and seldom more than a few. */
+const HURRIED = new RateLimit({ perSecond: 1, burst: 30 });
 /** Servers whose last VMs are known. One that is not counts as changed if it has VMs. */
 const MAX_KNOWN = 20_000;
 /** Rows of one statement: bounds its locks and its time. */
@@ -57,8 +61,11 @@ export class ReportQueue {
   readonly #lastVms = new BoundedMap<string, string>(MAX_KNOWN);
   #waitingSize = 0;
   #wroteAt = Number.NEGATIVE_INFINITY;
+  readonly #hurried = new RateLimiters(HURRIED);
   /** Reports dropped because the queue was full. */
   dropped = 0;
+  /** Changes of VMs that waited because their server had reported many. */
+  delayed = 0;
 
   constructor(deps: ReportQueueDeps) {
     this.#deps = deps;
@@ -82,7 +89,8 @@ export class ReportQueue {
       this.dropped += 1;
       return;
     }
-    this.#put({ serverUuid, epoch, report, size, tries: 0 }, this.#hasChangedVms(serverUuid, report));
+    const isUrgent = this.#hasChangedVms(serverUuid, report) && this.#mayHurry(serverUuid);
+    this.#put({ serverUuid, epoch, report, size, tries: 0 }, isUrgent);
   }
 
   /** Drops the queued reports. */
@@ -94,6 +102,12 @@ export class ReportQueue {
     this.#waitingSize += waiting.size;
     const pauseMs = Math.max(0, this.#wroteAt + GAP_MS - this.#deps.clock.now());
     this.#waiting.add(waiting, isUrgent ? Math.min(CHANGE_MS, pauseMs) : pauseMs);
+  }
+
+  #mayHurry(serverUuid: string): boolean {
+    if (this.#hurried.of(serverUuid).take(this.#deps.clock.now()) === 0) return true;
+    this.delayed += 1;
+    return false;
   }
 
   #hasChangedVms(serverUuid: string, { vms }: ServerReport): boolean {

@@ -9,8 +9,10 @@
  * joined at read and never stored here.
  */
 
+import { CnapiError } from '../../platform/errors.ts';
 import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
+import { vmSummary } from '../../protocol/vms.ts';
 
 /** `cnapi_servers._value`: everything except status, sysinfo and report. Keys as on the wire. */
 export interface ServerDocument {
@@ -102,6 +104,19 @@ interface SysinfoContext {
 }
 
 const MIB = 1024 * 1024;
+/** An agent of this project has at most 1,000 VMs, and Triton recommends fewer. */
+const MAX_REPORTED_VMS = 1_000;
+/** Characters of a field of a VM; an alias and an error sentence fit. */
+const MAX_VM_TEXT = 500;
+const VM_FIELDS = Object.keys(vmSummary.shape);
+
+/** A report has more VMs than a server may have. Nothing of it is stored. */
+export class TooManyVmsError extends CnapiError {
+  constructor(serverUuid: string, vms: number) {
+    const message = `Server ${serverUuid} reports ${vms} VMs; at most ${MAX_REPORTED_VMS} are stored, so its report is refused`;
+    super('TooManyVms', 409, message);
+  }
+}
 
 /**
  * The document after a sysinfo. Creates it when `before` is absent; otherwise updates its derived
@@ -123,10 +138,13 @@ export function applySysinfo(
   return after;
 }
 
-/** The known fields of a report; all others are left out. */
-export function parseReport(status: JsonObject): ServerReport {
+/**
+ * The known fields of a report; all others are left out.
+ * @throws TooManyVmsError
+ */
+export function parseReport(serverUuid: string, status: JsonObject): ServerReport {
   return {
-    vms: objectsOf(status.vms),
+    vms: vmsOf(serverUuid, status.vms),
     memory: {
       ...renamed(status.meminfo, { availrmem_bytes: 'memory_available_bytes', arcsize_bytes: 'memory_arc_bytes' }),
       ...renamed(status.meminfo, { total_bytes: 'memory_total_bytes' }),
@@ -253,11 +271,22 @@ function renamed(source: unknown, names: Record<string, string>): Record<string,
   return found;
 }
 
-function objectsOf(value: unknown): Record<string, JsonObject> {
+/** Of each VM its known fields, unless they are long: an agent may send anything. @throws TooManyVmsError */
+function vmsOf(serverUuid: string, value: unknown): Record<string, JsonObject> {
   if (!isJsonObject(value)) return {};
-  return Object.fromEntries(
-    Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1])),
-  );
+  const vms = Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1]));
+  if (vms.length > MAX_REPORTED_VMS) throw new TooManyVmsError(serverUuid, vms.length);
+  return Object.fromEntries(vms.map(([uuid, vm]) => [uuid, knownFields(vm)]));
+}
+
+function knownFields(vm: JsonObject): JsonObject {
+  const known: JsonObject = {};
+  for (const field of VM_FIELDS) {
+    const value = vm[field];
+    if (value === null || typeof value === 'number' || typeof value === 'boolean') known[field] = value;
+    else if (typeof value === 'string' && value.length <= MAX_VM_TEXT) known[field] = value;
+  }
+  return known;
 }
 
 function textOf(value: unknown): string | undefined {

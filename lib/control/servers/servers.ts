@@ -7,6 +7,7 @@
 
 import { type Clock, isoNow } from '../../platform/clock.ts';
 import { CnapiError, DatabaseBusyError } from '../../platform/errors.ts';
+import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
@@ -30,6 +31,7 @@ import {
   type ServerDefaults,
   type ServerDocument,
   type ServerObject,
+  TooManyVmsError,
 } from './server.ts';
 import { serversBucket } from './server-bucket.ts';
 import * as store from './server-store.ts';
@@ -107,6 +109,8 @@ export class Servers {
   readonly #log: Logger;
   readonly #datacenter: string;
   readonly #reports: ReportQueue;
+  readonly #reportLog: LogLimiter;
+  #refusedReports = 0;
   /** Digests of sysinfo; each agent that connects reads one. */
   readonly #digests: Batcher<string, string>;
   /** Sysinfo to store, after the server's document is read or created. Each new agent sends one. */
@@ -122,6 +126,7 @@ export class Servers {
     this.#log = log;
     this.#datacenter = datacenter;
     this.#reports = new ReportQueue({ database, clock, log });
+    this.#reportLog = new LogLimiter({ clock, log });
     const shared = { clock, log, database };
     this.#digests = new Batcher({
       ...shared,
@@ -262,10 +267,10 @@ export class Servers {
 
   /**
    * Stores a legacy agent's report of VMs, memory and disk. False when the server does not exist.
-   * @throws DatabaseBusyError while somebody else changes the server's report
+   * @throws DatabaseBusyError while somebody else changes the server's report; TooManyVmsError
    */
   async recordReport(serverUuid: string, status: JsonObject): Promise<boolean> {
-    const report = { serverUuid, epoch: undefined, report: parseReport(status) };
+    const report = { serverUuid, epoch: undefined, report: parseReport(serverUuid, status) };
     for (let attempt = 1; attempt <= LOCKED_TRIES; attempt++) {
       const outcome = (await store.storeReports(this.#database, [report])).get(serverUuid);
       if (outcome !== 'locked') return outcome !== undefined;
@@ -284,7 +289,23 @@ export class Servers {
    * of the session that sent it.
    */
   queueReport({ serverUuid, epoch }: ReportingSession, status: JsonObject, size: number): void {
-    this.#reports.add({ serverUuid, epoch, report: parseReport(status) }, size);
+    try {
+      this.#reports.add({ serverUuid, epoch, report: parseReport(serverUuid, status) }, size);
+    } catch (error) {
+      if (!(error instanceof TooManyVmsError)) throw error;
+      this.#refusedReports += 1;
+      this.#reportLog.warn({ server_uuid: serverUuid, err: error }, 'server: its report is refused');
+    }
+  }
+
+  /** Reports that were refused because they have too many VMs. */
+  get refusedReports(): number {
+    return this.#refusedReports;
+  }
+
+  /** Changes of VMs that were stored later than usual, because their server reports changes all the time. */
+  get delayedReports(): number {
+    return this.#reports.delayed;
   }
 
   /** Reports that were dropped because the queue was full. */

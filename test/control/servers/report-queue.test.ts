@@ -198,3 +198,20 @@ t.test('changes of VMs are written soon, also right after another write', async 
   t.equal(written.length, 2, 'VMs that have not changed can wait');
   await queue.stop();
 });
+
+t.test('a server whose VMs change all the time delays its own changes only', async (t) => {
+  const { clock, written, queue } = queueFor(['busy', 'calm']);
+  const changed = (state: number) => ({ vms: { one: { state: String(state) } }, memory: {}, disk: {} });
+  for (let n = 0; n < 200; n++) {
+    queue.add(of('busy', changed(n)), 100);
+    await clock.advance(100);
+  }
+  const early = written.length;
+  t.ok(early <= 30 + 20 + 5 + 1, `${early} statements in 20 s: the burst, one per second, and one in 4 s`);
+  t.ok(queue.delayed > 100, `${queue.delayed} were delayed`);
+  queue.add(of('calm', changed(1)), 100);
+  await clock.advance(50);
+  t.match(written.at(-1)?.join(), /calm/, 'a change of another server is stored at once');
+  await clock.advance(4_000);
+  await queue.stop();
+});

@@ -122,7 +122,7 @@ t.test('the displayed status combines the roster row and the transitional status
 });
 
 t.test('provisionable memory is the total less the reserved share and the limits of the VMs', (t) => {
-  const report = parseReport({
+  const report = parseReport(UUID, {
     vms: { a: { max_physical_memory: 100 }, b: { max_physical_memory: '50' }, c: {}, d: 7 },
     meminfo: { total_bytes: 9 },
   });
@@ -135,14 +135,23 @@ t.test('provisionable memory is the total less the reserved share and the limits
     Math.floor(9 - 4.5 - 150 * MIB),
     'without sysinfo, the reported total',
   );
-  const empty = composeServer({ document: { uuid: UUID }, status: null, epoch: null, report: parseReport({}) });
+  const empty = composeServer({ document: { uuid: UUID }, status: null, epoch: null, report: parseReport(UUID, {}) });
   t.notOk('memory_provisionable_bytes' in empty);
+  t.end();
+});
+
+t.test('a report keeps the known fields of VMs, and has a limited number of them', (t) => {
+  const one = { uuid: UUID, state: 'running', alias: 'a'.repeat(501), quota: 1, env: ['SECRET'], tags: { a: 1 } };
+  t.same(parseReport(UUID, { vms: { [UUID]: one } }).vms, { [UUID]: { uuid: UUID, state: 'running', quota: 1 } });
+  const vms = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, n) => [`vm-${n}`, {}]));
+  t.equal(Object.keys(parseReport(UUID, { vms: vms(1_000) }).vms).length, 1_000);
+  t.throws(() => parseReport(UUID, { vms: vms(1_001) }), { code: 'TooManyVms', statusCode: 409, message: /1001 VMs/ });
   t.end();
 });
 
 t.test('a report keeps known figures under their served names, and all VMs', (t) => {
   t.same(
-    parseReport({
+    parseReport(UUID, {
       vms: { a: { state: 'running' }, b: null },
       meminfo: { arcsize_bytes: 1, x: 2 },
       diskinfo: { pool_size_bytes: 3, y: 4 },
@@ -154,7 +163,7 @@ t.test('a report keeps known figures under their served names, and all VMs', (t)
       disk: { disk_pool_size_bytes: 3 },
     },
   );
-  t.same(parseReport({ meminfo: 'x', diskinfo: [], vms: 1 }), { vms: {}, memory: {}, disk: {} });
+  t.same(parseReport(UUID, { meminfo: 'x', diskinfo: [], vms: 1 }), { vms: {}, memory: {}, disk: {} });
   t.end();
 });
 
