@@ -2,6 +2,7 @@
 import type { CnapiClient } from '../../client/client.ts';
 import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
+import { serverLabels } from '../lookup/find.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -30,6 +31,9 @@ export async function findVm(client: CnapiClient, text: string): Promise<StoredV
   const [found, ...others] = text.endsWith('*') ? [] : await listVms(client, { alias: text });
   if (found === undefined) throw new UsageError(`There is no VM ${escapeControls(text)}; cnapi vm list lists them`);
   if (others.length === 0) return found;
-  const uuids = [found, ...others].slice(0, 5).map(({ uuid }) => uuid);
-  throw new UsageError(`There are several VMs ${escapeControls(text)}; give one of the uuids ${uuids.join(', ')}`);
+  const labelOf = await serverLabels(client, [found, ...others]);
+  const named = [found, ...others]
+    .slice(0, 20)
+    .map(({ uuid, server_uuid }) => `${uuid} on ${escapeControls(labelOf(server_uuid))}`);
+  throw new UsageError(`There are several VMs ${escapeControls(text)}; give the uuid of one: ${named.join(', ')}`);
 }

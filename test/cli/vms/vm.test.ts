@@ -3,6 +3,7 @@ import t from 'tap';
 import type { StoredVm } from '../../../lib/protocol/api/vms.ts';
 import { VmAgent } from '../../control/vms/vm-agent.ts';
 import { freshZone } from '../../support/apps.ts';
+import { until } from '../../support/until.ts';
 import { Cli } from '../rig.ts';
 
 t.test('VMs on the command line', async (t) => {
@@ -42,6 +43,20 @@ t.test('VMs on the command line', async (t) => {
     t.match(await cli.run('vm', 'snapshot', command, 'web', 'one'), { code: 0 }, command);
   t.match(await cli.run('vm', 'create', 'scripted', 'alias=x'), { code: 2, stderr: /image_uuid/ });
   t.match(await cli.run('vm', 'stop', 'nothing'), { code: 2, stderr: /There is no VM nothing/ });
+  const other = await VmAgent.start(app);
+  t.teardown(() => other.agent.close());
+  const squatter = randomUUID();
+  other.report({ uuid: squatter, alias: 'web', state: 'running' });
+  await until(async () => (await app.get(`/vms/${squatter}`)).status === 200, 'the other VM to be stored');
+  t.match(await cli.run('vm', 'stop', 'web'), {
+    code: 2,
+    stderr: /There are several VMs web; give the uuid of one: .* on .*, .* on /,
+  });
+  for (const one of [uuid, squatter, other.machine.serverUuid.slice(0, 8)])
+    t.match((await cli.run('vm', 'stop', 'web')).stderr, one, 'each VM with its server');
+  t.match(await cli.run('vm', 'stop', uuid), { code: 0 }, 'its uuid always names one VM');
+  other.report();
+  await until(async () => (await app.get(`/vms/${squatter}`)).status === 404, 'the other VM to go');
   t.match(await cli.run('vm', 'update', 'web', 'what'), { code: 2, stderr: /what is not FIELD=VALUE/ });
   t.match(await cli.run('vm', 'delete', 'web'), { code: 0, stdout: 'deleted web\n' });
   t.same(await cli.json('vm', 'list'), []);
