@@ -18,12 +18,14 @@
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
+import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
-import { mergeReports, type ServerReport } from './server.ts';
+import { mergeReports, parseReport, type ServerReport, TooManyVmsError } from './server.ts';
 import { type ReportToStore, storeReports } from './server-store.ts';
 
 interface ReportQueueDeps {
@@ -59,16 +61,20 @@ export class ReportQueue {
   readonly #waiting: BatchQueue<Waiting>;
   /** Digests of the VMs of the last reports. */
   readonly #lastVms = new BoundedMap<string, string>(MAX_KNOWN);
+  readonly #refusals: LogLimiter;
   #waitingSize = 0;
   #wroteAt = Number.NEGATIVE_INFINITY;
   readonly #hurried = new RateLimiters(HURRIED);
   /** Reports dropped because the queue was full. */
   dropped = 0;
+  /** Reports refused because they have too many VMs. */
+  refused = 0;
   /** Changes of VMs that waited because their server had reported many. */
   delayed = 0;
 
   constructor(deps: ReportQueueDeps) {
     this.#deps = deps;
+    this.#refusals = new LogLimiter(deps);
     this.#waiting = new BatchQueue<Waiting>({
       ...deps,
       what: 'reports of servers',
@@ -80,6 +86,21 @@ export class ReportQueue {
       work: (batch, database) => this.#store(batch, database),
       refused: (waiting, error) => this.#again(waiting, messageOf(error)),
     });
+  }
+
+  /** As `add`, of a report as its agent has sent it. One with too many VMs is refused and counted. */
+  addStatus(
+    { serverUuid, epoch }: Pick<ReportToStore, 'serverUuid' | 'epoch'>,
+    status: JsonObject,
+    size: number,
+  ): void {
+    try {
+      this.add({ serverUuid, epoch, report: parseReport(serverUuid, status) }, size);
+    } catch (error) {
+      if (!(error instanceof TooManyVmsError)) throw error;
+      this.refused += 1;
+      this.#refusals.warn({ server_uuid: serverUuid, err: error }, 'server: its report is refused');
+    }
   }
 
   /** If the new report does not fit, it is dropped, and the queued report of its server stays. */

@@ -7,7 +7,6 @@
 
 import { type Clock, isoNow } from '../../platform/clock.ts';
 import { CnapiError, DatabaseBusyError } from '../../platform/errors.ts';
-import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
@@ -31,7 +30,6 @@ import {
   type ServerDefaults,
   type ServerDocument,
   type ServerObject,
-  TooManyVmsError,
 } from './server.ts';
 import { serversBucket } from './server-bucket.ts';
 import * as store from './server-store.ts';
@@ -109,8 +107,6 @@ export class Servers {
   readonly #log: Logger;
   readonly #datacenter: string;
   readonly #reports: ReportQueue;
-  readonly #reportLog: LogLimiter;
-  #refusedReports = 0;
   /** Digests of sysinfo; each agent that connects reads one. */
   readonly #digests: Batcher<string, string>;
   /** Sysinfo to store, after the server's document is read or created. Each new agent sends one. */
@@ -126,7 +122,6 @@ export class Servers {
     this.#log = log;
     this.#datacenter = datacenter;
     this.#reports = new ReportQueue({ database, clock, log });
-    this.#reportLog = new LogLimiter({ clock, log });
     const shared = { clock, log, database };
     this.#digests = new Batcher({
       ...shared,
@@ -289,28 +284,12 @@ export class Servers {
    * of the session that sent it.
    */
   queueReport({ serverUuid, epoch }: ReportingSession, status: JsonObject, size: number): void {
-    try {
-      this.#reports.add({ serverUuid, epoch, report: parseReport(serverUuid, status) }, size);
-    } catch (error) {
-      if (!(error instanceof TooManyVmsError)) throw error;
-      this.#refusedReports += 1;
-      this.#reportLog.warn({ server_uuid: serverUuid, err: error }, 'server: its report is refused');
-    }
+    this.#reports.addStatus({ serverUuid, epoch }, status, size);
   }
 
-  /** Reports that were refused because they have too many VMs. */
-  get refusedReports(): number {
-    return this.#refusedReports;
-  }
-
-  /** Changes of VMs that were stored later than usual, because their server reports changes all the time. */
-  get delayedReports(): number {
-    return this.#reports.delayed;
-  }
-
-  /** Reports that were dropped because the queue was full. */
-  get droppedReports(): number {
-    return this.#reports.dropped;
+  /** Reports that were dropped, refused or delayed. */
+  get reportCounts(): Pick<ReportQueue, 'dropped' | 'refused' | 'delayed'> {
+    return this.#reports;
   }
 
   /**

@@ -42,17 +42,17 @@ export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
         counter(
           'servers_reports_dropped_total',
           "Agents' reports dropped because 64 MiB of reports waited for the database",
-          () => servers.droppedReports,
+          () => servers.reportCounts.dropped,
         ),
         counter(
           'servers_reports_refused_total',
           "Agents' reports refused because they had more than 1,000 VMs",
-          () => servers.refusedReports,
+          () => servers.reportCounts.refused,
         ),
         counter(
           'servers_reports_delayed_total',
           'Reports with changed VMs that were stored up to 4 s later, because the VMs of their server change all the time',
-          () => servers.delayedReports,
+          () => servers.reportCounts.delayed,
         ),
       ],
     };

@@ -215,3 +215,13 @@ t.test('a server whose VMs change all the time delays its own changes only', asy
   await clock.advance(4_000);
   await queue.stop();
 });
+
+t.test('a report with too many VMs is refused and counted, and the next one is stored', async (t) => {
+  const { clock, written, queue } = queueFor(['a']);
+  const vms = Object.fromEntries(Array.from({ length: 1_001 }, (_, n) => [`vm-${n}`, {}]));
+  queue.addStatus({ serverUuid: 'a', epoch: 1 }, { vms }, 100);
+  queue.addStatus({ serverUuid: 'a', epoch: 1 }, { vms: {}, diskinfo: { pool_size_bytes: 1 } }, 100);
+  await clock.advance(0);
+  t.same([queue.refused, written], [1, [['a 1']]]);
+  await queue.stop();
+});
