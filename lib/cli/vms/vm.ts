@@ -3,12 +3,12 @@ import { Command } from 'commander';
 import type { Contract } from '../../protocol/api/contract/contract.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { findVm, listVms } from './vm-lookup.ts';
 import { reportTask } from './vm-task.ts';
 
@@ -68,9 +68,18 @@ export function vmCommand(runner: CommandRunner): Command {
   detachable(
     addTask(command, 'create', 'Creates a VM on a server and starts it.', 'web-1 image_uuid=UUID alias=web')
       .argument('<server>', 'uuid, the beginning of one, or hostname')
-      .argument('<field=value...>', FIELDS),
+      .argument('[field=value...]', FIELDS)
+      .option(
+        '--file <file>',
+        'read fields from a JSON object in FILE, or - for stdin; secrets do not belong in arguments',
+      )
+      .option(
+        '--cmd <command>',
+        'its first program: a JSON list of words, or a text for its /bin/sh (default: that of the image)',
+      )
+      .option('--env <name=value>', 'a variable of that program; may be repeated', collectValues),
   ).action(
-    runner.action((context, [server, fields], options: DetachOptions) =>
+    runner.action((context, [server, fields], options: DetachOptions & FieldOptions) =>
       create(context, { server: String(server), fields: fields as string[] }, options),
     ),
   );
@@ -160,14 +169,14 @@ async function get({ client, output }: Context, text: string): Promise<void> {
 async function create(
   context: Context,
   { server, fields }: { server: string; fields: string[] },
-  { detach = false }: DetachOptions,
+  { detach = false, ...others }: DetachOptions & FieldOptions,
 ): Promise<number> {
   const { client, random, output } = context;
-  const given = { uuid: random.uuid(), ...parseFields(fields) };
+  const given: JsonObject = { uuid: random.uuid(), ...(await vmFieldsOf(fields, others)) };
   const { uuid: server_uuid } = await findServer(client, server);
   const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
   output.note(`VM ${given.uuid}`);
-  return reportTask(context, { id: String(id), done: given.uuid, detach });
+  return reportTask(context, { id: String(id), done: String(given.uuid), detach });
 }
 
 async function act(
@@ -185,24 +194,3 @@ const stopParams = ({ force, timeout }: StopOptions): JsonObject => ({
   ...(force === true && { force }),
   ...(timeout !== undefined && { timeout: parseCount(timeout, '--timeout') }),
 });
-
-/** A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws UsageError */
-function parseFields(words: readonly string[]): JsonObject {
-  const pairs = words.map((word) => {
-    const [, field, value = ''] = /^([a-z_]+)=(.*)$/s.exec(word) ?? [];
-    if (field === undefined) throw new UsageError(`${word} is not FIELD=VALUE`);
-    return [field, parseValue(field, value)];
-  });
-  return Object.fromEntries(pairs);
-}
-
-const TEXTS = ['alias', 'hostname', 'package_name', 'package_version', 'billing_id', 'dns_domain'];
-
-function parseValue(field: string, value: string): unknown {
-  if (TEXTS.includes(field) || !/^([[{]|-?\d+(\.\d+)?$|true$|false$)/.test(value)) return value;
-  try {
-    return JSON.parse(value);
-  } catch (cause) {
-    throw new UsageError(`${field} is not JSON: ${value}`, { cause });
-  }
-}

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import path from 'node:path';
 import t from 'tap';
 import type { StoredVm } from '../../../lib/protocol/api/vms.ts';
 import { VmAgent } from '../../control/vms/vm-agent.ts';
@@ -28,6 +29,25 @@ t.test('VMs on the command line', async (t) => {
     { code: 0, stdout: `${uuid}\n` },
   );
   t.match(paramsOf('machine_create'), { alias: 'web', image_uuid: image, tags: { a: 1 } });
+  const file = path.join(
+    t.testdir({ 'vm.json': '{"alias":"db","customer_metadata":{"password":"secret"}}' }),
+    'vm.json',
+  );
+  const others = ['--cmd', 'sleep 5', '--env', 'A=b=c', '--file', file, '--detach'];
+  const created = await cli.run('vm', 'create', 'scripted', `image_uuid=${image}`, 'alias=db-2', ...others);
+  t.equal(created.code, 0, created.stderr);
+  await until(() => paramsOf('machine_create')?.alias === 'db-2', 'the second create');
+  t.match(paramsOf('machine_create'), {
+    customer_metadata: { password: 'secret' },
+    internal_metadata: { 'docker:cmd': '["/bin/sh","-c","sleep 5"]', 'docker:env': '["A=b=c"]' },
+  });
+  for (const [option, value, expected] of [
+    ['--cmd', '[1]', /--cmd is not a JSON list of texts/],
+    ['--cmd', '[', /--cmd is not JSON/],
+    ['--env', 'A', /--env A is not NAME=VALUE/],
+    ['--file', '/nowhere', /--file \/nowhere/],
+  ] as const)
+    t.match(await cli.run('vm', 'create', 'scripted', option, value), { code: 2, stderr: expected });
   t.match(await cli.run('vm', 'list', '--server', 'scripted', '--state', 'running'), { stdout: /web .*scripted/ });
   t.match(await cli.run('vm', 'get', 'web'), { stdout: /running/ });
   t.match(await cli.run('vm', 'stop', 'web', '--timeout', '5'), { code: 0, stdout: 'stopped web\n' });
@@ -59,5 +79,5 @@ t.test('VMs on the command line', async (t) => {
   await until(async () => (await app.get(`/vms/${squatter}`)).status === 404, 'the other VM to go');
   t.match(await cli.run('vm', 'update', 'web', 'what'), { code: 2, stderr: /what is not FIELD=VALUE/ });
   t.match(await cli.run('vm', 'delete', 'web'), { code: 0, stdout: 'deleted web\n' });
-  t.same(await cli.json('vm', 'list'), []);
+  t.same(await cli.json('vm', 'list', '--alias', 'web'), []);
 });

@@ -1,0 +1,76 @@
+/** The fields of a VM as users write them: words, a file, and options for what is hard to write as a word. */
+import { readFile } from 'node:fs/promises';
+import { text as readAll } from 'node:stream/consumers';
+import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
+import { variablesOf } from '../runs/program.ts';
+import { UsageError, unreadable } from '../terminal/usage-error.ts';
+
+export interface FieldOptions {
+  file?: string;
+  cmd?: string;
+  env?: string[];
+}
+
+/**
+ * What is in the file counts least, so that one file serves for several VMs.
+ * @throws UsageError
+ */
+export async function vmFieldsOf(words: readonly string[], { file, cmd, env }: FieldOptions): Promise<JsonObject> {
+  const fields = { ...(file !== undefined && (await fieldsIn(file))), ...parseFields(words) };
+  const metadata = {
+    ...(cmd !== undefined && { 'docker:cmd': JSON.stringify(commandOf(cmd)) }),
+    ...(env !== undefined && { 'docker:env': JSON.stringify(environmentOf(env)) }),
+  };
+  if (Object.keys(metadata).length === 0) return fields;
+  const { internal_metadata: given = {} } = fields;
+  if (!isJsonObject(given)) throw new UsageError('internal_metadata is not a JSON object');
+  return { ...fields, internal_metadata: { ...given, ...metadata } };
+}
+
+/** A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws UsageError */
+export function parseFields(words: readonly string[]): JsonObject {
+  const pairs = words.map((word) => {
+    const [, field, value = ''] = /^([a-z_]+)=(.*)$/s.exec(word) ?? [];
+    if (field === undefined) throw new UsageError(`${word} is not FIELD=VALUE`);
+    return [field, parseValue(field, value)];
+  });
+  return Object.fromEntries(pairs);
+}
+
+const TEXTS = ['alias', 'hostname', 'package_name', 'package_version', 'billing_id', 'dns_domain'];
+
+function parseValue(field: string, value: string): unknown {
+  if (TEXTS.includes(field) || !/^([[{]|-?\d+(\.\d+)?$|true$|false$)/.test(value)) return value;
+  try {
+    return JSON.parse(value);
+  } catch (cause) {
+    throw new UsageError(`${field} is not JSON: ${value}`, { cause });
+  }
+}
+
+async function fieldsIn(file: string): Promise<JsonObject> {
+  const reading = file === '-' ? readAll(process.stdin) : readFile(file, 'utf8');
+  const text = await reading.catch(unreadable('--file', file));
+  try {
+    const fields: unknown = JSON.parse(text);
+    if (isJsonObject(fields)) return fields;
+  } catch (cause) {
+    throw new UsageError(`--file ${file} is not JSON`, { cause });
+  }
+  throw new UsageError(`--file ${file} is not a JSON object`);
+}
+
+/** As in a Dockerfile: a JSON list is run as it is, a text by a shell. */
+function commandOf(text: string): string[] {
+  if (!text.startsWith('[')) return ['/bin/sh', '-c', text];
+  try {
+    const words: unknown = JSON.parse(text);
+    if (Array.isArray(words) && words.length > 0 && words.every((word) => typeof word === 'string')) return words;
+  } catch (cause) {
+    throw new UsageError(`--cmd is not JSON: ${text}`, { cause });
+  }
+  throw new UsageError('--cmd is not a JSON list of texts');
+}
+
+const environmentOf = (env: readonly string[]): string[] =>
+  Object.entries(variablesOf({ env }, {}).env).map(([name, value]) => `${name}=${value}`);
