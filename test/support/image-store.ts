@@ -8,6 +8,7 @@ import type { LookUp } from '../../lib/agent/images/allowed-addresses.ts';
 import type { StoredImage } from '../../lib/agent/images/image.ts';
 import { Images } from '../../lib/agent/images/images.ts';
 import { recordFiles } from '../../lib/agent/record-files.ts';
+import type { ImageContents } from '../../lib/agent/vms/vm-images.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { imageServer } from './image-server.ts';
@@ -73,4 +74,18 @@ export const store = async (t: Test, options?: Parameters<typeof storeIn>[2]) =>
 export async function served(t: Test, body: Buffer, options?: Parameters<typeof storeIn>[2]) {
   const server = await imageServer(t, { body });
   return { server, ...(await store(t, { urls: [new URL('.', server.url).href], ...options })) };
+}
+
+/** The contents of an image that is made here: one file. */
+export function contentsOf(bytes: Buffer): ImageContents & { writes: number } {
+  const contents = {
+    writes: 0,
+    measure: async () => bytes.length,
+    write: async (directory: string) => {
+      contents.writes += 1;
+      await mkdir(directory);
+      await writeFile(join(directory, 'contents'), bytes);
+    },
+  };
+  return contents;
 }

@@ -65,6 +65,7 @@ export class SimulatedContainerHost {
       restore: async (container, name) => {
         if (!namesOf(container).has(name)) throw new ContainerError(`There is no snapshot ${name}`);
       },
+      measure: async (container) => namesOf(container).size,
       exportLayer: async (container) => void namesOf(container),
       keepOnly: async (container, names) => {
         const known = namesOf(container);

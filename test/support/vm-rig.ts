@@ -6,7 +6,7 @@ import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
 import type { RecordFiles } from '../../lib/agent/record-files.ts';
-import type { ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
+import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -37,8 +37,9 @@ class MemoryImages implements VmImages {
     return this.known.get(uuid);
   }
 
-  async add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void> {
-    await fill('/nowhere');
+  async add(uuid: string, defaults: ImageDefaults, contents: ImageContents): Promise<void> {
+    await contents.measure(1);
+    await contents.write('/nowhere');
     this.known.set(uuid, { layers: ['/'], defaults });
   }
 

@@ -8,6 +8,11 @@ export interface RootSnapshots {
   /** The container must not run. Idempotent. @throws ContainerError */
   restore(container: Container, name: string): Promise<void>;
   /**
+   * @returns the bytes of all files that a stopped container sees
+   * @throws ContainerError if it has more files and directories than that
+   */
+  measure(container: Container, maxEntries: number): Promise<number>;
+  /**
    * Writes all that a stopped container sees into a new directory, as one unpacked layer. What it
    * leaves when it fails the caller removes. @throws ContainerError
    */

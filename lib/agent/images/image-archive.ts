@@ -23,7 +23,7 @@ export interface LayerArchive {
   file: string;
 }
 
-interface ImageContents {
+interface ArchiveContents {
   /** The lowest first. */
   layers: LayerArchive[];
   config: ImageConfig;
@@ -51,7 +51,7 @@ const MAX_DOCUMENT_BYTES = 4 * 1024 * 1024;
 const MAX_INDEX_DEPTH = 3;
 
 /** @throws InvalidImageError */
-export async function readImageArchive(request: ArchiveRequest): Promise<ImageContents> {
+export async function readImageArchive(request: ArchiveRequest): Promise<ArchiveContents> {
   const { file, digest } = request;
   if (!(await isLayout(request))) return { layers: [{ digest, file }], config: {} };
   return new Layout(request, await extract(request)).contents();
@@ -126,7 +126,7 @@ class Layout {
     this.#index = index;
   }
 
-  async contents(): Promise<ImageContents> {
+  async contents(): Promise<ArchiveContents> {
     const { arch } = this.#request;
     const manifest = parseManifest(await this.#document(await this.#manifest()), 'its manifest');
     const config = parseImageConfig(await this.#document(manifest.config), { arch, layers: manifest.layers.length });

@@ -4,13 +4,14 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { lstat, mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { LayerLimits } from '../containers/root/layer-tree.ts';
 import type { LayeredRootFileSystems } from '../containers/root/layered-root-file-systems.ts';
 import { removeTree } from '../containers/root/remove-tree.ts';
+import type { ImageContents } from '../vms/vm-images.ts';
 import { noteOf } from './download.ts';
 import { layerNameOf, type StoredImage } from './image.ts';
 import { type LayerArchive, readImageArchive } from './image-archive.ts';
@@ -94,10 +95,13 @@ export class ImageFiles {
     this.space.release(uuid);
   }
 
-  /** As `unpack`, of an image that was made here. Its layer has a name of its own: nobody has its archive. */
+  /**
+   * As `unpack`, of an image that is made here. Its layer has a name of its own: nobody has its archive.
+   * @throws NoImageSpaceError
+   */
   fill(
     uuid: string,
-    fill: (directory: string) => Promise<void>,
+    contents: ImageContents,
     done: (layer: StoredImage['layers'][number]) => Promise<void>,
   ): Promise<void> {
     const digest = `sha256:${createHash('sha256').update(`the layer of image ${uuid}`).digest('hex')}`;
@@ -105,9 +109,9 @@ export class ImageFiles {
     return this.#layerTurn.run(async () => {
       await removeTree(directory);
       try {
-        await fill(directory);
-        const bytes = await sizeOf(directory);
-        this.space.hold(uuid, bytes);
+        const bytes = await contents.measure(MAX_ENTRIES);
+        await this.space.reserve(uuid, bytes);
+        await contents.write(directory);
         await done({ digest, bytes });
       } catch (error) {
         await removeTree(directory);
@@ -178,16 +182,6 @@ export class ImageFiles {
   #incoming(): string {
     return join(this.#deps.directory, 'incoming');
   }
-}
-
-/** Of all files in a directory, also in those below it. */
-async function sizeOf(directory: string): Promise<number> {
-  let bytes = 0;
-  for (const entry of await readdir(directory, { withFileTypes: true })) {
-    const path = join(directory, entry.name);
-    bytes += entry.isDirectory() ? await sizeOf(path) : (await lstat(path)).size;
-  }
-  return bytes;
 }
 
 const blobsOf = (file: string): string => `${file}.blobs`;

@@ -44,6 +44,16 @@ export class ImageSpace {
     this.#held.set(uuid, bytes);
   }
 
+  /** As `hold`, and the disk has so many bytes. */
+  async reserve(uuid: string, bytes: number): Promise<void> {
+    const free = await this.freeBytes(uuid);
+    if (bytes > free)
+      throw new NoImageSpaceError(
+        `Image ${uuid} needs ${bytes} bytes, and ${free} are free; delete VMs or images that are not needed`,
+      );
+    this.hold(uuid, bytes);
+  }
+
   /** So many bytes of the image are on disk, and it needs no more for now. */
   keep(uuid: string, bytes: number): void {
     this.#held.set(uuid, bytes);

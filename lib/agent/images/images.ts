@@ -12,16 +12,14 @@
  */
 import { createReadStream } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { untilAborted } from '../../platform/until-aborted.ts';
-import { LayerError } from '../containers/root/layer-error.ts';
 import type { RecordFiles } from '../record-files.ts';
 import { imageExists } from '../vms/vm-errors.ts';
-import type { ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
+import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
 import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
@@ -38,6 +36,7 @@ import {
 } from './image-errors.ts';
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
 import { type ImageEvent, nextImageStep } from './image-lifecycle.ts';
+import { loadFailureOf } from './load-failure.ts';
 import { receiveArchive } from './receive-archive.ts';
 
 export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
@@ -188,14 +187,15 @@ export class Images implements VmImages {
   }
 
   /** @throws VmError if there is such an image, NoImageSpaceError */
-  async add(uuid: string, config: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void> {
+  async add(uuid: string, config: ImageDefaults, contents: ImageContents): Promise<void> {
     if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
     if (this.#images.has(uuid)) throw imageExists(uuid);
+    this.#checkNumber();
     await this.#makeRoom(uuid);
     await this.#save({ ...this.#fresh(uuid, MADE_HERE), state: { name: 'fetching' } });
     try {
       await this.#apply(uuid, { name: 'fetched' });
-      await this.#files.fill(uuid, fill, async (layer) => {
+      await this.#files.fill(uuid, contents, async (layer) => {
         await this.#save({ ...this.read(uuid), config: withoutNulls(config), layers: [layer] });
         await this.#apply(uuid, { name: 'unpacked' });
       });
@@ -223,6 +223,12 @@ export class Images implements VmImages {
       await this.#save({ ...this.read(uuid), state: step.state });
     });
     await this.#remove(uuid);
+  }
+
+  /** @throws NoImageSpaceError */
+  #checkNumber(): void {
+    if (this.#images.size >= MAX_IMAGES)
+      throw new NoImageSpaceError(`This server has ${MAX_IMAGES} images, as many as it may; delete some`);
   }
 
   /** Somebody may begin to use it, or delete it, at the same time. */
@@ -253,8 +259,7 @@ export class Images implements VmImages {
       return known;
     }
     if (known?.state.name === 'removing') throw new ImageBusyError(uuid);
-    if (known === undefined && this.#images.size >= MAX_IMAGES)
-      throw new NoImageSpaceError(`This server has ${MAX_IMAGES} images, as many as it may; delete some`);
+    if (known === undefined) this.#checkNumber();
     const { signal } = this.#stopping;
     const done = this.#loads.run(() => this.#loadNow({ uuid, source, signal, fetch }));
     this.#loading.set(uuid, { request, done });
@@ -289,7 +294,7 @@ export class Images implements VmImages {
       await this.#files.removeArchive(uuid);
       return this.read(uuid);
     } catch (error) {
-      const failure = failureOf(error, signal);
+      const failure = loadFailureOf(error, signal);
       // What is wrong stays wrong; a download that is not complete may be continued.
       if (failure instanceof ImageSourceError && /^https?:/.test(source)) await this.#files.keepArchive(uuid);
       else await this.#files.removeArchive(uuid);
@@ -384,12 +389,4 @@ export class Images implements VmImages {
 
 function withoutNulls(config: ImageDefaults): ImageConfig {
   return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== null && value !== undefined));
-}
-
-/** Something with a code and a sentence. */
-function failureOf(error: unknown, signal: AbortSignal): CnapiError {
-  if (signal.aborted) return new ImageSourceError(`it was given up: ${messageOf(signal.reason)}`, error);
-  if (error instanceof CnapiError && error.cause instanceof NoImageSpaceError) return error.cause;
-  if (error instanceof LayerError) return new InvalidImageError(error.message, error);
-  return spaceErrorOf(error) ?? (error instanceof CnapiError ? error : new ImageSourceError(messageOf(error), error));
 }

@@ -212,7 +212,10 @@ export class VmExecutor {
         WorkingDir: directory,
         User: `${uid}:${gid}`,
       };
-      await images.add(imageUuid, defaults, (layer) => snapshots.exportLayer(container, layer));
+      await images.add(imageUuid, defaults, {
+        measure: (maxEntries) => snapshots.measure(container, maxEntries),
+        write: (directory) => snapshots.exportLayer(container, directory),
+      });
     });
   }
 

@@ -16,14 +16,22 @@ export interface VmImage {
   defaults: ImageDefaults;
 }
 
+/** The layer of an image that is made on this server. */
+export interface ImageContents {
+  /** @returns the bytes that it will have. @throws Error if it has more files and directories than that */
+  measure(maxEntries: number): Promise<number>;
+  /** Writes it into a directory that does not exist yet. */
+  write(directory: string): Promise<void>;
+}
+
 export interface VmImages {
   /** Undefined if the image, or a part of it, is not on this server. */
   get(uuid: string): Promise<VmImage | undefined>;
   /**
-   * Adds an image of one layer, which `fill` makes in a directory that does not exist yet. If that
-   * fails, nothing is left. @throws VmError if the image exists
+   * Adds an image of one layer. Its space is reserved before it is written; if that fails, nothing is
+   * left. @throws VmError if the image exists
    */
-  add(uuid: string, defaults: ImageDefaults, fill: (directory: string) => Promise<void>): Promise<void>;
+  add(uuid: string, defaults: ImageDefaults, contents: ImageContents): Promise<void>;
   /** Keeps the image on the server while the container uses it. Idempotent. */
   use(uuid: string, containerId: string): Promise<void>;
   /** Idempotent. */

@@ -1,13 +1,13 @@
 /** How loads share the space of images, with real files, archives and unpacked layers. */
 import { randomUUID } from 'node:crypto';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { copyTree } from '../../../lib/agent/containers/root/program.ts';
 import type { StoredImage } from '../../../lib/agent/images/image.ts';
 import { ImageSpace } from '../../../lib/agent/images/image-space.ts';
-import { MIB, SMALL, served, store } from '../../support/image-store.ts';
+import { contentsOf, MIB, SMALL, served, store } from '../../support/image-store.ts';
 import { archiveOf, gzipArchiveOf } from '../../support/layer-archive.ts';
 import { cannotMount, smallDisk } from '../../support/mounted-folder.ts';
 import { until } from '../../support/until.ts';
@@ -96,19 +96,28 @@ t.test('a part that is kept for a later attempt still counts, also for the next 
 
 t.test('an image of a VM that does not fit is refused, and nothing of it is left', needs, async (t) => {
   const { images, layers } = await store(t, { maxBytes: 500_000 });
-  const made = images.add(randomUUID(), {}, async (directory) => {
-    await mkdir(directory);
-    await writeFile(`${directory}/large`, LARGE);
-  });
-  await t.rejects(made, { code: 'NoImageSpace' });
+  const contents = contentsOf(LARGE);
+  await t.rejects(images.add(randomUUID(), {}, contents), { code: 'NoImageSpace' });
+  t.equal(contents.writes, 0, 'nothing is written before there is space');
   t.same([images.list(), await layers()], [[], []]);
   t.equal((await images.importArchive(PassThrough.from([SMALL]), { uuid: randomUUID() })).state.name, 'ready');
 });
 
-const filledWith = (bytes: Buffer) => async (directory: string) => {
-  await mkdir(directory);
-  await writeFile(`${directory}/contents`, bytes);
-};
+t.test('what an image of a VM needs is reserved while it is written', needs, async (t) => {
+  const { images } = await store(t, { maxBytes: 1_000_000 });
+  const sent = () => PassThrough.from([archiveOf([{ path: 'b', contents: LARGE }])]);
+  let refused: Promise<unknown> | undefined;
+  const write = async () => {
+    const archive = sent();
+    refused = t.rejects(images.importArchive(archive, { uuid: randomUUID() }), { code: 'InvalidImage' });
+    // It is given up while it arrives.
+    await once(archive, 'close');
+    throw new Error('given up');
+  };
+  await t.rejects(images.add(randomUUID(), {}, { ...contentsOf(LARGE), write }), /given up/);
+  await refused;
+  t.equal((await images.importArchive(sent(), { uuid: randomUUID() })).state.name, 'ready');
+});
 
 t.test(
   'a copy that fills the disk fails as one that has no room, and nothing of the image is left',
@@ -117,10 +126,8 @@ t.test(
     const { images, layers, file } = await store(t);
     const large = fileURLToPath(new URL('.', await file('large', Buffer.alloc(2 * MIB))));
     const disk = await smallDisk(t, MIB);
-    const made = images.add(randomUUID(), {}, async (directory) => {
-      await filledWith(SMALL)(directory);
-      await copyTree(large, disk);
-    });
+    const write = () => copyTree(large, disk);
+    const made = images.add(randomUUID(), {}, { ...contentsOf(SMALL), write });
     await t.rejects(made, { code: 'NoImageSpace', message: /disk has no room/ });
     t.same([images.list(), await layers()], [[], []]);
   },
@@ -129,7 +136,7 @@ t.test(
 t.test('an image that was made from a VM goes by a delete only', needs, async (t) => {
   const { images, file, again } = await store(t, { maxBytes: 1_000_000 });
   const made = randomUUID();
-  await images.add(made, {}, filledWith(LARGE));
+  await images.add(made, {}, contentsOf(LARGE));
   await images.removeUnused(-1);
   await t.rejects(
     images.ensure({ uuid: randomUUID(), url: await file('large', archiveOf([{ path: 'a', contents: LARGE }])) }),
@@ -154,15 +161,17 @@ t.test(
     const uuid = randomUUID();
     const { promise: filling, resolve } = Promise.withResolvers<void>();
     const { promise: never } = Promise.withResolvers<void>();
-    void images.add(uuid, {}, async (directory) => {
-      await filledWith(SMALL)(directory);
+    const contents = contentsOf(SMALL);
+    const write = async (directory: string) => {
+      await contents.write(directory);
       resolve();
       await never;
-    });
+    };
+    void images.add(uuid, {}, { ...contents, write });
     await filling;
     const next = await again();
     t.same([next.list(), await layers()], [[], []]);
-    await next.add(uuid, {}, filledWith(SMALL));
+    await next.add(uuid, {}, contentsOf(SMALL));
     t.equal(next.read(uuid).state.name, 'ready');
   },
 );

@@ -1,12 +1,12 @@
 /** The store of images with real files, real archives and a real HTTP server. */
 import { randomUUID } from 'node:crypto';
-import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import t from 'tap';
 import { busyboxLayer, upperLayer } from '../../support/busybox-layer.ts';
 import { imageServer } from '../../support/image-server.ts';
-import { MIB, OTHER, SMALL, served, store, storeIn } from '../../support/image-store.ts';
+import { contentsOf, MIB, OTHER, SMALL, served, store, storeIn } from '../../support/image-store.ts';
 import { archiveOf, gzipArchiveOf } from '../../support/layer-archive.ts';
 import { cannotMount, smallDisk } from '../../support/mounted-folder.ts';
 import { ociArchiveOf, sha256, type TestImage } from '../../support/oci-archive.ts';
@@ -274,20 +274,21 @@ t.test(
   async (t) => {
     const { images, layers, again } = await store(t);
     const uuid = randomUUID();
-    const failed = images.add(uuid, {}, async (directory) => {
-      await mkdir(directory);
-      throw new Error('no root');
-    });
+    const failed = images.add(
+      uuid,
+      {},
+      {
+        ...contentsOf(SMALL),
+        write: async (directory) => {
+          await mkdir(directory);
+          throw new Error('no root');
+        },
+      },
+    );
     await t.rejects(failed, /no root/);
     t.same([images.list(), await layers()], [[], []]);
-    await images.add(uuid, { Cmd: ['sh'], User: null }, async (directory) => {
-      await mkdir(directory);
-      await writeFile(join(directory, 'layer.json'), 'x');
-    });
-    await t.rejects(
-      images.add(uuid, {}, async () => undefined),
-      { code: 'ImageExists' },
-    );
+    await images.add(uuid, { Cmd: ['sh'], User: null }, contentsOf(SMALL));
+    await t.rejects(images.add(uuid, {}, contentsOf(SMALL)), { code: 'ImageExists' });
     await images.stop();
     const next = await again();
     t.same((await next.get(uuid))?.defaults, { Cmd: ['sh'] });

@@ -17,6 +17,7 @@ import type { RootSnapshots } from '../root-snapshots.ts';
 import type { RunId } from '../runtime.ts';
 import { writeFlatLayer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
+import { measureTree } from './measure-tree.ts';
 import { unmountAll } from './mounts.ts';
 import { overlayPaths } from './overlay.ts';
 import { copyTree, syncFiles } from './program.ts';
@@ -64,6 +65,10 @@ export class LayeredSnapshots implements RootSnapshots {
     if ((await lstatIfAny(tree)) !== undefined) await rename(tree, replaced);
     await rename(restored, tree);
     await removeTree(replaced);
+  }
+
+  async measure({ spec }: Container, maxEntries: number): Promise<number> {
+    return measureTree(await this.#deps.mount(spec), maxEntries);
   }
 
   async exportLayer({ spec }: Container, directory: string): Promise<void> {

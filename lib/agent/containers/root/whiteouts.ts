@@ -8,7 +8,7 @@
  * process per layer, where `mknod` would need one per name, and `setfattr` is rarely installed.
  */
 import { Header } from 'tar';
-import { runOrThrow } from './program.ts';
+import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
 
 export interface Whiteouts {
   /** Paths relative to the root of the layer. */
@@ -26,7 +26,10 @@ const BLOCK_BYTES = 512;
  */
 export async function markForOverlay(root: string, whiteouts: Whiteouts): Promise<void> {
   if (whiteouts.removed.length + whiteouts.opaque.length === 0) return;
-  await runOrThrow('tar', [...ARGUMENTS, `--directory=${root}`], { input: archiveOf(whiteouts) });
+  await runOrThrow('tar', [...ARGUMENTS, `--directory=${root}`], {
+    input: archiveOf(whiteouts),
+    timeoutMs: LONG_TIMEOUT_MS,
+  });
 }
 
 function* archiveOf({ removed, opaque }: Whiteouts): Generator<Buffer, void> {
