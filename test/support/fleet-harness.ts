@@ -160,12 +160,17 @@ export class Zone {
     await this.untilRunning(agents + simulated);
   }
 
-  /** Starts a real agent; by default for a new server. */
-  addAgent(serverUuid: string = randomUUID(), instances: readonly Instance[] = this.instances): RealAgent {
-    const data = path.join(this.directory, `agent-${this.agents.length}`);
+  /** Starts a real agent; by default for a new server, with a new data directory. */
+  addAgent(
+    serverUuid: string = randomUUID(),
+    instances: readonly Instance[] = this.instances,
+    { data: given, options = [] }: { data?: string; options?: readonly string[] } = {},
+  ): RealAgent {
+    const name = `agent-${this.agents.length}`;
+    const data = given ?? path.join(this.directory, name);
     const urls = instances.flatMap(({ agentUrl }) => ['--url', agentUrl]);
-    const args = [...urls, '--data', data, '--uuid', serverUuid];
-    const agent = { serverUuid, data, program: this.#program(path.basename(data), 'lib/agent/main.ts', args) };
+    const args = [...urls, '--data', data, '--uuid', serverUuid, ...options];
+    const agent = { serverUuid, data, program: this.#program(name, 'lib/agent/main.ts', args) };
     this.agents.push(agent);
     agent.program.start();
     return agent;

@@ -1,6 +1,6 @@
 /**
- * A command on one server whose input and output are streams of this program: a task and its stream
- * (docs/design/streams.md). Used by `cnapi exec -i` and `cnapi cp`.
+ * Work of an agent whose input and output are streams of this program: a task and its stream
+ * (docs/design/streams.md). Used by `cnapi exec -i`, `cnapi cp`, `cnapi vm exec` and `cnapi vm logs`.
  */
 import type { Readable, Writable } from 'node:stream';
 import type { Params } from '../../client/request.ts';
@@ -10,7 +10,13 @@ import type { StreamStatus, Terminal, TerminalSize } from '../../protocol/stream
 import type { Context } from '../invocation/context.ts';
 import { errorOf } from '../runs/task-end.ts';
 
-export interface StreamedExecRequest {
+/** Work on a server as a task; `stream` is the name of its stream. */
+interface StreamedRequest {
+  serverUuid: string;
+  create(stream: string): Promise<{ id: string }>;
+}
+
+interface StreamedExecRequest {
   serverUuid: string;
   /** Of the task: script, args, env. */
   params: Record<string, unknown>;
@@ -44,10 +50,31 @@ export interface RunningExec {
 /** Between the end of the task and that of its stream, which comes first as a rule. */
 const STATUS_WITHIN_MS = 2_000;
 
-/** Resolves when the task has been accepted. @throws ApiError, NoAnswerError */
-export async function startExec(
-  context: Context,
+/** Runs a command on a server; as `startStreamed`. */
+export function startExec(context: Context, request: StreamedExecRequest, io: ExecIo): Promise<RunningExec> {
+  return startStreamed(context, { serverUuid: request.serverUuid, create: createExec(context, request) }, io);
+}
+
+/** Creates the task of a command. */
+export function createExec(
+  { client }: Context,
   { serverUuid, params, terminal, timeoutMs, ticketUuid }: StreamedExecRequest,
+): StreamedRequest['create'] {
+  return (stream) =>
+    client.ask(streamContracts.StartExec, {
+      server_uuid: serverUuid,
+      stream,
+      ...params,
+      ...(terminal !== undefined && { terminal }),
+      ...(timeoutMs !== undefined && { timeout_ms: timeoutMs }),
+      ...(ticketUuid !== undefined && { ticket_uuid: ticketUuid }),
+    } as Params<typeof streamContracts.StartExec>);
+}
+
+/** Resolves when the task has been accepted. @throws ApiError, NoAnswerError */
+export async function startStreamed(
+  context: Context,
+  { serverUuid, create }: StreamedRequest,
   { input, stdout, stderr }: ExecIo,
 ): Promise<RunningExec> {
   const { client } = context;
@@ -74,14 +101,7 @@ export async function startExec(
     ended: (status, reason) => ended.resolve({ status, reason }),
   });
   try {
-    const { id } = await client.ask(streamContracts.StartExec, {
-      server_uuid: serverUuid,
-      stream: stream.name,
-      ...params,
-      ...(terminal !== undefined && { terminal }),
-      ...(timeoutMs !== undefined && { timeout_ms: timeoutMs }),
-      ...(ticketUuid !== undefined && { ticket_uuid: ticketUuid }),
-    } as Params<typeof streamContracts.StartExec>);
+    const { id } = await create(stream.name);
     passOn(input, stream);
     // A stream that cannot be followed ends by itself.
     void watch(context, id, (end) => hasJoined || ended.resolve(end)).catch(() => undefined);

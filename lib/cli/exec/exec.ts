@@ -18,7 +18,8 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { streamedExec } from './streamed-exec.ts';
+import { createExec } from './exec-stream.ts';
+import { ESCAPE_TEXT, streamedExec } from './streamed-exec.ts';
 import { UnreadInput } from './unread-input.ts';
 
 interface Options extends TargetOptions, ReportOptions {
@@ -70,7 +71,7 @@ When the output cannot be written, as on a full disk, the running commands conti
 missing output. With --detach the ids are then written to stderr.
 
 With -i the command reads what this program reads, and with -t it runs in a terminal; cnapi exec -it web-1 -- bash is a shell. \
-Its output is not recorded. When the connection breaks, the command is ended as at a cancel.
+Its output is not recorded. When the connection breaks, the command is ended as at a cancel. ${ESCAPE_TEXT}
 
 Without -i the command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
 its input from /dev/null.
@@ -137,7 +138,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const listener = listenerOf(context, servers, options);
   const run = await runOf(context, { servers, asked, concurrency, options, listener });
   await client.learnInstances().catch(() => undefined);
-  input?.refuse();
+  input?.refuse('send what it needs with --script - or as arguments');
   if (run instanceof JobRun && options.detach) {
     output.onUnwritable = () => undefined;
     const id = await run.create();
@@ -195,8 +196,13 @@ async function execWithStream(context: Context, names: string[], options: Option
     throw new UsageError('--ticket SCOPE/ID does not work with -i and -t; give the uuid of a ticket');
   const ticketUuid = options.ticket === undefined ? undefined : await findTicket(context.client, options.ticket);
   const { interactive = false, tty = false } = options;
-  const params = taskParamsOf(program, variables);
-  return streamedExec(context, { serverUuid: server.uuid, params, timeoutMs, ticketUuid, interactive, tty });
+  const request = { serverUuid: server.uuid, params: taskParamsOf(program, variables), timeoutMs, ticketUuid };
+  return streamedExec(context, {
+    serverUuid: server.uuid,
+    create: (stream, terminal) => createExec(context, { ...request, terminal })(stream),
+    interactive,
+    tty,
+  });
 }
 
 /** Whether output was lost. If so, says on stderr what was started, which nobody waits for. */

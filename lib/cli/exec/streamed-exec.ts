@@ -1,37 +1,55 @@
-/** `cnapi exec -i` and `-t`: a command with the standard input of this program, and with a terminal. */
-import type { TerminalSize } from '../../protocol/streams/stream.ts';
+/** A command elsewhere with the standard input of this program, and with a terminal. */
+import type { Readable } from 'node:stream';
+import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { type ExecEnd, type StreamedExecRequest, startExec } from './exec-stream.ts';
+import { EscapeInput } from './escape-input.ts';
+import { type ExecEnd, startStreamed } from './exec-stream.ts';
 
-interface InteractiveCommand extends Omit<StreamedExecRequest, 'terminal'> {
+interface InteractiveCommand {
+  serverUuid: string;
+  /** Creates the task; `stream` is the name of its stream. */
+  create(stream: string, terminal: Terminal | undefined): Promise<{ id: string }>;
   interactive: boolean;
   tty: boolean;
 }
 
 /** As timeout(1). */
 const TIMED_OUT = 124;
+/** As a shell. */
+const NO_SUCH_PROGRAM = 127;
+const SIGNAL_MS = 200;
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
+
+/** For help texts. */
+export const ESCAPE_TEXT =
+  'In a terminal that does not answer any more, type ~. at the beginning of a line: this program exits, and the command is \
+ended. ~~ at the beginning of a line sends one ~.';
 
 /** Returns the exit code of the command, or of this program. */
 export async function streamedExec(
   context: Context,
-  { interactive, tty, ...request }: InteractiveCommand,
+  { serverUuid, create, interactive, tty }: InteractiveCommand,
 ): Promise<number> {
-  const { output, env, streams } = context;
+  const { output, env, streams, clock } = context;
   const { stdin, stdout, stderr } = streams;
   if (tty && (stdin?.isTTY !== true || stdout.isTTY !== true))
     throw new UsageError('-t needs a terminal at standard input and output; leave it out in a pipe');
   const size = () => sizeOf(stdout);
   const terminal = tty ? { ...size(), type: env.TERM ?? 'xterm' } : undefined;
-  const input = interactive ? stdin : undefined;
-  const running = await startExec(context, { ...request, terminal }, { input, stdout, stderr });
   const stopped = Promise.withResolvers<number>();
-  const stop = onEndingSignal((signal) => {
-    running.close();
-    stopped.resolve(exitCodeOfSignal(signal));
-  });
+  const escapes = new EscapeInput(() => stopped.resolve(EXIT.interrupted));
+  const given: Readable | undefined = interactive ? stdin : undefined;
+  const input = tty ? given?.pipe(escapes) : given;
+  output.onUnwritable = ({ code }) => {
+    if (code !== 'EPIPE') return stopped.resolve(EXIT.incomplete);
+    // If a signal ended the reader, this process receives it at the same moment, and it counts.
+    clock.after(SIGNAL_MS, () => stopped.resolve(exitCodeOfSignal('SIGPIPE')));
+  };
+  const request = { serverUuid, create: (stream: string) => create(stream, terminal) };
+  const running = await startStreamed(context, request, { input, stdout, stderr });
+  const stop = onEndingSignal((signal) => stopped.resolve(exitCodeOfSignal(signal)));
   const resize = () => running.resize(size());
   try {
     if (tty) {
@@ -46,7 +64,7 @@ export async function streamedExec(
   } finally {
     if (tty) stdin?.setRawMode(false);
     stdout.off('resize', resize);
-    input?.pause();
+    given?.unpipe(escapes).pause();
     running.close();
     stop();
   }
@@ -56,13 +74,17 @@ export async function streamedExec(
 export function saidOf({ status, reason }: ExecEnd): { message?: string; exitCode: number } {
   if (status === undefined) return { message: `the connection broke: ${reason}`, exitCode: EXIT.failed };
   const { error, exit_code, signal } = status;
-  if (error !== undefined) {
-    const exitCode = error.code === 'TaskTimeout' ? TIMED_OUT : EXIT.failed;
-    return { message: `${error.message} (${error.code})`, exitCode };
-  }
+  if (error !== undefined)
+    return { message: `${error.message} (${error.code})`, exitCode: CODES.get(error.code) ?? EXIT.failed };
   if (typeof exit_code === 'number') return { exitCode: exit_code };
   return { exitCode: typeof signal === 'string' ? exitCodeOfSignal(signal) : EXIT.failed };
 }
+
+/** Of errors that other programs tell by their exit code. */
+const CODES: ReadonlyMap<string, number> = new Map([
+  ['TaskTimeout', TIMED_OUT],
+  ['NoSuchProgram', NO_SUCH_PROGRAM],
+]);
 
 function sizeOf({ columns, rows }: { columns?: number; rows?: number }): TerminalSize {
   return { columns: columns || DEFAULT_SIZE.columns, rows: rows || DEFAULT_SIZE.rows };

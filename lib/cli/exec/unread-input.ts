@@ -30,13 +30,10 @@ export class UnreadInput {
     (stdin as { unref?: () => void } | undefined)?.unref?.();
   }
 
-  /** Call before anything runs. @throws UsageError */
-  refuse(): void {
+  /** Call before anything runs. @param way how the command could get input @throws UsageError */
+  refuse(way: string): void {
     this.#isRunning = true;
-    if (this.#hasArrived)
-      throw new UsageError(
-        `${REFUSAL}: nothing was run. Redirect it from /dev/null, or send what it needs with --script - or as arguments`,
-      );
+    if (this.#hasArrived) throw new UsageError(`${REFUSAL}: nothing was run. Redirect it from /dev/null, or ${way}`);
   }
 
   close(): void {

@@ -72,7 +72,7 @@ async function scriptIn(file: string): Promise<string> {
 }
 
 /** Params of a task `command_execute`. */
-export function taskParamsOf({ words, script }: Program, { env, secrets }: Variables): Record<string, unknown> {
+export function taskParamsOf({ words, script }: Program, variables: Variables): Record<string, unknown> {
   const [first, ...others] = words;
   const command =
     script !== undefined
@@ -80,8 +80,12 @@ export function taskParamsOf({ words, script }: Program, { env, secrets }: Varia
       : others.length === 0
         ? { script: `${first}\n` }
         : { script: RUN_WORDS, args: [...words] };
+  return { ...command, ...variableParamsOf(variables) };
+}
+
+/** The variables as params of a task. */
+export function variableParamsOf({ env, secrets }: Variables): Record<string, unknown> {
   return {
-    ...command,
     ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(secrets.length === 0 ? {} : { secret_params: secrets.map((name) => `/env/${escaped(name)}`) }),
   };

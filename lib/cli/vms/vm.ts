@@ -8,7 +8,9 @@ import type { Context } from '../invocation/context.ts';
 import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
+import { vmExecCommand } from './vm-exec.ts';
 import { type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
+import { vmLogsCommand } from './vm-logs.ts';
 import { findVm, listVms } from './vm-lookup.ts';
 import { reportTask } from './vm-task.ts';
 
@@ -41,7 +43,9 @@ const VM = ['<vm>', 'its uuid or alias'] as const;
 const FIELDS = 'fields of the VM, such as alias=web or max_physical_memory=256; a value may be JSON';
 
 export function vmCommand(runner: CommandRunner): Command {
-  const command = new Command('vm').description('Lists, creates, changes and deletes VMs on any server.');
+  const command = new Command('vm').description(
+    'Lists, creates, changes and deletes VMs on any server, and runs programs in them.',
+  );
   const add = (parent: Command, name: string, about: string, example: string) => {
     const words = parent === command ? ['vm', name] : ['vm', parent.name(), name];
     return withExamples(parent.command(name).description(about), [['cnapi', ...words, example].join(' ').trim()]);
@@ -119,6 +123,9 @@ export function vmCommand(runner: CommandRunner): Command {
     contract: vmContracts.DeleteVm,
     done: 'deleted',
   });
+
+  command.addCommand(vmExecCommand(runner));
+  command.addCommand(vmLogsCommand(runner));
 
   const snapshot = withExamples(command.command('snapshot').description('Makes, restores and deletes snapshots.'), [
     'cnapi vm snapshot create web before-upgrade',
