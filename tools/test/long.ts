@@ -23,7 +23,7 @@ export const LONG = [
   'test/control/link/overload.test.ts',
   'test/control/waitlist/{many-queues,stress}.test.ts',
   'test/control/push/schedules/schedule-model.test.ts',
-  'test/docs/adding-a-noun.test.ts',
+  'test/docs/{adding-a-noun,vms-tour}.test.ts',
   'test/explorer/{roster,tasks,watching}.test.ts',
   'test/explorer/*-conformance.test.ts',
   'test/failover/*.test.ts',
