@@ -9,7 +9,8 @@ import path from 'node:path';
 import { base, limits, mayImport, pureBuiltins } from './layers.ts';
 import { importsOf, readSources, type SourceFile } from './source.ts';
 
-const MENTION = /\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
+/** From the root of the project; the compiler checks the relative paths of imports. */
+const MENTION = /(?<!\.\/)\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
 /** Folders of these parts may not import each other. */
 const HAS_FOLDERS = /^lib\/(control|cli)\//;
 const SUBSYSTEM = /^lib\/control\/.+\/subsystem\.ts$/;
