@@ -10,7 +10,7 @@ import { base, limits, mayImport, pureBuiltins } from './layers.ts';
 import { importsOf, readSources, type SourceFile } from './source.ts';
 
 /** From the root of the project; the compiler checks the relative paths of imports. */
-const MENTION = /(?<!\.\/)\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
+const MENTION = /(?<![\w./-])(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
 /** Folders of these parts may not import each other. */
 const HAS_FOLDERS = /^lib\/(control|cli)\//;
 const SUBSYSTEM = /^lib\/control\/.+\/subsystem\.ts$/;
