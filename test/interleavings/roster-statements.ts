@@ -41,6 +41,7 @@ import {
   readHostnames,
   readRosterRow,
   readServer,
+  readStandings,
   readSysinfoParts,
   removeServer,
   storeReports,
@@ -242,6 +243,7 @@ const servers: Statement[] = [
   reads(selectServers, () => [[{ path: ['hostname'], isNot: false, parts: ['web-', ''] }], 10]),
   reads(readHostnames, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
+  reads(readStandings, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
 ];
 
 export const rosterStatements: readonly Statement[] = [...instances, ...roster, ...heartbeats, ...servers];

@@ -1,6 +1,8 @@
 /** `cnapi vm`: lists VMs, and creates, changes and deletes them by tasks of their servers' agents. */
 import { Command } from 'commander';
+import { ApiError } from '../../client/client-errors.ts';
 import type { Contract } from '../../protocol/api/contract/contract.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
@@ -119,10 +121,9 @@ export function vmCommand(runner: CommandRunner): Command {
         return act(context, String(vm), { contract: vmContracts.UpdateVm, done: 'updated', params }, options);
       }),
     );
-  addSimple('delete', 'Destroys a VM with all that it has stored.', {
-    contract: vmContracts.DeleteVm,
-    done: 'deleted',
-  });
+  detachable(addTask(command, 'delete', 'Destroys a VM with all that it has stored.', 'web').argument(...VM)).action(
+    runner.action((context, [vm], options: DetachOptions) => remove(context, String(vm), options)),
+  );
 
   command.addCommand(vmExecCommand(runner));
   command.addCommand(vmLogsCommand(runner));
@@ -161,14 +162,18 @@ async function list({ client, output }: Context, { server, owner, image, state, 
     { head: 'STATE', of: (vm) => vm.state },
     { head: 'MEMORY', of: ({ max_physical_memory: mib }) => mib && `${mib} MiB` },
     { head: 'SERVER', of: ({ server_uuid }) => labelOf(server_uuid), shrinks: true },
+    { head: 'SERVER STATUS', of: ({ server_status }) => server_status },
   ];
   output.table(columns, vms);
   if (vms.length === 0) output.note('There are no such VMs');
 }
 
 async function get({ client, output }: Context, text: string): Promise<void> {
-  const { server_uuid, uuid } = await findVm(client, text);
-  const vm = await client.ask(vmContracts.GetVm, { server_uuid, vm_uuid: uuid });
+  const stored = await findVm(client, text);
+  const { server_uuid, server_status, as_of } = stored;
+  if (server_status === 'unknown') output.note(`The server does not answer; the VM as of ${as_of ?? 'its creation'}`);
+  const vm =
+    server_status === 'unknown' ? stored : await client.ask(vmContracts.GetVm, { server_uuid, vm_uuid: stored.uuid });
   if (output.json) output.document(vm);
   else output.facts([['server', server_uuid], ...Object.entries(vm)]);
 }
@@ -184,6 +189,21 @@ async function create(
   const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
   output.note(`VM ${given.uuid}`);
   return reportTask(context, { id: String(id), done: String(given.uuid), detach });
+}
+
+/** Can be repeated: a uuid that no VM has (any more) is no error. An alias without a VM is one. */
+async function remove(context: Context, text: string, options: DetachOptions): Promise<number> {
+  const isGone = await findVm(context.client, text).then(
+    () => false,
+    (error: unknown) => {
+      if (isUuid(text) && error instanceof ApiError && error.code === 'ResourceNotFound') return true;
+      throw error;
+    },
+  );
+  if (!isGone) return act(context, text, { contract: vmContracts.DeleteVm, done: 'deleted' }, options);
+  if (context.output.json) context.output.document({ uuid: text, status: 'absent' });
+  else context.output.note(`There is no VM ${text}`);
+  return 0;
 }
 
 async function act(

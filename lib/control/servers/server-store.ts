@@ -270,6 +270,28 @@ export async function readRosterRow(
   return rows[0];
 }
 
+export interface ServerStanding {
+  status: ServerStatus;
+  /** When its last report was stored, by the database's clock; null without one. */
+  reportStoredAt: Date | null;
+}
+
+/** Whether these servers run, and from when their reports are; none of a server that does not exist. */
+export async function readStandings(
+  database: Queryable,
+  serverUuids: readonly string[],
+): Promise<Map<string, ServerStanding>> {
+  const { rows } = await database.query<ServerStanding & { serverUuid: string }>(
+    `select s.uuid as "serverUuid", coalesce(a.status, 'unknown') as status, r.stored_at as "reportStoredAt"
+       from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid
+         left join cnapi_server_reports r on r.server_uuid = s.uuid
+       where s.uuid = any ($1::uuid[])`,
+    [serverUuids],
+    { name: 'read standings' },
+  );
+  return new Map(rows.map(({ serverUuid, ...standing }) => [serverUuid, standing]));
+}
+
 /**
  * The size in memory: megabytes can compress to a few KB. Concatenating a jsonb with an empty one
  * decompresses it, which costs much less than its text.

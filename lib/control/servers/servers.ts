@@ -189,6 +189,11 @@ export class Servers {
     return { servers: servers.map(composeServer), next };
   }
 
+  /** Of those of these servers that exist, by uuid. */
+  standings(serverUuids: readonly string[]): Promise<Map<string, store.ServerStanding>> {
+    return store.readStandings(this.#database, serverUuids);
+  }
+
   /** The hostnames of those of these servers that exist, by uuid. */
   hostnames(serverUuids: readonly string[]): Promise<Map<string, string>> {
     return store.readHostnames(this.#database, serverUuids);

@@ -1,4 +1,6 @@
 /** A VM as it is stored, and as callers see it. Pure. */
+import { optionalField } from '../../platform/optional-field.ts';
+import type { ServerStatus } from '../../protocol/api/servers.ts';
 import type { StoredVm } from '../../protocol/api/vms.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 
@@ -35,9 +37,16 @@ export function shownVm(vm: VmDocument): StoredVm {
   return fieldsOf(vm, SHOWN) as StoredVm;
 }
 
-/** What a reader gets in place of the VM as its agent knows it. */
-export function withheldVm(vm: VmDocument): StoredVm & { withheld: true } {
-  return { ...shownVm(vm), withheld: true };
+/**
+ * A VM with the state of its server: while that is `unknown`, nobody knows whether the VM runs. The
+ * state stays as it was reported last, because clients of Triton know no state for this.
+ */
+export function vmWithServer(
+  vm: VmDocument,
+  standing: { status: ServerStatus; reportStoredAt: Date | null } | undefined,
+): StoredVm {
+  const asOf = standing?.reportStoredAt?.toISOString();
+  return { ...shownVm(vm), server_status: standing?.status ?? 'unknown', ...optionalField('as_of', asOf) };
 }
 
 /** The fields that Triton's list of the VMs of a server has; a new field of our own does not belong there. */

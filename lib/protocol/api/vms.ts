@@ -21,7 +21,7 @@ import {
 import { failures, refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
 import { noServer } from './servers.ts';
 
-/** Agents of Triton report other fields and states, so only names are checked against what ours report. */
+/** Agents of Triton report other states, so only names are checked against what ours report. */
 const vm = {
   uuid: uuid(),
   server_uuid: uuid().describe('The server of the VM'),
@@ -40,7 +40,12 @@ const vm = {
   last_modified: z.string().optional().describe("By the clock of the server's agent"),
   exit_status: z.number().nullable().optional().describe('How its last run ended'),
   error: z.string().optional().describe('Why it failed, or why its last run ended as it did'),
-} satisfies Record<keyof VmSummary | 'server_uuid', z.ZodType>;
+  server_status: z
+    .enum(['running', 'unknown'])
+    .optional()
+    .describe('While the server is `unknown`, the VM is shown as it was reported last'),
+  as_of: z.string().optional().describe('When the last report of the server was stored'),
+} satisfies Record<keyof VmSummary | 'server_uuid' | 'server_status' | 'as_of', z.ZodType>;
 
 const storedVm = extensibleObject(vm).meta({ id: 'ListedVm' });
 /** A VM as the control plane knows it from the reports of its agent. */

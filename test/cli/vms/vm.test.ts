@@ -80,4 +80,16 @@ t.test('VMs on the command line', async (t) => {
   t.match(await cli.run('vm', 'update', 'web', 'what'), { code: 2, stderr: /what is not FIELD=VALUE/ });
   t.match(await cli.run('vm', 'delete', 'web'), { code: 0, stdout: 'deleted web\n' });
   t.same(await cli.json('vm', 'list', '--alias', 'web'), []);
+  t.match(await cli.run('vm', 'delete', uuid), { code: 0, stderr: /There is no VM/ }, 'a delete can be repeated');
+  t.match(await cli.run('vm', 'delete', 'web'), { code: 2, stderr: /There is no VM web/ }, 'by uuid');
+
+  const left = randomUUID();
+  agent.report({ uuid: left, alias: 'web', state: 'running' });
+  await until(async () => (await app.get(`/vms/${left}`)).status === 200, 'the VM to be stored');
+  agent.agent.close();
+  await until(async () => {
+    return (await app.get<StoredVm>(`/vms/${left}`)).body.server_status === 'unknown';
+  }, 'the server to be unknown');
+  t.match(await cli.run('vm', 'list'), { stdout: /SERVER STATUS\n(.*\n)*.*running .*unknown/ });
+  t.match(await cli.run('vm', 'get', 'web'), { code: 0, stdout: /running/, stderr: /The server does not answer/ });
 });

@@ -7,7 +7,6 @@ import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
-import { vmCreate } from '../../../protocol/vms.ts';
 import { hasRight } from '../../access/token.ts';
 import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
@@ -15,7 +14,7 @@ import type { Servers } from '../../servers/servers.ts';
 import type { TaskRequest } from '../../tasks/record/task.ts';
 import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { shownVm, vmOfServer, withheldVm } from '../vm.ts';
+import { type VmDocument, vmOfServer, vmWithServer } from '../vm.ts';
 import type { VmRegistry } from '../vm-registry.ts';
 import {
   checkMigrationTask,
@@ -25,11 +24,12 @@ import {
   NotSupportedError,
 } from './vm-errors.ts';
 import { infoOf, vncOf } from './vm-info.ts';
+import { issueOf } from './vm-params.ts';
 
 export interface VmRouteDeps {
   vms: VmRegistry;
   tasks: Pick<Tasks, 'create' | 'known' | 'wait'>;
-  servers: Pick<Servers, 'sysinfoParts'>;
+  servers: Pick<Servers, 'sysinfoParts' | 'standings'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has'>;
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
@@ -58,8 +58,22 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
   const { vms, servers, legacyAgentApi } = deps;
 
   /** Starts a task about the VM of the path and answers its id. */
-  const startTask = (task: string) => async (context: RequestContext<OfVm>) =>
-    ok({ id: await created(deps, context, { ...requestOf(context, task), params: forwarded(context) }) });
+  const startTask = (task: string) => async (context: RequestContext<OfVm>) => {
+    const params = await checked(task, context);
+    return ok({ id: await created(deps, context, { ...requestOf(context, task), params }) });
+  };
+
+  /**
+   * The parameters of the task, after what an agent of this project would refuse is refused, so that
+   * the caller knows at once. Agents of Triton check by themselves. @throws InvalidParametersError
+   */
+  const checked = async (task: string, context: RequestContext<OfServer>) => {
+    const params = forwarded(context);
+    const issue = issueOf(task, params);
+    if (issue !== undefined && !(await legacyAgentApi.has(context.params.server_uuid)))
+      throw invalidParameter(issue.field, issue.message);
+    return params;
+  };
 
   const ask = async (context: RequestContext<OfVm>, { task, seconds, params }: Question) => {
     const isRead = task.startsWith('machine_');
@@ -79,6 +93,15 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     if (version === undefined) throw new InvalidVersionError(serverUuid);
   };
 
+  const withServers = async (some: readonly VmDocument[]) => {
+    const standings = await servers.standings([...new Set(some.map(({ server_uuid }) => server_uuid))]);
+    return some.map((vm) => vmWithServer(vm, standings.get(vm.server_uuid)));
+  };
+
+  const withServer = async (vm: VmDocument) => {
+    return vmWithServer(vm, (await servers.standings([vm.server_uuid])).get(vm.server_uuid));
+  };
+
   const dockerQuestion = (what: string, question: Question) => async (context: RequestContext<OfVm>) => {
     await requireLegacyAgent(what, context.params.server_uuid);
     return ok(await ask(context, question));
@@ -89,11 +112,11 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     {
       async ListVms({ params: { limit = MAX_LIST, after, ...filter } }) {
         const { objects, next } = await vms.list(filter, { limit, after });
-        return ok({ vms: objects.map(({ value }) => shownVm(value)), ...optionalField('next', next) });
+        return ok({ vms: await withServers(objects.map(({ value }) => value)), ...optionalField('next', next) });
       },
       async GetListedVm({ params }) {
         const { value, etag } = await vms.get(params.vm_uuid);
-        return { ...ok(shownVm(value)), headers: { ETag: `"${etag}"` } };
+        return { ...ok(await withServer(value)), headers: { ETag: `"${etag}"` } };
       },
       async ListServerVms({ params }) {
         const found: (JsonObject & { uuid: string })[] = [];
@@ -107,9 +130,10 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       },
       async CreateVm(context) {
         const { uuid } = context.params;
-        const params = forwarded(context);
-        checkPayload(params);
-        const request = { ...requestOf(context, 'machine_create'), params };
+        const request = {
+          ...requestOf(context, 'machine_create'),
+          params: await checked('machine_create', context),
+        };
         const id = await vms.create(uuid, request, (asked) =>
           context.withRecord((record) => deps.tasks.create({ ...asked, record }), uuid),
         );
@@ -119,7 +143,8 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         // A question to the agent is a row in the table of tasks, which readers must not be able to fill.
         if (!hasRight(context.actor, 'task-contents')) {
           const { server_uuid, vm_uuid } = context.params;
-          return ok(withheldVm((await vms.get(vm_uuid, server_uuid)).value));
+          const { value } = await vms.get(vm_uuid, server_uuid);
+          return ok({ ...(await withServer(value)), withheld: true });
         }
         const vm = await ask(context, { task: 'machine_load', seconds: 60 });
         return ok({ ...vm, uuid: String(vm.uuid ?? context.params.vm_uuid) });
@@ -221,13 +246,3 @@ function forwarded({ params, rawParams }: RequestContext<OfServer>): JsonObject 
 
 const withoutUndefined = (values: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
-
-/**
- * Checks what an agent of this project would refuse, so that the caller knows at once. Other brands
- * are for agents of Triton, which check by themselves. @throws InvalidParametersError
- */
-function checkPayload(params: JsonObject): void {
-  if (params.brand !== undefined && params.brand !== 'oci') return;
-  const issue = vmCreate.safeParse(params).error?.issues[0];
-  if (issue !== undefined) throw invalidParameter(issue.path.join('.'), issue.message);
-}

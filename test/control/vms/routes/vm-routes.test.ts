@@ -60,7 +60,7 @@ t.test('each change is a task with the parameters of its request', async (t) => 
     t.match(task, { name, params: { server_uuid: server, uuid, ...params } });
   }
   t.equal(await app.delete(`${at}/snapshots/one`), 200);
-  t.equal(await app.delete(at), 200);
+  for (const what of ['a delete', 'a repeated delete']) t.equal(await app.delete(at), 200, what);
   t.match(await app.get(`/audit?action=StopVm`), { status: 200 });
 });
 
@@ -230,4 +230,43 @@ t.test('a create that fails releases its uuid', async (t) => {
   t.same(await listed(), []);
   const second = await create(uuid);
   matchLists(t, [second.status, second.body.id === first.body.id], [200, false]);
+});
+
+t.test('while a server is unknown, its VMs are shown with that, as they were reported last', async (t) => {
+  const { app, agent, listed, server } = await start(t);
+  const uuid = randomUUID();
+  agent.report({ uuid, state: 'running' });
+  await until(async () => (await listed()).length === 1, 'the VM to be stored');
+  t.match(await listed(), { 0: { uuid, state: 'running', server_status: 'running', as_of: /^20/ } });
+  agent.agent.close();
+  await until(async () => {
+    return (await app.get<{ status: string }>(`/servers/${server}`)).body.status === 'unknown';
+  }, 'the server to be unknown');
+  const shown = { uuid, state: 'running', server_status: 'unknown', as_of: /^20/ };
+  t.match(await listed(), { 0: shown });
+  t.match((await app.get(`/vms/${uuid}`)).body, shown);
+});
+
+t.test('a wrong field is refused before there is a task', async (t) => {
+  const { app, agent, vms, zone } = await start(t);
+  const at = `${vms}/${randomUUID()}`;
+  const wrong: [what: string, field: string, call: () => Promise<{ status: number; body: unknown }>][] = [
+    ['update', 'max_physical_memory', () => app.post(`${at}/update`, { max_physical_memory: 'much' })],
+    ['update', 'add_nics', () => app.post(`${at}/update`, { add_nics: [{}] })],
+    ['kill', 'signal', () => app.post(`${at}/kill`, { signal: 'S'.repeat(30) })],
+    ['reprovision', 'image_uuid', () => app.post(`${at}/reprovision`, { image_uuid: 'none' })],
+    ['snapshot', 'snapshot_name', () => app.put(`${at}/snapshots`, { snapshot_name: '../up' })],
+    ['snapshot without a name', 'snapshot_name', () => app.put(`${at}/snapshots`, {})],
+    ['rollback', 'snapshot_name', () => app.put(`${at}/snapshots/${'a'.repeat(65)}/rollback`)],
+    ['stop', 'timeout', () => app.post(`${at}/stop`, { timeout: 100_000 })],
+    ['start', 'update', () => app.post(`${at}/start`, { update: { set_internal_metadata: { a: 1 } } })],
+  ];
+  for (const [what, field, call] of wrong) {
+    const { status, body } = await call();
+    t.match({ status, body }, { status: 400, body: { code: 'InvalidParameters' } }, what);
+    t.match(JSON.stringify(body), field, `${what} names ${field}`);
+  }
+  t.equal(await app.delete(`${at}/snapshots/${'a'.repeat(65)}`), 400);
+  t.equal(agent.received.size, 0);
+  t.same((await zone.database.query('select id from cnapi_tasks')).rows, []);
 });

@@ -1,0 +1,33 @@
+/** What agents of this project accept as the parameters of their tasks about VMs. Pure. */
+import type { z } from 'zod';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import {
+  vmBoot,
+  vmCreate,
+  vmKill,
+  vmReboot,
+  vmReprovision,
+  vmShutdown,
+  vmSnapshot,
+  vmUpdate,
+} from '../../../protocol/vms.ts';
+
+const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
+  machine_create: vmCreate,
+  machine_update: vmUpdate,
+  machine_boot: vmBoot,
+  machine_shutdown: vmShutdown,
+  machine_reboot: vmReboot,
+  machine_kill: vmKill,
+  machine_reprovision: vmReprovision,
+  machine_create_snapshot: vmSnapshot,
+  machine_rollback_snapshot: vmSnapshot,
+  machine_delete_snapshot: vmSnapshot,
+};
+
+/** The first wrong parameter; undefined if there is none. Other brands than `oci` are for agents of Triton. */
+export function issueOf(task: string, params: JsonObject): { field: string; message: string } | undefined {
+  if (task === 'machine_create' && params.brand !== undefined && params.brand !== 'oci') return undefined;
+  const issue = SCHEMAS[task]?.safeParse(params).error?.issues[0];
+  return issue && { field: issue.path.join('.'), message: issue.message };
+}
