@@ -5,15 +5,24 @@
  */
 import { isIP } from 'node:net';
 import { type HttpTarget, targetOf } from '../../platform/http-client/connect.ts';
-import { isLoopback, Networks } from '../../platform/networks.ts';
+import { isLoopback, Networks, normalizeAddress } from '../../platform/networks.ts';
 import type { AllowedSources } from './allowed-sources.ts';
 import { ImageSourceNotAllowedError } from './image-errors.ts';
 
 /** Returns an empty list when the name is unknown. */
 export type LookUp = (name: string) => Promise<string[]>;
 
-/** "This network", loopback and link-local. */
-const refused = new Networks(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::', '::1', 'fe80::/10']);
+const refused = new Networks([
+  // "This network", loopback and link-local; Networks counts `::ffff:127.0.0.1` as IPv4.
+  ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::1', 'fe80::/10'],
+  // The metadata services of Amazon, Google and Oracle by IPv6.
+  ...['fd00:ec2::/32', 'fd20:ce::254', 'fd00:c1::a9fe:a9fe'],
+  // The IPv4 networks above within IPv6: compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056).
+  ...['::/104', '::7f00:0/104', '::a9fe:0/112'],
+  ...['64:ff9b::/104', '64:ff9b::7f00:0/104', '64:ff9b::a9fe:0/112'],
+  ...['64:ff9b:1::/104', '64:ff9b:1::7f00:0/104', '64:ff9b:1::a9fe:0/112'],
+  ...['2002::/24', '2002:7f00::/24', '2002:a9fe::/32'],
+]);
 
 /**
  * Where to connect for a URL that is allowed, in the order of the answer. They are addresses, so that
@@ -26,7 +35,7 @@ export async function allowedTargets(url: URL, { urls }: AllowedSources, lookUp:
   if (isIP(target.host) !== 0 || isLoopback(target.host)) return [target];
   const named = urls.map((one) => targetOf(one).host);
   const found = await lookUp(target.host);
-  const allowed = found.filter((address) => !refused.contain(address) || named.includes(address));
+  const allowed = found.filter((address) => !refused.contain(normalizeAddress(address)) || named.includes(address));
   const [address] = found;
   if (allowed.length === 0 && address !== undefined)
     throw new ImageSourceNotAllowedError(
