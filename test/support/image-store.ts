@@ -10,7 +10,7 @@ import { Images } from '../../lib/agent/images/images.ts';
 import { recordFiles } from '../../lib/agent/record-files.ts';
 import type { ImageContents } from '../../lib/agent/vms/vm-images.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
-import { silentLogger } from '../../lib/platform/log.ts';
+import { type Logger, silentLogger } from '../../lib/platform/log.ts';
 import { imageServer } from './image-server.ts';
 import { gzipArchiveOf } from './layer-archive.ts';
 import { mountedFolder } from './mounted-folder.ts';
@@ -24,13 +24,14 @@ interface StoreOptions {
   urls?: string[];
   clock?: Clock;
   lookUp?: LookUp;
+  log?: Logger;
 }
 
 /** The images of an agent in a folder. `again` is the next agent in the same folder. */
 export async function storeIn(
   t: Test,
   folder: string,
-  { maxBytes = 64 * MIB, urls = [], clock = systemClock, lookUp }: StoreOptions = {},
+  { maxBytes = 64 * MIB, urls = [], clock = systemClock, lookUp, log = silentLogger }: StoreOptions = {},
 ) {
   const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
   await mkdir(data, { recursive: true });
@@ -40,7 +41,7 @@ export async function storeIn(
   const open = async () => {
     const images = new Images({
       clock,
-      log: silentLogger,
+      log,
       directory: data,
       layers,
       unpack: (...args) => roots.unpack(...args),

@@ -1,4 +1,6 @@
 /** What the agent knows of an image. Sizes are bytes, times milliseconds of the machine's wall clock. */
+import type { ImageDefaults } from '../vms/vm-images.ts';
+import { InvalidImageError } from './image-errors.ts';
 import type { ImageState } from './image-lifecycle.ts';
 
 /** How containers of the image start by default, with the names of the OCI image specification. */
@@ -34,6 +36,21 @@ export interface StoredImage {
 }
 
 export const DIGEST = /^sha256:[0-9a-f]{64}$/;
+
+/** It names files. */
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** @throws InvalidImageError */
+export function checkNames(uuid: string, digest?: string): void {
+  if (!UUID.test(uuid)) throw new InvalidImageError('uuid is not a UUID in lower case');
+  if (digest !== undefined && !DIGEST.test(digest))
+    throw new InvalidImageError('digest is not a digest; give sha256: and 64 hexadecimal digits in lower case');
+}
+
+/** Without the fields that are null. */
+export function imageConfigOf(defaults: ImageDefaults): ImageConfig {
+  return Object.fromEntries(Object.entries(defaults).filter(([, value]) => value !== null && value !== undefined));
+}
 
 /** The name of the directory of a layer. @throws Error unless it is a digest */
 export function layerNameOf(digest: string): string {

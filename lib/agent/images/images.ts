@@ -12,10 +12,12 @@
  */
 import { createReadStream } from 'node:fs';
 import { rm } from 'node:fs/promises';
+import { messageOf } from '../../platform/errors.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
+import { optionalField } from '../../platform/optional-field.ts';
 import { untilAborted } from '../../platform/until-aborted.ts';
 import type { RecordFiles } from '../record-files.ts';
 import { imageExists } from '../vms/vm-errors.ts';
@@ -24,18 +26,17 @@ import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
 import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
 import { download } from './download.ts';
-import { DIGEST, type ImageConfig, type StoredImage } from './image.ts';
+import { checkNames, imageConfigOf, type StoredImage } from './image.ts';
 import {
   ImageBusyError,
   ImageExistsError,
   ImageInUseError,
   ImageNotFoundError,
   ImageSourceError,
-  InvalidImageError,
   NoImageSpaceError,
 } from './image-errors.ts';
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
-import { type ImageEvent, nextImageStep } from './image-lifecycle.ts';
+import { type ImageEvent, type ImageState, nextImageStep } from './image-lifecycle.ts';
 import { loadFailureOf } from './load-failure.ts';
 import { receiveArchive } from './receive-archive.ts';
 
@@ -63,13 +64,15 @@ interface LoadOptions {
   onProgress?: (bytes: number, total: number | undefined) => void;
 }
 
+type NewImage = Omit<StoredImage, 'state'>;
+
+const LOAD = { name: 'load' } as const;
+const REMOVE = { name: 'remove' } as const;
 /** At a time; others wait. */
 const LOADS = 2;
 /** An image that no container has used for so long is removed. */
 const UNUSED_MS = 7 * 24 * 3_600_000;
 const EXPIRE_EVERY_MS = 3_600_000;
-/** It names files. */
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const MAX_IMAGES = 1_000;
 /** The source of an image that was made from a VM: it is nowhere else, so only a caller may delete it. */
 const MADE_HERE = 'vm';
@@ -188,21 +191,21 @@ export class Images implements VmImages {
 
   /** @throws VmError if there is such an image, NoImageSpaceError */
   async add(uuid: string, config: ImageDefaults, contents: ImageContents): Promise<void> {
-    if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
+    checkNames(uuid);
     if (this.#images.has(uuid)) throw imageExists(uuid);
     this.#checkNumber();
     await this.#makeRoom(uuid);
-    await this.#save({ ...this.#fresh(uuid, MADE_HERE), state: { name: 'fetching' } });
+    await this.#move(this.#fresh(uuid, MADE_HERE), LOAD, { name: 'fetching' });
     try {
       await this.#apply(uuid, { name: 'fetched' });
       await this.#files.fill(uuid, contents, async (layer) => {
-        await this.#save({ ...this.read(uuid), config: withoutNulls(config), layers: [layer] });
+        await this.#save({ ...this.read(uuid), config: imageConfigOf(config), layers: [layer] });
         await this.#apply(uuid, { name: 'unpacked' });
       });
     } catch (error) {
-      await this.#deps.records.remove(uuid);
-      this.#images.delete(uuid);
-      throw spaceErrorOf(error) ?? error;
+      const failure = spaceErrorOf(error) ?? error;
+      await this.#move(this.read(uuid), { name: 'failed', code: 'Failed', reason: messageOf(failure) }, undefined);
+      throw failure;
     }
   }
 
@@ -218,9 +221,9 @@ export class Images implements VmImages {
       const { usedBy, state } = this.read(uuid);
       const [user] = usedBy;
       if (user !== undefined) throw new ImageInUseError(uuid, user);
-      const step = nextImageStep(state, { name: 'remove' });
-      if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
-      await this.#save({ ...this.read(uuid), state: step.state });
+      const step = nextImageStep(state, REMOVE);
+      if ('refused' in step) throw new ImageBusyError(uuid);
+      await this.#move(this.read(uuid), REMOVE, step.state);
     });
     await this.#remove(uuid);
   }
@@ -244,9 +247,7 @@ export class Images implements VmImages {
     { source, digest, options }: { source: string; digest?: string | undefined; options: LoadOptions },
     fetch: (file: string, signal: AbortSignal) => Promise<Arrived>,
   ): Promise<StoredImage> {
-    if (!UUID.test(uuid)) throw new InvalidImageError('uuid is no UUID in lower case');
-    if (digest !== undefined && !DIGEST.test(digest))
-      throw new InvalidImageError('digest is no digest; give sha256: and 64 hexadecimal digits in lower case');
+    checkNames(uuid, digest);
     const request = JSON.stringify([source, digest]);
     const current = this.#loading.get(uuid);
     if (current !== undefined) {
@@ -279,9 +280,9 @@ export class Images implements VmImages {
     fetch: (file: string, signal: AbortSignal) => Promise<Arrived>;
   }): Promise<StoredImage> {
     const before = this.#images.get(uuid);
-    const step = nextImageStep(before?.state, { name: 'load' });
-    if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
-    await this.#save({ ...this.#fresh(uuid, source), state: step.state });
+    const step = nextImageStep(before?.state, LOAD);
+    if ('refused' in step) throw new ImageBusyError(uuid);
+    await this.#move(this.#fresh(uuid, source), LOAD, step.state);
     const file = this.#files.archiveOf(uuid);
     try {
       const { digest } = await fetch(file, signal);
@@ -304,7 +305,7 @@ export class Images implements VmImages {
     }
   }
 
-  #fresh(uuid: string, source: string): Omit<StoredImage, 'state'> {
+  #fresh(uuid: string, source: string): NewImage {
     const now = this.#deps.clock.wallTime();
     return { uuid, source, layers: [], config: {}, createdAt: now, lastUsedAt: now, usedBy: [] };
   }
@@ -317,13 +318,7 @@ export class Images implements VmImages {
     if (!isFileUrl(url)) {
       const progress = onProgress === undefined ? {} : { onProgress };
       const { clock, pauseMs, lookUp } = this.#deps;
-      const how = {
-        client: this.#client,
-        allowed: this.#deps,
-        clock,
-        lookUp,
-        ...(pauseMs === undefined ? {} : { pauseMs }),
-      };
+      const how = { client: this.#client, allowed: this.#deps, clock, lookUp, ...optionalField('pauseMs', pauseMs) };
       return download({ url, digest, file, ...limits, signal, ...progress }, how);
     }
     await rm(file, { force: true });
@@ -364,8 +359,7 @@ export class Images implements VmImages {
 
   async #remove(uuid: string): Promise<void> {
     await this.#files.removeArchive(uuid);
-    await this.#deps.records.remove(uuid);
-    this.#images.delete(uuid);
+    await this.#move(this.read(uuid), { name: 'removed' }, undefined);
     await this.#files.removeUnusedLayers();
   }
 
@@ -374,9 +368,23 @@ export class Images implements VmImages {
       const image = this.read(uuid);
       const step = nextImageStep(image.state, event);
       if ('refused' in step) throw new ImageBusyError(uuid);
-      if (step.state !== undefined && step.state !== image.state) await this.#save({ ...image, state: step.state });
+      if (step.state !== image.state) await this.#move(image, event, step.state);
       return step;
     });
+  }
+
+  /** Stores and logs a change of the state; undefined: the image is gone. */
+  async #move(image: StoredImage | NewImage, event: ImageEvent, to: ImageState | undefined): Promise<void> {
+    const { uuid } = image;
+    const from = this.#images.get(uuid)?.state;
+    if (to !== undefined) await this.#save({ ...image, state: to });
+    else {
+      await this.#deps.records.remove(uuid);
+      this.#images.delete(uuid);
+    }
+    const reason = 'reason' in event ? { reason: event.reason } : {};
+    const states = { from: from?.name ?? 'absent', to: to?.name ?? 'absent' };
+    this.#deps.log.info({ image: uuid, ...states, event: event.name, ...reason }, 'images: the state changed');
   }
 
   async #save(image: StoredImage): Promise<void> {
@@ -385,8 +393,4 @@ export class Images implements VmImages {
     });
     this.#images.set(image.uuid, image);
   }
-}
-
-function withoutNulls(config: ImageDefaults): ImageConfig {
-  return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== null && value !== undefined));
 }

@@ -10,6 +10,7 @@ import { contentsOf, MIB, OTHER, SMALL, served, store, storeIn } from '../../sup
 import { archiveOf, gzipArchiveOf } from '../../support/layer-archive.ts';
 import { cannotMount, smallDisk } from '../../support/mounted-folder.ts';
 import { ociArchiveOf, sha256, type TestImage } from '../../support/oci-archive.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
 
 const needs = { skip: cannotMount('busybox') };
@@ -258,6 +259,37 @@ t.test('a caller that gives up ends its own wait only', needs, async (t) => {
   await first;
   answer();
   t.equal((await second).state.name, 'ready');
+});
+
+t.test('each change of the state is logged once', needs, async (t) => {
+  const records: Record<string, unknown>[] = [];
+  const { images, file, again } = await store(t, { log: recordingLogger(records) });
+  const changes = () =>
+    records
+      .splice(0)
+      .filter(({ msg }) => msg === 'images: the state changed')
+      .map(({ image, from, to, event, reason }) => ({ image, from, to, event, ...(reason ? { reason } : {}) }));
+  const uuid = randomUUID();
+  await t.rejects(images.ensure({ uuid, url: await file('wrong', Buffer.from('no archive')) }));
+  await images.ensure({ uuid, url: await file('right', SMALL) });
+  await images.delete(uuid);
+  const change = (from: string, to: string, event: string) => ({ image: uuid, from, to, event });
+  const seen = changes();
+  t.match(seen[2]?.reason, /cut off/);
+  t.same(
+    seen.map(({ reason: _reason, ...rest }) => rest),
+    [
+      ...[change('absent', 'fetching', 'load'), change('fetching', 'unpacking', 'fetched')],
+      ...[change('unpacking', 'failed', 'failed'), change('failed', 'fetching', 'load')],
+      ...[change('fetching', 'unpacking', 'fetched'), change('unpacking', 'ready', 'unpacked')],
+      ...[change('ready', 'removing', 'remove'), change('removing', 'absent', 'removed')],
+    ],
+  );
+  await images.ensure({ uuid, url: await file('right', SMALL) });
+  await images.stop();
+  changes();
+  await again();
+  t.same(changes(), [], 'the next agent changes nothing');
 });
 
 t.test('an archive can be sent', needs, async (t) => {
