@@ -1,72 +1,14 @@
 /** In a real terminal, by tmux: what is drawn, what is escaped, and how the terminal is left. */
-import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { json, scripted } from '../client/rig.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
-import { CNAPI, has } from './rig.ts';
+import { CNAPI } from './rig.ts';
+import { lacksTmux, Terminal } from './tmux-terminal.ts';
 
-const hasTmux = spawnSync('tmux', ['-V']).status === 0;
-const skip = hasTmux || process.env.CNAPI_TEST_NO_SKIP ? false : 'tmux is not installed';
-
-class Terminal {
-  readonly #socket: string;
-  readonly #within: readonly string[];
-
-  constructor(t: Test, env: Record<string, string>) {
-    const folder = mkdtempSync(path.join(tmpdir(), 'cnapi-tmux-'));
-    this.#socket = path.join(folder, 'socket');
-    this.#within = [
-      'env',
-      '-i',
-      ...Object.entries({ PATH: process.env.PATH ?? '', TERM: 'screen', ...env }).map(
-        ([name, value]) => `${name}=${value}`,
-      ),
-    ];
-    const session = ['new-session', '-d', '-c', folder, '-x', '100', '-y', '30'];
-    this.#tmux('-f', '/dev/null', ...session, [...this.#within, "PS1='$ '", 'sh'].join(' '));
-    t.teardown(() => {
-      this.#tmux('kill-server');
-      rmSync(folder, { recursive: true, force: true });
-    });
-  }
-
-  type(line: string): void {
-    this.#tmux('send-keys', '-l', line);
-    this.key('Enter');
-  }
-
-  /**
-   * Runs in a window that closes when the command ends, below a shell without job control. Directly
-   * below tmux a stopped process would be continued.
-   */
-  runAlone(command: string): void {
-    this.#tmux('new-window', [...this.#within, command, '; :'].join(' '));
-  }
-
-  key(name: string): void {
-    this.#tmux('send-keys', name);
-  }
-
-  screen(): string {
-    return this.#tmux('capture-pane', '-p');
-  }
-
-  shows(text: string | RegExp): Promise<string> {
-    const look = () => {
-      const screen = this.screen();
-      return has(screen, text) ? screen : undefined;
-    };
-    return until(look, `${text} in\n${this.screen()}`);
-  }
-
-  #tmux(...args: string[]): string {
-    return execFileSync('tmux', ['-S', this.#socket, ...args], { encoding: 'utf8' });
-  }
-}
+const skip = lacksTmux();
 
 t.test('watch does not show a fleet as live that no longer answers', { skip }, async (t) => {
   const id = '00000000-0000-4000-8000-000000000001';

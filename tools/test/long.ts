@@ -18,7 +18,7 @@ export const LONG = [
   'test/cli/access/access.test.ts',
   'test/cli/exec/{cp,streamed-exec}.test.ts',
   'test/cli/{faults,hardship}.test.ts',
-  'test/cli/vms/vm-exec.test.ts',
+  'test/cli/vms/{vm-exec,vm-terminal}.test.ts',
   'test/control/legacy/real-agent.test.ts',
   'test/control/link/overload.test.ts',
   'test/control/waitlist/{many-queues,stress}.test.ts',

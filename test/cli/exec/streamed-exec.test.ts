@@ -43,6 +43,14 @@ t.test('a command with the input of this program', async (t) => {
     t.match(await exec(['/no/such/program']).ended, { code: 127, stderr: /no\/such\/program/ });
   });
 
+  await t.test('a command ends when the reader of its output does', async (t) => {
+    const running = exec(['sh', '-c', 'while true; do echo word-of-the-pipe; done']);
+    await running.says('word-of-the-pipe');
+    running.child.stdout?.destroy();
+    t.match(await running.ended, { code: 141 });
+    await until(async () => !(await isRunning('word-of-the-pipe')), 'the command to end');
+  });
+
   await t.test('a command ends when its caller is killed', async () => {
     const running = exec(['sh', '-c', 'echo begun; sleep 60 # word-of-the-caller']);
     await running.says('begun');
