@@ -12,6 +12,7 @@ import { cpCommand } from './copy/cp.ts';
 import { documentCommand } from './documents/document.ts';
 import { eventsCommand } from './events/events.ts';
 import { execCommand } from './exec/exec.ts';
+import { portForwardCommand } from './exec/port-forward.ts';
 import { imageCommand } from './images/image.ts';
 import { doctorCommand } from './instances/doctor.ts';
 import { drainCommand } from './instances/drain.ts';
@@ -94,6 +95,7 @@ const COMMANDS = [
   imageCommand,
   execCommand,
   cpCommand,
+  portForwardCommand,
   jobCommand,
   scheduleCommand,
   nodeCommand,

@@ -20,6 +20,8 @@ import type { FailoverClient } from './failover-client.ts';
 interface ClientStreamEvents {
   /** Output of the agent; returns false if `resume` will be called for the next. */
   output(channel: 'stdout' | 'stderr', bytes: Buffer): boolean;
+  /** The output of a connection has ended; its input may go on. */
+  outputEnded?(): void;
   /** `send` may go on. */
   drained(): void;
   /** Emitted once, as the last event; without a status the connection broke. */
@@ -51,6 +53,7 @@ export class ClientStream {
           return;
         }
         const channel = channelIn(message);
+        if (channel === CHANNELS.close && message[1] === CHANNELS.stdout) events.outputEnded?.();
         if (channel === CHANNELS.status) status = jsonIn(streamStatus, message) ?? {};
         const name = channel === CHANNELS.stdout ? 'stdout' : channel === CHANNELS.stderr ? 'stderr' : undefined;
         if (name !== undefined && !events.output(name, message.subarray(1))) socket.pause();

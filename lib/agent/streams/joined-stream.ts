@@ -101,6 +101,10 @@ export class JoinedStream {
         if (goOn) done();
         else this.#waiting.push(done);
       },
+      final: (done) => {
+        this.#socket.send(Buffer.from([CHANNELS.close, channel]));
+        done();
+      },
     });
   }
 

@@ -3,10 +3,11 @@
  * and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
-import { EXEC_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
+import { CONNECT_TASK, EXEC_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
+import { connectTask } from './connect.ts';
 import { exec } from './exec.ts';
 import { imageTasks } from './image-tasks.ts';
 import { nop } from './nop.ts';
@@ -26,6 +27,7 @@ export const catalogue: Catalogue = new Map([
   ['sleep', sleep],
   ['command_execute', commandExecute],
   [EXEC_TASK, exec],
+  [CONNECT_TASK, connectTask],
   [PUSH_TASK, pushCommand],
   ['server_sysinfo', serverSysinfo],
   ['server_reboot', serverReboot],

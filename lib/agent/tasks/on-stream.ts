@@ -9,6 +9,8 @@ import type { TaskContext } from './task.ts';
 interface StreamedEnd {
   exitCode?: number | null;
   signal?: string | null;
+  /** More of the task's result. */
+  [name: string]: unknown;
 }
 
 /**

@@ -1,6 +1,7 @@
 /**
  * Work of an agent whose input and output are streams of this program: a task and its stream
- * (docs/design/streams.md). Used by `cnapi exec -i`, `cnapi cp`, `cnapi vm exec` and `cnapi vm logs`.
+ * (docs/design/streams.md). Used by `cnapi exec -i`, `cnapi cp`, `cnapi port-forward`,
+ * `cnapi vm exec` and `cnapi vm logs`.
  */
 import type { Readable, Writable } from 'node:stream';
 import type { Params } from '../../client/request.ts';
@@ -30,6 +31,8 @@ export interface ExecIo {
   input: Readable | undefined;
   stdout: Writable;
   stderr: Writable;
+  /** Of a connection, whose output may end before its input. */
+  onOutputEnd?: () => void;
 }
 
 export interface ExecEnd {
@@ -75,7 +78,7 @@ export function createExec(
 export async function startStreamed(
   context: Context,
   { serverUuid, create }: StreamedRequest,
-  { input, stdout, stderr }: ExecIo,
+  { input, stdout, stderr, onOutputEnd }: ExecIo,
 ): Promise<RunningExec> {
   const { client } = context;
   const outputs = { stdout, stderr };
@@ -97,6 +100,7 @@ export async function startStreamed(
       }
       return goOn;
     },
+    outputEnded: () => onOutputEnd?.(),
     drained: () => input?.resume(),
     ended: (status, reason) => ended.resolve({ status, reason }),
   });

@@ -15,6 +15,7 @@ const ofStream = {
     .optional()
     .describe('How long it may run: a day at most, and when absent'),
 };
+const MAX_PORT = 65_535;
 const ofVm = { ...ofStream, vm_uuid: uuid().describe('Uuid of the VM') };
 const inTerminal = members(terminal.strict())
   .optional()
@@ -33,6 +34,19 @@ export const streamContracts = contracts({
     tag: 'tasks',
     origin: 'own',
     params: z.object({ ...ofStream, ...commandParams, terminal: inTerminal }),
+  },
+  StartConnection: {
+    ...started,
+    method: 'POST',
+    path: '/servers/:server_uuid/connect',
+    summary:
+      'Connects a stream that the caller has opened, as a task, to a TCP port of the loopback address of a server',
+    tag: 'tasks',
+    origin: 'own',
+    params: z.object({
+      ...ofStream,
+      port: integer('port', 1, MAX_PORT).describe('The agent connects to 127.0.0.1 and this port'),
+    }),
   },
   StartVmExec: {
     ...started,

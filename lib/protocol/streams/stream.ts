@@ -19,7 +19,7 @@ export const CHANNELS = {
   status: 3,
   /** To the agent: TerminalSize as JSON. */
   resize: 4,
-  /** The channel that the next byte names has ended. */
+  /** The channel that the next byte names has ended: to the agent stdin, and to the caller, of a connection, stdout. */
   close: 255,
 } as const;
 
@@ -31,11 +31,13 @@ export const JOIN_WITHIN_MS = 60_000;
 const MAX_CELLS = 2_000;
 
 export const EXEC_TASK = 'exec';
+export const CONNECT_TASK = 'connect';
 export const VM_EXEC_TASK = 'vm_exec';
 export const VM_LOGS_TASK = 'vm_logs';
 /** The tasks whose work has a stream, and the routes that create them: only those can name the place of a stream. */
 export const STREAM_TASKS: Readonly<Record<string, string>> = {
   [EXEC_TASK]: 'POST /servers/:server_uuid/exec',
+  [CONNECT_TASK]: 'POST /servers/:server_uuid/connect',
   [VM_EXEC_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/exec',
   [VM_LOGS_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/logs',
 };

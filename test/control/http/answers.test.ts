@@ -76,6 +76,7 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'POST', `${server}/execute`, { script: 'exit 3', json: true });
   // Nobody has opened it: the task fails.
   await expect(202, 'POST', `${server}/exec`, { script: 'cat', stream: `${cnapiUuid}.${randomUUID()}` });
+  await expect(202, 'POST', `${server}/connect`, { port: 80, stream: `${cnapiUuid}.${randomUUID()}` });
   await expect(200, 'POST', `${server}/sysinfo-refresh`, {});
   await expect(204, 'POST', `${server}/cn-agent/pause`, {});
   await expect(204, 'POST', `${server}/cn-agent/resume`, {});

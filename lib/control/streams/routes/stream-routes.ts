@@ -4,7 +4,13 @@ import { optionalField } from '../../../platform/optional-field.ts';
 import { streamContracts } from '../../../protocol/api/streams.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
-import { EXEC_TASK, type StreamPlace, VM_EXEC_TASK, VM_LOGS_TASK } from '../../../protocol/streams/stream.ts';
+import {
+  CONNECT_TASK,
+  EXEC_TASK,
+  type StreamPlace,
+  VM_EXEC_TASK,
+  VM_LOGS_TASK,
+} from '../../../protocol/streams/stream.ts';
 import { accepted, bind, type RequestContext, type Route } from '../../http/route.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 
@@ -61,11 +67,13 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
     streamContracts,
     {
       StartExec: (context) => start(EXEC_TASK, context),
+      StartConnection: (context) => start(CONNECT_TASK, context),
       StartVmExec: (context) => start(VM_EXEC_TASK, context, asUuid(context.params)),
       StartVmLogs: (context) => start(VM_LOGS_TASK, context, asUuid(context.params)),
     },
     {
       StartExec: { commitsRecord: true },
+      StartConnection: { commitsRecord: true },
       StartVmExec: { commitsRecord: true },
       StartVmLogs: { commitsRecord: true },
     },

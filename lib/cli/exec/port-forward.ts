@@ -1,0 +1,167 @@
+/** `cnapi port-forward`: ports of this machine that lead to ports of a server, as kubectl has it. */
+import { createServer, isIPv6, type Server, type Socket } from 'node:net';
+import { PassThrough } from 'node:stream';
+import { getSystemErrorMessage } from 'node:util';
+import { Command } from 'commander';
+import { messageOf } from '../../platform/errors.ts';
+import { streamContracts } from '../../protocol/api/streams.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findServer } from '../lookup/find.ts';
+import { type EndingSignal, exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT, RefusedError, UsageError } from '../terminal/usage-error.ts';
+import { type ExecEnd, startStreamed } from './exec-stream.ts';
+import { saidOf } from './streamed-exec.ts';
+
+interface Options {
+  address: string;
+}
+
+interface Forward {
+  /** 0: one that is free. */
+  local: number;
+  remote: number;
+}
+
+interface Target {
+  /** As the user wrote it. */
+  name: string;
+  serverUuid: string;
+}
+
+const MAX_PORT = 65_535;
+
+const MORE = `
+8080:80 listens on port 8080 of this machine and leads to port 80 of the server; 80 has the same number at both ends; :80 listens on \
+a port that is free. The agent connects to the loopback address of its server, 127.0.0.1, and to nothing else.
+
+Each connection is a task (cnapi tasks) and a stream of its own. It ends when both sides have ended, at the latest after a day. What it \
+carries is not recorded. A connection that the server refuses is closed, and a line on stderr says why.
+
+Ctrl-C ends all connections; the exit code is then 0.
+`;
+
+export function portForwardCommand(runner: CommandRunner): Command {
+  const command = new Command('port-forward')
+    .description('Forwards ports of this machine to ports of a server.')
+    .usage('[options] <server> <port...>')
+    .argument('<server>', 'uuid, the beginning of one, or hostname')
+    .argument('<port...>', 'LOCAL:REMOTE, PORT or :REMOTE')
+    .option('--address <address>', 'listen on this address of this machine', '127.0.0.1')
+    .action(runner.action(portForward));
+  return withExamples(withExplanation(command, MORE), [
+    'cnapi port-forward web-1 8080:80',
+    'cnapi port-forward web-1 5432 :9090',
+    'cnapi port-forward web-1 8080:80 --address 0.0.0.0',
+  ]);
+}
+
+async function portForward(context: Context, [name, ports]: readonly unknown[], { address }: Options): Promise<number> {
+  const forwards = (ports as string[]).map(forwardIn);
+  const { uuid: serverUuid } = await findServer(context.client, name as string);
+  const target = { name: name as string, serverUuid };
+  const stopped = Promise.withResolvers<EndingSignal>();
+  const stop = onEndingSignal(stopped.resolve);
+  const connections = new Set<Socket>();
+  const listening: Server[] = [];
+  try {
+    for (const forward of forwards) {
+      const server = createServer({ allowHalfOpen: true }, (socket) => {
+        connections.add(socket);
+        socket.once('close', () => connections.delete(socket));
+        void carry(context, socket, { ...target, port: forward.remote });
+      });
+      const port = await listen(server, { address, port: forward.local });
+      listening.push(server);
+      tell(context, { address, port, remote: forward.remote, target });
+    }
+    const signal = await stopped.promise;
+    return signal === 'SIGINT' ? EXIT.ok : exitCodeOfSignal(signal);
+  } finally {
+    stop();
+    for (const server of listening) server.close();
+    for (const socket of connections) socket.destroy();
+  }
+}
+
+/** @throws UsageError */
+function forwardIn(text: string): Forward {
+  const [, local, remote = ''] = /^(?:(\d{0,5}):)?(\d{1,5})$/.exec(text) ?? [];
+  const numbers = { local: Number(local ?? remote), remote: Number(remote) };
+  if (remote === '' || numbers.remote < 1 || numbers.remote > MAX_PORT || numbers.local > MAX_PORT)
+    throw new UsageError(`${text} is no port; write LOCAL:REMOTE, PORT or :REMOTE, with numbers from 1 to ${MAX_PORT}`);
+  return numbers;
+}
+
+/** Resolves to the port. @throws RefusedError */
+function listen(server: Server, { address, port }: { address: string; port: number }): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', ({ errno, message }: NodeJS.ErrnoException) => {
+      const reason = errno === undefined ? message : getSystemErrorMessage(errno);
+      reject(new RefusedError(`cannot listen on ${endpoint(address, port)}: ${reason}`));
+    });
+    server.listen({ host: address, port }, () => {
+      const bound = server.address();
+      resolve(bound !== null && typeof bound === 'object' ? bound.port : port);
+    });
+  });
+}
+
+interface Listening {
+  address: string;
+  port: number;
+  remote: number;
+  target: Target;
+}
+
+function tell({ output }: Context, { address, port, remote, target: { name, serverUuid } }: Listening): void {
+  if (output.json)
+    return output.record({ event: 'listening', address, port, server_uuid: serverUuid, remote_port: remote });
+  output.line(`Forwarding ${endpoint(address, port)} -> ${name}:${remote}`);
+}
+
+const endpoint = (address: string, port: number): string => `${isIPv6(address) ? `[${address}]` : address}:${port}`;
+
+/** One connection, until both sides have ended. Fails by a line on stderr. */
+async function carry(
+  context: Context,
+  socket: Socket,
+  { name, serverUuid, port }: Target & { port: number },
+): Promise<void> {
+  let hasEnded = false;
+  const closed = new Promise<'closed'>((resolve) => socket.once('close', () => resolve('closed')));
+  // The event close follows.
+  socket.on('error', () => undefined);
+  const io = {
+    input: socket,
+    stdout: socket,
+    stderr: new PassThrough().resume(),
+    onOutputEnd: () => {
+      hasEnded = true;
+      socket.end();
+    },
+  };
+  const create = (stream: string) =>
+    context.client.ask(streamContracts.StartConnection, { server_uuid: serverUuid, stream, port });
+  try {
+    const task = await startStreamed(context, { serverUuid, create }, io);
+    // Closed by both sides: the agent sees it, too, and says so.
+    const end = await Promise.race([
+      task.ended,
+      closed.then<ExecEnd | 'closed'>((gone) => (isComplete() ? task.ended : gone)),
+    ]);
+    task.close();
+    if (end === 'closed') return;
+    const { message } = saidOf(end);
+    if (message === undefined) return void socket.end();
+    context.output.complain(`${name}:${port}: ${message}`);
+    socket.destroy();
+  } catch (error) {
+    if (!socket.destroyed) context.output.complain(`${name}:${port}: ${messageOf(error)}`);
+    socket.destroy();
+  }
+
+  function isComplete(): boolean {
+    return hasEnded && socket.readableEnded && socket.writableFinished;
+  }
+}
