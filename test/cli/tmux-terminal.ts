@@ -60,12 +60,14 @@ export class Terminal {
     return this.#tmux('capture-pane', '-p');
   }
 
-  shows(text: string | RegExp): Promise<string> {
+  async shows(text: string | RegExp): Promise<string> {
     const look = () => {
       const screen = this.screen();
       return has(screen, text) ? screen : undefined;
     };
-    return until(look, `${text} in\n${this.screen()}`);
+    return until(look, `${text}`).catch((cause: Error) => {
+      throw new Error(`${cause.message} in\n${this.screen()}`, { cause });
+    });
   }
 
   #tmux(...args: string[]): string {
