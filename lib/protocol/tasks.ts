@@ -3,14 +3,8 @@
  * run again when its outcome is unknown. The agent's catalogue (`lib/agent/tasks`) defines what
  * each task does. An agent's capabilities name its tasks as `task:<name>`.
  */
+import type { TaskKind } from './task-kind.ts';
 import { VM_TASK_KINDS } from './vm-task-kinds.ts';
-
-interface TaskKind {
-  /** Running the task again after an unknown outcome has the same effect as running it once. */
-  idempotent: boolean;
-  /** Describes its parameters for callers, by name. */
-  params: Readonly<Record<string, string>>;
-}
 
 export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   nop: {

@@ -2,21 +2,18 @@
  * The tasks of VMs, for the table in tasks.ts. All but `machine_create` work on the VM that `uuid`
  * names. vms.ts has the schemas of their parameters. Idempotent tasks recognize what is already done.
  */
-interface VmTaskKind {
-  idempotent: boolean;
-  params: Readonly<Record<string, string>>;
-}
+import type { TaskKind } from './task-kind.ts';
 
-const UUID = 'required, the uuid of the VM';
+const UUID_PARAM = 'required, the uuid of the VM';
 const IDEMPOTENT = 'true: succeeds if the VM is already in that state';
 const TIMEOUT = 'seconds until the VM is killed, at most 3600';
 const SNAPSHOT = 'required, the name of the snapshot';
 
-const snapshotParams = { uuid: UUID, snapshot_name: SNAPSHOT };
-const stopParams = { uuid: UUID, force: 'true: kill the VM at once', timeout: TIMEOUT, idempotent: IDEMPOTENT };
+const snapshotParams = { uuid: UUID_PARAM, snapshot_name: SNAPSHOT };
+const stopParams = { uuid: UUID_PARAM, force: 'true: kill the VM at once', timeout: TIMEOUT, idempotent: IDEMPOTENT };
 const UPDATE = 'an object with set_internal_metadata only';
 
-export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
+export const VM_TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   machine_create: {
     idempotent: true,
     params: {
@@ -29,30 +26,33 @@ export const VM_TASK_KINDS: Readonly<Record<string, VmTaskKind>> = {
       nics: 'a list of network interfaces',
     },
   },
-  machine_load: { idempotent: true, params: { uuid: UUID } },
-  machine_info: { idempotent: true, params: { uuid: UUID, types: 'a list of the fields to return' } },
-  machine_proc: { idempotent: true, params: { uuid: UUID } },
-  machine_boot: { idempotent: false, params: { uuid: UUID, update: UPDATE, idempotent: IDEMPOTENT } },
+  machine_load: { idempotent: true, params: { uuid: UUID_PARAM } },
+  machine_info: { idempotent: true, params: { uuid: UUID_PARAM, types: 'a list of the fields to return' } },
+  machine_proc: { idempotent: true, params: { uuid: UUID_PARAM } },
+  machine_boot: { idempotent: false, params: { uuid: UUID_PARAM, update: UPDATE, idempotent: IDEMPOTENT } },
   machine_shutdown: { idempotent: false, params: stopParams },
   machine_reboot: { idempotent: false, params: { ...stopParams, update: UPDATE } },
   machine_kill: {
     idempotent: false,
-    params: { uuid: UUID, signal: 'a name or number (default: SIGKILL)', idempotent: IDEMPOTENT },
+    params: { uuid: UUID_PARAM, signal: 'a name or number (default: SIGKILL)', idempotent: IDEMPOTENT },
   },
-  machine_update: { idempotent: false, params: { uuid: UUID } },
+  machine_update: { idempotent: false, params: { uuid: UUID_PARAM } },
   machine_update_nics: {
     idempotent: true,
     params: { original_network: 'required, a network', networks: 'required, a list that has the changed network' },
   },
-  machine_reprovision: { idempotent: true, params: { uuid: UUID, image_uuid: 'required, the uuid of the new image' } },
-  machine_destroy: { idempotent: true, params: { uuid: UUID } },
+  machine_reprovision: {
+    idempotent: true,
+    params: { uuid: UUID_PARAM, image_uuid: 'required, the uuid of the new image' },
+  },
+  machine_destroy: { idempotent: true, params: { uuid: UUID_PARAM } },
   machine_create_snapshot: { idempotent: false, params: snapshotParams },
   machine_rollback_snapshot: { idempotent: true, params: snapshotParams },
   machine_delete_snapshot: { idempotent: false, params: snapshotParams },
   machine_create_image: {
     idempotent: false,
     params: {
-      uuid: UUID,
+      uuid: UUID_PARAM,
       manifest: 'required, an object with the uuid of the image',
       compression: 'no effect: the image is stored unpacked',
       imgapi_url: 'no effect: the image stays on the server',

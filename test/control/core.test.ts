@@ -102,9 +102,9 @@ t.test('each frame of agents about a system has one listener', async (t) => {
 t.test('whoever is not known cannot delay the return of agents', async (t) => {
   const { instance } = await startCore(t, { config: { maxAgents: 0 } });
   const { link } = instance;
-  for (let each = 0; each < 5_000; each++) link.arrive(() => false);
-  t.ok((link.arrive(() => false)?.retryAfterSeconds ?? 0) > 30);
-  t.equal(link.arrive(() => true)?.retryAfterSeconds, 1);
+  for (let each = 0; each < 5_000; each++) link.refuseArrival(() => false);
+  t.ok((link.refuseArrival(() => false)?.retryAfterSeconds ?? 0) > 30);
+  t.equal(link.refuseArrival(() => true)?.retryAfterSeconds, 1);
 });
 
 function helloOf(serverUuid: string): HelloFrame {

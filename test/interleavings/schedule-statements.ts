@@ -15,13 +15,13 @@ import {
   insertSchedule,
   listSchedules,
   type NewSchedule,
-  type PassedTime,
-  passSchedule,
   readClaimedSchedules,
   readNextTime,
   readSchedule,
   readScheduleTime,
   recordFailedTry,
+  type UsedTime,
+  useUpTime,
 } from '../../lib/control/push/schedules/schedule-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { AT, asRead, THEN } from './schedule-firings.ts';
@@ -44,9 +44,9 @@ export async function createSchedules(database: Queryable, job: string): Promise
   const ids = { due: await made(), queued: await made(), paused: await made(), ended: await made() };
   const read = (id: string) => ({ id, changes: 0, next_at: new Date(AT), queued_at: null });
   const passed = { at: AT, thenAt: THEN, queueAt: undefined, outcome: 'skipped', reason: 'asked' } as const;
-  await passSchedule(database, read(ids.queued), { ...passed, queueAt: AT });
+  await useUpTime(database, read(ids.queued), { ...passed, queueAt: AT });
   await pauseSchedule(database, ids.paused, undefined);
-  await passSchedule(database, read(ids.ended), { ...passed, thenAt: undefined });
+  await useUpTime(database, read(ids.ended), { ...passed, thenAt: undefined });
   await database.query(`update cnapi_push_schedules set updated_at = updated_at - interval '2 days'`);
   await database.query(
     `with job as (
@@ -78,8 +78,8 @@ const pause = (kind: ScheduleKind): CallOf<[string, string], boolean> => ({
 });
 
 type Noted = Parameters<typeof recordFailedTry> extends [unknown, ...infer Rest] ? Rest : never;
-type Passed = Parameters<typeof passSchedule> extends [unknown, ...infer Rest] ? Rest : never;
-const pass = (kind: 'due' | 'queued', time: Partial<PassedTime>): CallOf<Passed, boolean> => ({
+type Passed = Parameters<typeof useUpTime> extends [unknown, ...infer Rest] ? Rest : never;
+const pass = (kind: 'due' | 'queued', time: Partial<UsedTime>): CallOf<Passed, boolean> => ({
   args(world) {
     const schedule = asRead(world, kind);
     const passed = { at: AT, thenAt: THEN, queueAt: undefined, outcome: 'skipped', reason: 'asked', ...time };
@@ -105,7 +105,7 @@ const statements: readonly Statement[] = [
   writes(insertSchedule, {
     new: { args: (world) => (world.schedule('due') === undefined ? undefined : [newSchedule(), 100]) },
   }),
-  writes(passSchedule as never as (database: Queryable, ...args: Passed) => Promise<boolean>, {
+  writes(useUpTime as never as (database: Queryable, ...args: Passed) => Promise<boolean>, {
     skipped: pass('due', {}),
     queued: pass('due', { queueAt: AT, outcome: undefined }),
     'skipped while one waits': pass('queued', { at: THEN, thenAt: LATER, queueAt: AT }),

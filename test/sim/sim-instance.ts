@@ -154,14 +154,14 @@ export class SimInstance implements LinkIngress {
   abandoned(): void {
     const { refusalMs, greetMs } = this.#world.costs;
     if (greetMs === 0 || this.core === undefined || !this.isOpen) return;
-    this.process.loop.work(this.core.link.arrive(() => true) === undefined ? greetMs : refusalMs);
+    this.process.loop.work(this.core.link.refuseArrival(() => true) === undefined ? greetMs : refusalMs);
   }
 
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined {
     const link = this.core?.link;
     if (link === undefined || !this.isOpen) return { status: 503, retryAfterMs: 0 };
     const { refusalMs, greetMs } = this.#world.costs;
-    const refusal = link.arrive(() => true);
+    const refusal = link.refuseArrival(() => true);
     this.process.loop.work(refusal === undefined ? greetMs : refusalMs);
     if (refusal !== undefined) {
       const retryAfterMs = 1000 * (refusal.retryAfterSeconds ?? 0);

@@ -5,7 +5,7 @@
 import http from 'node:http';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 
-export interface RouteAnswer {
+export interface TimedAnswer {
   status: number;
   text: string;
   /** Time from before the request was made to the last byte of the answer. */
@@ -21,19 +21,19 @@ export class BenchCaller {
     this.#headers = headers;
   }
 
-  get(url: string): Promise<RouteAnswer> {
+  get(url: string): Promise<TimedAnswer> {
     return this.#send('GET', url, undefined);
   }
 
-  post(url: string, body: unknown): Promise<RouteAnswer> {
+  post(url: string, body: unknown): Promise<TimedAnswer> {
     return this.#send('POST', url, JSON.stringify(body));
   }
 
-  put(url: string): Promise<RouteAnswer> {
+  put(url: string): Promise<TimedAnswer> {
     return this.#send('PUT', url, undefined);
   }
 
-  delete(url: string): Promise<RouteAnswer> {
+  delete(url: string): Promise<TimedAnswer> {
     return this.#send('DELETE', url, undefined);
   }
 
@@ -45,7 +45,7 @@ export class BenchCaller {
     this.stop();
   }
 
-  #send(method: string, url: string, body: string | undefined): Promise<RouteAnswer> {
+  #send(method: string, url: string, body: string | undefined): Promise<TimedAnswer> {
     const startedAt = clock.now();
     const content =
       body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
@@ -67,7 +67,7 @@ export class BenchCaller {
 }
 
 /** @throws when the answer has another status */
-export function expectStatus(reply: RouteAnswer, status: number): RouteAnswer {
+export function expectStatus(reply: TimedAnswer, status: number): TimedAnswer {
   if (reply.status === status) return reply;
   throw new Error(`answered ${reply.status}, not ${status}: ${reply.text.slice(0, 300)}`);
 }

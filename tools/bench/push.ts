@@ -1,5 +1,6 @@
 /** REST requests and readings of the figures of push jobs. */
 import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { JOB_ENDS } from '../../lib/protocol/api/push/job-schemas.ts';
 import { type BenchCaller, expectStatus } from './caller.ts';
 import type { BenchContext } from './figure.ts';
 import { number } from './table.ts';
@@ -47,7 +48,7 @@ export async function getJob(caller: BenchCaller, url: string, id: string): Prom
   return JSON.parse(expectStatus(await caller.get(`${url}/push-jobs/${id}`), 200).text);
 }
 
-/** Asks until it is so; returns the last answer. @throws when that takes too long */
+/** Polls until `isSo` is true; returns the last answer. @throws when that takes too long */
 export async function untilJob(
   caller: BenchCaller,
   { url, id }: { url: string; id: string },
@@ -95,7 +96,7 @@ export async function runJob(caller: BenchCaller, zone: Zone, servers: readonly 
   return (clock.now() - startedAt) / 1000;
 }
 
-export const isEnd = (status: string): boolean => !['voting', 'running', 'aborting'].includes(status);
+export const isEnd = (status: string): boolean => JOB_ENDS.some((end) => end === status);
 
 /** How slow this machine is at present. */
 export interface Slowness {

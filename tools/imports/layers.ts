@@ -8,7 +8,7 @@
  * what such a line allows, `*` is the same name.
  */
 
-/** For every line that includes it; these imports may be unused: the files of lib/platform itself, its limits, and JSON. */
+/** Imports that every part may use, and need not: the files of lib/platform itself, its limits, and JSON. */
 export const base: readonly string[] = ['platform', 'platform/limiting', 'protocol/json'];
 const database: readonly string[] = [...base, 'platform/postgres'];
 const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
@@ -316,7 +316,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/subsystem-list.ts',
   ],
 
-  // Programs that run elsewhere share with the control plane only the platform and the protocol.
+  // Programs that run elsewhere share with the control plane the platform and the protocol, and what their lines name.
   agent: [...base, 'platform/dns', 'platform/http-client', 'protocol', 'protocol/link', 'protocol/streams'],
   'agent/simulated': [...base, 'agent'],
   // It reads the table of instances by the control plane's own statements.

@@ -8,7 +8,7 @@ import { rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Clock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
-import { encode, maxOperationBytes, type Operation, parseOperation, type RouteAnswer } from './control.ts';
+import { type ControlReply, encode, maxOperationBytes, type Operation, parseOperation } from './control.ts';
 
 export interface ControlServerDeps {
   file: string;
@@ -82,7 +82,7 @@ export class ControlServer {
   }
 
   async #carryOut(socket: Socket, line: string): Promise<void> {
-    const send = (reply: RouteAnswer) => void (socket.writable && socket.write(encode(reply)));
+    const send = (reply: ControlReply) => void (socket.writable && socket.write(encode(reply)));
     try {
       const operation = parseOperation(line);
       if (operation === undefined) throw new Error('that is no operation of this version; is it another checkout?');

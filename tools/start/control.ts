@@ -22,7 +22,7 @@ const reply = z.union([
 ]);
 
 export type Operation = z.infer<typeof operation>;
-export type RouteAnswer = z.infer<typeof reply>;
+export type ControlReply = z.infer<typeof reply>;
 
 /** Every operation is shorter. */
 export const maxOperationBytes = 1024;
@@ -31,7 +31,7 @@ export function controlFile(data: string): string {
   return path.join(data, 'config', 'control.sock');
 }
 
-export function encode(message: Operation | RouteAnswer): string {
+export function encode(message: Operation | ControlReply): string {
   return `${JSON.stringify(message)}\n`;
 }
 
@@ -41,7 +41,7 @@ export function parseOperation(line: string): Operation | undefined {
 }
 
 /** Returns undefined for an invalid reply. */
-export function parseAnswer(line: string): RouteAnswer | undefined {
+export function parseAnswer(line: string): ControlReply | undefined {
   return reply.safeParse(json(line)).data;
 }
 

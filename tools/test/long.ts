@@ -16,7 +16,7 @@ export const LONG = [
   'test/agent/legacy/legacy-reporter.test.ts',
   'test/chaos/cleanup.test.ts',
   'test/cli/access/access.test.ts',
-  'test/cli/exec/{cp,streamed-exec}.test.ts',
+  'test/cli/{copy/cp,exec/streamed-exec}.test.ts',
   'test/cli/{faults,hardship}.test.ts',
   'test/cli/vms/{vm-exec,vm-terminal}.test.ts',
   'test/control/legacy/real-agent.test.ts',

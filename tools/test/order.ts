@@ -15,7 +15,7 @@ export const LONGEST = [
   'test/faults/*.test.ts',
   'test/sim/*.test.ts',
   'test/tools/start/{npm-start,scale,instances}.test.ts',
-  'test/{cli/hardship,cli/faults,cli/access,openapi/openapi,sdc-clients/sdc-clients}.test.ts',
+  'test/{cli/hardship,cli/faults,cli/access/access,openapi/openapi,sdc-clients/sdc-clients}.test.ts',
   'test/platform/postgres/{pool,hosts}.test.ts',
   'test/control/waitlist/{stress,waitlist,races}.test.ts',
   'test/control/http/limits/answer-memory.test.ts',

@@ -100,7 +100,8 @@ function keptToken(path: string, log: Logger): ReloadedFile<string> {
     if (!TOKEN.test(token)) throw new Error('it does not hold one token');
     return token;
   };
-  const complain = (reason: string) => log.warn({ reason }, 'token: no new one; put one into the file of --token-file');
+  const complain = (reason: string) =>
+    log.warn({ reason }, 'token: the token file cannot be used; put a valid token into the file of --token-file');
   return new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, protection: 'secret', parse, complain });
 }
 
@@ -111,7 +112,7 @@ function keptCa(path: string, log: Logger): ReloadedFile<SecureContext> {
     return createSecureContext({ ca, minVersion: 'TLSv1.2' });
   };
   const complain = (reason: string) =>
-    log.warn({ reason }, 'tls: no new CA; put its certificate into the file of --ca');
+    log.warn({ reason }, 'tls: the CA file cannot be used; put a valid certificate into the file of --ca');
   return new ReloadedFile({ path, maxBytes: MAX_CA_BYTES, protection: 'none', parse, complain });
 }
 

@@ -224,7 +224,7 @@ export class Link {
 
   async #resolve(turn: number): Promise<void> {
     const addresses = await this.#deps.resolve().catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'link: no instance addresses; trying again');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'link: found no instance address; trying again');
       return [];
     });
     this.#on({ type: 'resolved', turn, addresses });

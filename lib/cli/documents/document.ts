@@ -1,6 +1,6 @@
 /**
- * The command of a noun of the bucket store, made from its declaration: `cnapi image list`, `get`,
- * `create`, `update`, `delete`.
+ * The command of a noun of the bucket store, made from its declaration: `cnapi server-group list`,
+ * `get`, `create`, `update`, `delete`.
  */
 import { Command } from 'commander';
 import { z } from 'zod';

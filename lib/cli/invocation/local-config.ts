@@ -6,7 +6,8 @@ import { runningLocals } from '../../client/local-cnapi.ts';
 import { discoveryOf, type GlobalOptions } from './context.ts';
 
 /**
- * The configuration file of one of its instances; undefined if none runs that this call would ask.
+ * The configuration file of one of its instances; undefined if this call's address belongs to no
+ * running `npm start`.
  * @throws UsageError if several run and nothing says which one is meant; AddressError
  */
 export function localConfigFile(options: GlobalOptions, env: NodeJS.ProcessEnv): string | undefined {

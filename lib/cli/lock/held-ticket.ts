@@ -151,7 +151,7 @@ export class HeldTicket {
    * suspended
    */
   confirm(): void {
-    this.#loseInTime();
+    this.#loseIfExpired();
     this.lost.throwIfAborted();
   }
 
@@ -159,7 +159,7 @@ export class HeldTicket {
    * Called after the work: checks that the lock was held until the end of the work.
    * @throws LockLostError
    */
-  async confirmToTheEnd(): Promise<void> {
+  async confirmHeldUntilNow(): Promise<void> {
     const { client, clock } = this.#deps;
     const wasGood = !this.lost.aborted && this.#leftMs() > 0;
     const enough = new AbortController();
@@ -184,7 +184,7 @@ export class HeldTicket {
    * the pause is unknown.
    * @throws LockLostError
    */
-  async renewAnew(): Promise<void> {
+  async renewAndConfirm(): Promise<void> {
     for (;;) {
       this.confirm();
       const isRenewed = await this.#within((signal) => this.#renew(signal));
@@ -266,7 +266,7 @@ export class HeldTicket {
       const isDue = this.#passed.now() >= renewAt;
       const isKnown = await this.#within(isDue ? (signal) => this.#renew(signal) : (signal) => this.#look(signal));
       if (isDue && isKnown) renewAt = this.#passed.now() + renewMs;
-      this.#loseInTime();
+      this.#loseIfExpired();
     }
   }
 
@@ -310,7 +310,7 @@ export class HeldTicket {
     return { signal, withinMs, patienceMs: 0 };
   }
 
-  #loseInTime(): void {
+  #loseIfExpired(): void {
     if (this.#leftMs() > 0 || this.#done.signal.aborted) return;
     this.#lost.abort(new LockLostError(`ticket ${this.uuid} could not be renewed in time`));
   }

@@ -164,7 +164,7 @@ class Holder {
 
   async #isHeldToTheEnd(): Promise<boolean> {
     try {
-      await this.#ticket.confirmToTheEnd();
+      await this.#ticket.confirmHeldUntilNow();
       return true;
     } catch (error) {
       if (!(error instanceof LockLostError)) throw error;
@@ -182,7 +182,7 @@ class Holder {
     if (command === undefined) return;
     command.pause();
     try {
-      await this.#ticket.renewAnew();
+      await this.#ticket.renewAndConfirm();
       command.resume();
     } catch (error) {
       if (!(error instanceof LockLostError)) throw error;

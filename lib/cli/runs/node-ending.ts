@@ -52,12 +52,12 @@ function reasonOfNode(node: PushNode): string {
   if (reason === 'busy')
     return `it was not started: the server is busy with ${busy_with === undefined ? 'another push job' : `push job ${busy_with.slice(0, 8)}`}`;
   // `down` and `restarted` are also reasons of nodes that crashed, whose command was started.
-  const known = status === 'crashed' ? WHY[status] : (WHY[reason] ?? WHY[status]);
+  const known = status === 'crashed' ? REASON_TEXTS[status] : (REASON_TEXTS[reason] ?? REASON_TEXTS[status]);
   if (known !== undefined) return known;
   return message ?? (reason === '' ? status.replace('_', ' ') : `${status.replace('_', ' ')}: ${reason}`);
 }
 
-const WHY: Readonly<Record<string, string>> = {
+const REASON_TEXTS: Readonly<Record<string, string>> = {
   down: 'it was not started: the server is down',
   restarted: 'it was not started: the agent was restarted meanwhile',
   stopping: 'it was not started: the agent is stopping',

@@ -100,7 +100,7 @@ class StreamSequence {
   /**
    * A replacement at the end of the last text; before a gap it may be the beginning of a character.
    */
-  #doubtful = '';
+  #incompleteCharacter = '';
   #held: Source[] = [];
   #isWhole = true;
   #gaps: { offset: number; end: number }[] = [];
@@ -173,19 +173,22 @@ class StreamSequence {
   /** The offset up to which everything has arrived. */
   get #reach(): Range {
     const { least, most } = this.#at;
-    return this.#doubtful === '' ? this.#at : { least: least + 1, most: most + 3 };
+    return this.#incompleteCharacter === '' ? this.#at : { least: least + 1, most: most + 3 };
   }
 
   #take({ offset, text }: Source): OutputPiece[] {
     const { least, most } = this.#reach;
     const fresh = offset >= least ? text : withoutFirst(text, most - offset);
     if (fresh === '') return [];
-    const isNext = fresh === text && this.#doubtful === '';
-    const all = this.#doubtful + fresh;
-    this.#doubtful = all.endsWith(REPLACEMENT) ? REPLACEMENT : '';
-    const pieces = this.#give(all.slice(0, all.length - this.#doubtful.length), isNext ? offset : this.#at.least);
+    const isNext = fresh === text && this.#incompleteCharacter === '';
+    const all = this.#incompleteCharacter + fresh;
+    this.#incompleteCharacter = all.endsWith(REPLACEMENT) ? REPLACEMENT : '';
+    const pieces = this.#give(
+      all.slice(0, all.length - this.#incompleteCharacter.length),
+      isNext ? offset : this.#at.least,
+    );
     const length = lengthOf(text);
-    const doubt = this.#doubtful === '' ? { least: 0, most: 0 } : { least: 1, most: 3 };
+    const doubt = this.#incompleteCharacter === '' ? { least: 0, most: 0 } : { least: 1, most: 3 };
     this.#at = { least: offset + length.least - doubt.least, most: offset + length.most - doubt.most };
     return pieces;
   }
@@ -202,7 +205,7 @@ class StreamSequence {
   }
 
   #skipTo(offset: number): OutputPiece[] {
-    const pieces = [...this.#giveDoubtful(), this.#missing(offset - this.#at.most)];
+    const pieces = [...this.#flushIncomplete(), this.#missing(offset - this.#at.most)];
     if (this.#gaps.length < MAX_GAPS) this.#gaps.push({ offset: this.#at.most, end: offset });
     else this.#hasUnknownGap = true;
     this.#at = { least: offset, most: offset };
@@ -213,18 +216,18 @@ class StreamSequence {
   #withoutResult(): OutputPiece[] {
     const pieces: OutputPiece[] = [];
     while (this.isHolding) pieces.push(...this.goOn());
-    return [...pieces, ...this.#giveDoubtful()];
+    return [...pieces, ...this.#flushIncomplete()];
   }
 
-  #giveDoubtful(): OutputPiece[] {
-    const pieces = this.#give(this.#doubtful, this.#at.least);
+  #flushIncomplete(): OutputPiece[] {
+    const pieces = this.#give(this.#incompleteCharacter, this.#at.least);
     this.#at = this.#reach;
-    this.#doubtful = '';
+    this.#incompleteCharacter = '';
     return pieces;
   }
 
   #giveHead(head: string): OutputPiece[] {
-    this.#doubtful = '';
+    this.#incompleteCharacter = '';
     const pieces = this.#give(head.slice(this.#characters), this.#at.least);
     this.#at = lengthOf(head);
     return pieces;
@@ -235,7 +238,7 @@ class StreamSequence {
     const pieces: OutputPiece[] = [];
     const held = this.#held;
     this.#held = [];
-    this.#doubtful = '';
+    this.#incompleteCharacter = '';
     for (let next = 0; ; ) {
       const at = this.#reach.most;
       const source = kept.find((one) => one.offset <= at && at < endOf(one)) ?? held[next];
@@ -244,7 +247,7 @@ class StreamSequence {
       else {
         const starts = [...kept, ...(source === undefined ? [] : [source])].map(({ offset }) => offset);
         const first = Math.min(...starts.filter((offset) => offset > at));
-        if (first === Number.POSITIVE_INFINITY) return [...pieces, ...this.#giveDoubtful()];
+        if (first === Number.POSITIVE_INFINITY) return [...pieces, ...this.#flushIncomplete()];
         pieces.push(...this.#skipTo(first));
       }
     }

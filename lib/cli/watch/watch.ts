@@ -17,7 +17,7 @@ interface Options {
   once?: boolean;
 }
 
-/** How often a screen shows anew for how long nothing has been answered. */
+/** How often the screen updates the time since the last answer. */
 const SECOND_MS = 1000;
 /** Longest pause after a failed update, so that a recovery is soon shown. */
 const RETRY_MS = 2000;

@@ -164,7 +164,7 @@ export class Authenticator {
    */
   async authenticate(request: AuthenticationRequest): Promise<Actor> {
     if (this.isOpen) return OPEN_ACTOR;
-    return request.requiredRole === 'anyone' ? ANONYMOUS_ACTOR : this.#whoIs(request);
+    return request.requiredRole === 'anyone' ? ANONYMOUS_ACTOR : this.#actorOf(request);
   }
 
   /**
@@ -235,7 +235,7 @@ export class Authenticator {
     return this.#tokenAuthenticator.hold(actor, onEnded);
   }
 
-  async #whoIs({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {
+  async #actorOf({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {
     const [header, ...others] = authorization;
     if (!carriesToken(authorization)) return this.#trusted(address);
     const token = header === undefined || others.length > 0 ? undefined : parseBearer(header);
@@ -275,7 +275,7 @@ export class Authenticator {
   ): Promise<Actor | undefined> {
     let hasFailed = false;
     try {
-      const actor = await this.#tokenAuthenticator.whoIs(token, { mayBeStale });
+      const actor = await this.#tokenAuthenticator.authenticate(token, { mayBeStale });
       hasFailed = actor === undefined;
       return actor;
     } finally {

@@ -126,7 +126,7 @@ export class TokenAuthenticator {
   }
 
   start(): void {
-    void this.#attempt('access: the tokens that there are were not read; each will be when it is used', () =>
+    void this.#attempt('access: could not preload tokens; each is read when it is first used', () =>
       this.#rememberAll(),
     );
     this.#checks.start();
@@ -152,7 +152,7 @@ export class TokenAuthenticator {
    * Returns the token's owner; undefined if the token is not valid. With `mayBeStale`, a token that
    * was valid stays valid until the database answers again. @throws DatabaseUnavailableError
    */
-  async whoIs(text: string, { mayBeStale = false } = {}): Promise<Actor | undefined> {
+  async authenticate(text: string, { mayBeStale = false } = {}): Promise<Actor | undefined> {
     const token = parseToken(text);
     if (token === undefined) return undefined;
     const known = await this.#known(token, mayBeStale);

@@ -87,7 +87,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
       (also) => buckets.put(this.#bucket, value.uuid, value, { etag: null, also }),
       value.uuid,
     ).catch((error: unknown) => {
-      throw this.#orTaken(error, value);
+      throw this.#asTakenError(error, value);
     });
     return { value, etag };
   }
@@ -113,7 +113,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
     { limit, after }: { limit: number; after: string | undefined },
   ): Promise<BucketPage<Document<Noun>>> {
     const wanted = Object.entries(fields).flatMap(([field, value]) =>
-      value === undefined ? [] : [this.#is(field, value)],
+      value === undefined ? [] : [this.#filterOf(field, value)],
     );
     return this.#deps.buckets.page(this.#bucket, and(...wanted), { limit, after, bytes: PAGE_BYTES });
   }
@@ -144,7 +144,8 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
         );
         return { value, etag };
       } catch (error) {
-        if (!(error instanceof EtagConflictError) || attempt === UPDATE_ATTEMPTS) throw this.#orTaken(error, value);
+        if (!(error instanceof EtagConflictError) || attempt === UPDATE_ATTEMPTS)
+          throw this.#asTakenError(error, value);
       }
     }
   }
@@ -175,7 +176,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
     throw new InvalidParametersError(400, errors);
   }
 
-  #is(field: string, value: unknown): Filter {
+  #filterOf(field: string, value: unknown): Filter {
     const text = String(value);
     const isPrefix = this.noun.indexes[field] === 'string' && text.endsWith('*');
     return isPrefix ? startsWith(field, text.slice(0, -1)) : eq(field, text);
@@ -187,7 +188,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
       : error;
   }
 
-  #orTaken(error: unknown, value: Fields): unknown {
+  #asTakenError(error: unknown, value: Fields): unknown {
     return error instanceof UniqueAttributeError
       ? new ValueTakenError(this.noun.name.replaceAll('_', ' '), value, error)
       : error;

@@ -106,7 +106,7 @@ export class LegacyAgentApi {
     { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal },
   ): Promise<PostedEnd> {
     try {
-      const address = await this.#locatePatiently(serverUuid, signal);
+      const address = await this.#locateWithRetries(serverUuid, signal);
       const answer = await this.#http.call({
         address,
         serverUuid,
@@ -186,7 +186,7 @@ export class LegacyAgentApi {
     );
   }
 
-  async #locatePatiently(serverUuid: string, signal: AbortSignal): Promise<AgentAddress> {
+  async #locateWithRetries(serverUuid: string, signal: AbortSignal): Promise<AgentAddress> {
     for (let tries = 1; ; tries++) {
       try {
         return await this.#locate(serverUuid);

@@ -179,7 +179,8 @@ export class LinkServer {
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
     const sender = { serverUuid, group };
-    let refusal: CnapiError | undefined = this.#overQuota(sender) ?? this.#tooMany(sender) ?? this.arrive(() => true);
+    let refusal: CnapiError | undefined =
+      this.#overQuota(sender) ?? this.#tooMany(sender) ?? this.refuseArrival(() => true);
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
@@ -203,7 +204,7 @@ export class LinkServer {
    * Called for each arriving agent before any other work: why it is not accepted and when to
    * return. `isKnown`: whether this instance has already seen who it is.
    */
-  arrive(isKnown: () => boolean): AgentNotAdmittedError | undefined {
+  refuseArrival(isKnown: () => boolean): AgentNotAdmittedError | undefined {
     const reason = this.#refusalReason();
     if (reason === undefined) return undefined;
     this.refused += 1;

@@ -22,7 +22,7 @@ export const linkSubsystem: SubsystemDefinition<LinkParts> = {
           name: 'AgentLink',
           path: '/agents/:server_uuid/link',
           requiredRole: 'agent',
-          onArrival: (isKnown) => link.arrive(isKnown),
+          onArrival: (isKnown) => link.refuseArrival(isKnown),
           open(request, upgrade, actor) {
             const address = request.socket.remoteAddress ?? '';
             const refusalOfNew = () => newServers.refusalOf(actor, address, upgrade.serverUuid);

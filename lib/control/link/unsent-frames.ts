@@ -81,12 +81,12 @@ export class UnsentFrames {
     this.#before = before;
     this.#deps.healthyTimer.after(STANDS_STILL_MS, () => {
       this.#before = undefined;
-      this.#endThoseThatStandStill(before);
+      this.#endStalledConnections(before);
       if (this.#count() > MAX_UNSENT_BYTES) this.#watch();
     });
   }
 
-  #endThoseThatStandStill(before: ReadonlyMap<UnsentConnection, number>): void {
+  #endStalledConnections(before: ReadonlyMap<UnsentConnection, number>): void {
     let bytes = this.#count();
     const still = [...this.#connections]
       .filter((one) => one.unsentBytes >= (before.get(one) ?? Number.POSITIVE_INFINITY))

@@ -110,7 +110,7 @@ export class ReportQueue {
       this.dropped += 1;
       return;
     }
-    const isUrgent = this.#hasChangedVms(serverUuid, report) && this.#mayHurry(serverUuid);
+    const isUrgent = this.#hasChangedVms(serverUuid, report) && this.#takeUrgentToken(serverUuid);
     this.#put({ serverUuid, epoch, report, size, tries: 0 }, isUrgent);
   }
 
@@ -125,7 +125,7 @@ export class ReportQueue {
     this.#waiting.add(waiting, isUrgent ? Math.min(CHANGE_MS, pauseMs) : pauseMs);
   }
 
-  #mayHurry(serverUuid: string): boolean {
+  #takeUrgentToken(serverUuid: string): boolean {
     if (this.#hurried.of(serverUuid).take(this.#deps.clock.now()) === 0) return true;
     this.delayed += 1;
     return false;

@@ -54,7 +54,7 @@ export class ConnectionBus implements Bus {
   readonly #stopping = new AbortController();
   readonly #counts = { published: 0, received: 0, dropped: 0, reconnects: 0 };
   #health: Health = unprovenHealth;
-  #life: ConnectionEpisode | undefined;
+  #episode: ConnectionEpisode | undefined;
   #running: Promise<void> | undefined;
 
   constructor({ kind, connect, clock, random, log, beatMs = 1_000 }: ConnectionBusDeps) {
@@ -68,7 +68,7 @@ export class ConnectionBus implements Bus {
     this.#subscriptions.add({
       topic: this.#beatTopic,
       onMessage: ({ sequence }) => this.#step({ kind: 'received', sequence: Number(sequence) }, 'own beat came back'),
-      onReady: () => this.#life && this.#beat(this.#life, true),
+      onReady: () => this.#episode && this.#beat(this.#episode, true),
     });
   }
 
@@ -94,7 +94,7 @@ export class ConnectionBus implements Bus {
 
   publish(topic: string, message: BusMessage): void {
     const payload = encodeBusMessage(message);
-    const connection = this.#life?.connection;
+    const connection = this.#episode?.connection;
     if (!connection || payload === undefined || !isTopic(topic) || this.#inFlight.size >= MAX_IN_FLIGHT) {
       this.#counts.dropped += 1;
       return;
@@ -133,15 +133,15 @@ export class ConnectionBus implements Bus {
   /** Connects, serves the connection until it is lost, waits, and repeats until stopped. */
   async #run(onConnected: () => void): Promise<void> {
     let failures = 0;
-    let lives = 0;
+    let episodes = 0;
     while (!this.#stopping.signal.aborted) {
-      const life = await this.#open(failures === 0);
-      failures = life ? 0 : failures + 1;
-      if (life) {
-        lives += 1;
-        if (lives > 1) this.#counts.reconnects += 1;
+      const episode = await this.#open(failures === 0);
+      failures = episode ? 0 : failures + 1;
+      if (episode) {
+        episodes += 1;
+        if (episodes > 1) this.#counts.reconnects += 1;
         onConnected();
-        await this.#serve(life);
+        await this.#serve(episode);
       }
       await this.#clock.sleep(this.#backoffMs(failures), this.#stopping.signal);
     }
@@ -171,19 +171,19 @@ export class ConnectionBus implements Bus {
   }
 
   /** Serves one connection from its opening to its end. */
-  async #serve(life: ConnectionEpisode): Promise<void> {
-    const onStop = () => life.end(new Error('stopping'));
+  async #serve(episode: ConnectionEpisode): Promise<void> {
+    const onStop = () => episode.end(new Error('stopping'));
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     if (this.#stopping.signal.aborted) onStop();
-    this.#life = life;
+    this.#episode = episode;
     this.#log.info({ bus: this.kind, topics: this.#subscriptions.topicCount }, 'bus: connected');
     void this.#reconcile();
-    const ticking = this.#tickEachPeriod(life);
-    const cause = await life.ended;
+    const ticking = this.#tickEachPeriod(episode);
+    const cause = await episode.ended;
     ticking.cancel();
     this.#stopping.signal.removeEventListener('abort', onStop);
-    this.#life = undefined;
-    life.connection.close();
+    this.#episode = undefined;
+    episode.connection.close();
     this.#subscriptions.lost();
     const level = this.#stopping.signal.aborted ? 'debug' : 'info';
     this.#log[level]({ err: cause, bus: this.kind }, `bus: connection ended: ${cause.message}`);
@@ -208,21 +208,21 @@ export class ConnectionBus implements Bus {
    * subscribers when the server has confirmed theirs.
    */
   async #reconcile(): Promise<void> {
-    const life = this.#life;
-    if (!life || life.changing) return;
-    life.changing = true;
+    const episode = this.#episode;
+    if (!episode || episode.changing) return;
+    episode.changing = true;
     try {
       for (;;) {
         const change = this.#subscriptions.takeChange(MAX_TOPICS_PER_CHANGE);
         if (!change) break;
-        await life.connection.change(change.subscribe, change.unsubscribe);
-        if (this.#life !== life) return;
+        await episode.connection.change(change.subscribe, change.unsubscribe);
+        if (this.#episode !== episode) return;
         this.#notifyReady(this.#subscriptions.confirm(change));
       }
     } catch (err) {
-      life.end(new Error(`topics refused: ${messageOf(err)}`, { cause: err }));
+      episode.end(new Error(`topics refused: ${messageOf(err)}`, { cause: err }));
     }
-    life.changing = false;
+    episode.changing = false;
   }
 
   #notifyReady(handlers: readonly TopicHandler[]): void {
@@ -251,22 +251,22 @@ export class ConnectionBus implements Bus {
     }
   }
 
-  #tickEachPeriod(life: ConnectionEpisode): Timer {
+  #tickEachPeriod(episode: ConnectionEpisode): Timer {
     let tickedAt = this.#clock.now();
     return this.#clock.every(this.#beatMs, () => {
       const now = this.#clock.now();
       const late = now - tickedAt > LATE_TICK_PERIODS * this.#beatMs;
       tickedAt = now;
       this.#clock.afterPoll(() => {
-        if (this.#life === life) this.#beat(life, late);
+        if (this.#episode === episode) this.#beat(episode, late);
       });
     });
   }
 
-  #beat(life: ConnectionEpisode, late: boolean): void {
+  #beat(episode: ConnectionEpisode, late: boolean): void {
     this.#step({ kind: 'tick', late }, 'own beats do not come back');
-    if (isGivenUp(this.#health)) life.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
-    else life.connection.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
+    if (isGivenUp(this.#health)) episode.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
+    else episode.connection.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
   }
 
   #step(event: HealthEvent, reason: string): void {

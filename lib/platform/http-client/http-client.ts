@@ -84,7 +84,7 @@ export class HttpClient {
   }
 
   async #requestKept(request: HttpRequest): Promise<HttpAnswer> {
-    const kept = this.#keptTo(request.target);
+    const kept = this.#poolFor(request.target);
     let used: { connection: HttpConnection; opened: number } | undefined;
     const pending = this.#pendingRequest(request, (failure) => used && kept.release(used.connection, failure));
     kept.take((connection) => {
@@ -118,7 +118,7 @@ export class HttpClient {
     });
   }
 
-  #keptTo(target: HttpTarget): HttpConnectionPool {
+  #poolFor(target: HttpTarget): HttpConnectionPool {
     const key = [hostAndPort(target), target.localAddress, ...(target.tls?.names ?? [])].join(' ');
     const kept = this.#kept.get(key) ?? new HttpConnectionPool(() => this.#open(target));
     // The least recently used one is dropped.

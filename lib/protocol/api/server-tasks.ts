@@ -44,7 +44,7 @@ export const commandParams = {
 export const refusals = {
   ...noServer,
   409: errorResponse(
-    'ServerNotRunning: its agent is not connected; TicketNotActive, TicketOfAnotherServer: so much for the ticket named',
+    'ServerNotRunning: its agent is not connected; TicketNotActive, TicketOfAnotherServer: the named ticket is not active, or is for another server',
     'ServerNotRunning',
     'TicketNotActive',
     'TicketOfAnotherServer',

@@ -137,7 +137,7 @@ t.test('time during which the machine was suspended counts as passed', async (t)
   await keeper.take(new AbortController().signal);
   keeper.confirm();
   mute.isMute = true;
-  const confirmed = keeper.confirmToTheEnd().then(
+  const confirmed = keeper.confirmHeldUntilNow().then(
     () => 'held',
     (error: Error) => error.message,
   );

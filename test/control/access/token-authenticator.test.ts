@@ -75,31 +75,31 @@ function holdOthers(authenticator: TokenAuthenticator, count: number, onEnded: (
 t.test('a token identifies its owner until it is revoked', async (t) => {
   const { clock, authenticator, tokens } = await start(t);
   const made = await tokens.create({ name: 'a', role: 'agent', createdBy: 'the test', serverUuid: SERVER });
-  t.same(await authenticator.whoIs(made.token), {
+  t.same(await authenticator.authenticate(made.token), {
     name: 'a',
     roles: ['agent'],
     tokenUuid: made.uuid,
     serverUuid: SERVER,
   });
   const other = made.token.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
-  t.equal(await authenticator.whoIs(other), undefined, 'another secret is refused');
-  t.equal(await authenticator.whoIs('cnapi_x'), undefined);
+  t.equal(await authenticator.authenticate(other), undefined, 'another secret is refused');
+  t.equal(await authenticator.authenticate('cnapi_x'), undefined);
   await tokens.revoke(made.uuid);
   await clock.advance(401);
-  t.equal(await authenticator.whoIs(made.token), undefined);
+  t.equal(await authenticator.authenticate(made.token), undefined);
 });
 
 t.test('a token is cached for at most 400 ms, and concurrent lookups share one statement', async (t) => {
   const { clock, link, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const everybody = Array.from({ length: 50 }, () => authenticator.whoIs(token));
+  const everybody = Array.from({ length: 50 }, () => authenticator.authenticate(token));
   t.equal((await Promise.all(everybody)).filter((actor) => actor?.name === 'a').length, 50);
   t.equal(link.statements, 1);
   await clock.advance(400);
-  await authenticator.whoIs(token);
+  await authenticator.authenticate(token);
   const seen = link.statements;
   await clock.advance(1);
-  await authenticator.whoIs(token);
+  await authenticator.authenticate(token);
   t.equal(link.statements, seen + 1);
 });
 
@@ -108,16 +108,16 @@ t.test('a late answer of the database is not used for later requests', async (t)
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const stuck = Promise.withResolvers<void>();
   link.hold = stuck.promise;
-  const first = authenticator.whoIs(token);
+  const first = authenticator.authenticate(token);
   await until(async () => link.answers === 1, 'the answer to be on its way');
   link.hold = undefined;
   await tokens.revoke(uuid);
   await clock.advance(401);
-  t.equal(await authenticator.whoIs(token), undefined, 'read again');
+  t.equal(await authenticator.authenticate(token), undefined, 'read again');
   stuck.resolve();
   t.equal((await first)?.name, 'a', 'the request from before the revocation');
   await clock.advance(1);
-  t.equal(await authenticator.whoIs(token), undefined);
+  t.equal(await authenticator.authenticate(token), undefined);
 });
 
 t.test('existing tokens are known from the start', async (t) => {
@@ -137,8 +137,8 @@ t.test('what a token opened ends when any instance revokes it', async (t) => {
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const other = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
   const ended: string[] = [];
-  const actor = await authenticator.whoIs(token);
-  const bystander = await authenticator.whoIs(other.token);
+  const actor = await authenticator.authenticate(token);
+  const bystander = await authenticator.authenticate(other.token);
   if (actor === undefined || bystander === undefined) throw new Error('the tokens are not good');
   authenticator.hold(actor, () => ended.push('a stream'));
   authenticator.hold(actor, () => ended.push('a link'));
@@ -160,7 +160,7 @@ t.test("a token expires by the database's clock, also for what it opened", async
     createdBy: 'the test',
     expiresInSeconds: 3600,
   });
-  const actor = await authenticator.whoIs(token);
+  const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
   authenticator.hold(actor, () => ended++);
@@ -169,13 +169,13 @@ t.test("a token expires by the database's clock, also for what it opened", async
     await clock.advance(400);
     return ended === 1;
   }, 'the holder to be notified');
-  t.equal(await authenticator.whoIs(token), undefined);
+  t.equal(await authenticator.authenticate(token), undefined);
 });
 
 t.test('a deleted token row is found by the periodic check of held tokens', async (t) => {
   const { database, clock, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const actor = await authenticator.whoIs(token);
+  const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
   authenticator.hold(actor, () => ended++);
@@ -192,7 +192,7 @@ t.test('the periodic check finds a token although the check of others fails', as
   let endedOthers = 0;
   const others = holdOthers(authenticator, 1_000, () => endedOthers++);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const actor = await authenticator.whoIs(token);
+  const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
   authenticator.hold(actor, () => ended++);
@@ -235,7 +235,7 @@ t.test('a revoked token loses its connections while the check of all held tokens
   const { clock, link, authenticator, tokens } = await start(t);
   holdOthers(authenticator, 3_000, () => undefined);
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const actor = await authenticator.whoIs(token);
+  const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
   authenticator.hold(actor, () => ended++);
@@ -287,7 +287,7 @@ t.test('stopping does not wait for the rest of a check of all held tokens', asyn
 t.test('the last use of a token is recorded later if the database took too long', async (t) => {
   const { clock, link, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  await authenticator.whoIs(token);
+  await authenticator.authenticate(token);
   let tries = 0;
   link.isSlow = (text) => text.includes('set last_used_at') && tries++ === 0;
   await clock.advance(20_000);
@@ -302,7 +302,7 @@ t.test('without the database, nobody signs in anew, and known callers may read w
   const { clock, link, authenticator, tokens } = await start(t);
   const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const unknown = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
-  const actor = await authenticator.whoIs(known.token);
+  const actor = await authenticator.authenticate(known.token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
   authenticator.hold(actor, () => ended++);
@@ -312,9 +312,9 @@ t.test('without the database, nobody signs in anew, and known callers may read w
     await new Promise((resolve) => setImmediate(resolve));
   }
   t.equal(ended, 0);
-  await t.rejects(authenticator.whoIs(known.token), DatabaseUnavailableError);
-  await t.rejects(authenticator.whoIs(unknown.token, { mayBeStale: true }), DatabaseUnavailableError);
-  t.equal((await authenticator.whoIs(known.token, { mayBeStale: true }))?.name, 'a');
+  await t.rejects(authenticator.authenticate(known.token), DatabaseUnavailableError);
+  await t.rejects(authenticator.authenticate(unknown.token, { mayBeStale: true }), DatabaseUnavailableError);
+  t.equal((await authenticator.authenticate(known.token, { mayBeStale: true }))?.name, 'a');
   t.match(authenticator.remembered(known.token), { tokenUuid: known.uuid });
   t.equal(authenticator.remembered(unknown.token), undefined);
 });
@@ -323,7 +323,7 @@ t.test('the last use of a token is recorded once a minute', async (t) => {
   const { clock, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   t.equal((await tokens.list({ limit: 10 }))[0]?.last_used_at, null);
-  await authenticator.whoIs(token);
+  await authenticator.authenticate(token);
   await clock.advance(20_000);
   await until(async () => (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null, 'the use to be recorded');
 });

@@ -111,8 +111,8 @@ export class Exchange {
   }
 
   /**
-   * The caller has ended its side of the connection. It may still read an answer, but who has left
-   * looks the same: nobody is waited for.
+   * The caller has ended its side of the connection. It might still read an answer, but a caller
+   * that has left looks the same, so the connection is closed.
    */
   callerEnded(): void {
     if (this.#kind !== undefined) this.request.socket.destroy();

@@ -22,7 +22,7 @@ import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from
 import { changesSomething, type Route, type RouteAnswer } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
-  isSigned as hasSignature,
+  hasSignatureHeaders,
   isRefusedForNow,
   type RequestSigning,
   readSignedHead,
@@ -101,7 +101,7 @@ export class RequestAuthorizer {
 
   /** @throws any refusal, or what the route throws */
   async serveAuthorized(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<RouteAnswer> {
-    const isSigned = route.signed === true && hasSignature(routed.request);
+    const isSigned = route.signed === true && hasSignatureHeaders(routed.request);
     if (this.#authenticator.isOpen && !changesSomething(route) && !isSigned)
       return readAndHandle(route, { ...routed, actor: OPEN_ACTOR });
     const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
@@ -175,14 +175,14 @@ export class RequestAuthorizer {
     const actor = await this.#authenticator.authenticate(entry).catch((error: unknown) => {
       // The request is refused, but the caller is known: the record names it.
       const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
-      if (known !== undefined) record?.by(known);
+      if (known !== undefined) record?.setActor(known);
       // A caller with neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
         this.#signing.check(readSignedHead(request));
       throw error;
     });
     exchange.actor = actor;
-    record?.by(actor);
+    record?.setActor(actor);
     this.#authenticator.authorize(actor, entry);
     if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
     if (record !== undefined) this.#refuseWhileUnhealthy();
@@ -218,12 +218,12 @@ export class RequestAuthorizer {
         this.#refuseWhileUnhealthy();
         await signed.receive(normalizeAddress(address));
       } catch (error) {
-        if (isTemporary(error)) record.by(actor);
+        if (isTemporary(error)) record.setActor(actor);
         throw error;
       }
     });
     exchange.bodyIsSigned();
-    record?.by(actor);
+    record?.setActor(actor);
     return { actor, body, signed };
   }
 
@@ -234,7 +234,10 @@ export class RequestAuthorizer {
       await caller.permitRepetition(normalizeAddress(socket.remoteAddress ?? ''));
     } catch (error) {
       const fields = isTemporary(error) ? { reason: messageOf(error) } : { err: error };
-      this.#log.warn(fields, 'http: the signature of a refused change stays used');
+      this.#log.warn(
+        fields,
+        'http: could not release the signature of a refused change; the caller must sign it again',
+      );
     }
   }
 
@@ -269,7 +272,7 @@ class AuditEntry implements ChangeRecord {
   #isBegun = false;
   /** The request may have changed something. */
   hasHandlerStarted = false;
-  #made: string | undefined;
+  #createdObject: string | undefined;
 
   constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
     const { server_uuid: serverUuid, ...others } = path;
@@ -289,7 +292,7 @@ class AuditEntry implements ChangeRecord {
     };
   }
 
-  by({ name, roles, tokenUuid, principal }: Actor): void {
+  setActor({ name, roles, tokenUuid, principal }: Actor): void {
     Object.assign(this.#subject, { actor: name, roles, tokenUuid, principalUuid: principal?.uuid });
   }
 
@@ -303,7 +306,7 @@ class AuditEntry implements ChangeRecord {
   }
 
   setAuditedObject(object: string): void {
-    this.#made = object;
+    this.#createdObject = object;
   }
 
   /** @throws DatabaseUnavailableError */
@@ -325,7 +328,7 @@ class AuditEntry implements ChangeRecord {
   }
 
   end(outcome: AuditOutcome): void {
-    if (this.#isBegun) this.#audit.end(this.#subject, { ...outcome, object: outcome.object ?? this.#made });
+    if (this.#isBegun) this.#audit.end(this.#subject, { ...outcome, object: outcome.object ?? this.#createdObject });
     else if (this.#isTried || outcome.status !== LIMITED)
       this.#audit.refuse(this.#subject, outcome, { mayHaveBegun: this.#isTried });
   }

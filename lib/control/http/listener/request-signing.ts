@@ -53,7 +53,7 @@ export function isRefusedForNow(error: unknown): boolean {
 }
 
 /** Whether a request has headers of a signature, complete or not. */
-export function isSigned({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
+export function hasSignatureHeaders({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
   return Object.keys(headers).some((name) => name.startsWith('x-ops-') && name !== 'x-ops-server-api-version');
 }
 

@@ -167,7 +167,7 @@ export class Coordinator implements DutyHandler {
     const row = await readPushTicket(this.#deps.database, duty.id);
     const ticket = row && new JobTicket(this.#deps, duty, row);
     const { clock } = this.#deps;
-    const lookAtTicket = async () => (await ticket?.look(() => this.changed([duty.id]), signal)) ?? 'none';
+    const lookAtTicket = async () => (await ticket?.ensureHeld(() => this.changed([duty.id]), signal)) ?? 'none';
     for (;;) {
       signal.throwIfAborted();
       active.changed = new AbortController();

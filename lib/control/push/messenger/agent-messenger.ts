@@ -265,7 +265,7 @@ export class AgentMessenger {
       await this.#deps.clock.sleep(ROOM_PAUSE_MS, this.#stopping.signal);
     const session = this.#deps.session(serverUuid);
     if (session === undefined) return;
-    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#cannot(session, frame.job);
+    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#voteUnsupported(session, frame.job);
     if (session.socket.isBackedUp) return;
     this.#counts.prepares += 1;
     session.socket.send(frame, text);
@@ -296,7 +296,7 @@ export class AgentMessenger {
     session.socket.send({ type: 'push_abort', job });
   }
 
-  #cannot({ serverUuid, incarnation }: PushSession, job: string): void {
+  #voteUnsupported({ serverUuid, incarnation }: PushSession, job: string): void {
     const message = 'its agent does not take part in push jobs';
     this.#votes.add({
       job,
@@ -315,12 +315,12 @@ export class AgentMessenger {
     const { locked = [], refused = [], stored = [] } = Object.groupBy(votes, (_, index) => results[index] ?? 'stored');
     for (const vote of refused) this.#forgetAt(vote.serverUuid, vote.job);
     publishChanges(this.#deps.bus, PUSH_CHANGES_TOPIC, [...new Set(stored.map(({ job }) => job))]);
-    await this.#endStrays(stored, database);
+    await this.#releaseBlockers(stored, database);
     return locked;
   }
 
   /** An agent may be busy with a job that no longer wants it. */
-  async #endStrays(votes: readonly Vote[], database: Queryable): Promise<void> {
+  async #releaseBlockers(votes: readonly Vote[], database: Queryable): Promise<void> {
     const blocked = votes.flatMap(({ serverUuid, busyWith }) =>
       busyWith === undefined ? [] : { serverUuid, job: busyWith },
     );
@@ -344,9 +344,9 @@ export class AgentMessenger {
   async #forgetEnded(nodes: readonly NodeKey[], database: Queryable): Promise<NodeKey[]> {
     if (nodes.length === 0) return [];
     const open = await readOpenNodes(database, nodes);
-    const strays = nodes.filter(({ job, serverUuid }) => !open.has(`${job} ${serverUuid}`));
-    for (const { job, serverUuid } of strays) this.#forgetAt(serverUuid, job);
-    return strays;
+    const ended = nodes.filter(({ job, serverUuid }) => !open.has(`${job} ${serverUuid}`));
+    for (const { job, serverUuid } of ended) this.#forgetAt(serverUuid, job);
+    return ended;
   }
 
   #forgetAt(serverUuid: string, job: string): void {

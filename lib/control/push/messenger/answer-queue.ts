@@ -16,7 +16,7 @@ const MAX_ANSWERS = 500;
 /** Answers of many agents arrive within a few milliseconds. */
 export const GATHER_MS = 20;
 /** An agent is asked by each job that votes, and answers `busy` to all but one. */
-export const MAX_OF_A_SERVER = 64;
+export const MAX_ANSWERS_PER_SERVER = 64;
 /** Limits the answers that wait while the database is down. */
 export const MAX_WAITING = 50_000;
 /** Limits the messages of the answers that wait, in characters. */
@@ -34,19 +34,19 @@ export class AnswerQueue<One extends Answer> {
       ...deps,
       keyOf,
       join: (earlier, later) => {
-        this.#wasDone(earlier);
+        this.#release(earlier);
         return later;
       },
       maxBatch: MAX_ANSWERS,
       gapMs: GATHER_MS,
       work: async (answers, database) => {
         const locked = new Set(await work(answers, database));
-        for (const answer of answers) if (!locked.has(answer)) this.#wasDone(answer);
+        for (const answer of answers) if (!locked.has(answer)) this.#release(answer);
         return locked;
       },
       // The slow poll asks again whoever has not answered.
       refused: (answer, error) => {
-        this.#wasDone(answer);
+        this.#release(answer);
         deps.log.error({ err: error, what: deps.what, key: keyOf(answer) }, 'push job: the database refuses an answer');
         return undefined;
       },
@@ -56,7 +56,7 @@ export class AnswerQueue<One extends Answer> {
   /** Returns false if there is no room: the answer is dropped. */
   add(answer: One): boolean {
     const count = this.#counts.get(answer.serverUuid) ?? 0;
-    const isFull = count >= MAX_OF_A_SERVER || this.#queue.size >= MAX_WAITING;
+    const isFull = count >= MAX_ANSWERS_PER_SERVER || this.#queue.size >= MAX_WAITING;
     if (isFull && this.#queue.get(keyOf(answer)) === undefined) return false;
     const { message = '' } = answer;
     const hasRoomForMessage = this.#chars + message.length <= MAX_WAITING_CHARS;
@@ -70,7 +70,7 @@ export class AnswerQueue<One extends Answer> {
     return this.#queue.finish();
   }
 
-  #wasDone({ serverUuid, message = '' }: One): void {
+  #release({ serverUuid, message = '' }: One): void {
     this.#chars -= message.length;
     const left = (this.#counts.get(serverUuid) ?? 0) - 1;
     if (left > 0) this.#counts.set(serverUuid, left);

@@ -263,7 +263,7 @@ export function firingGuard(
   return { name: 'a time has come', condition };
 }
 
-export interface PassedTime {
+export interface UsedTime {
   at: number;
   thenAt: number | undefined;
   /** The time that waits for the end of the last job from now on. */
@@ -280,10 +280,10 @@ export interface PassedTime {
  * A time is used up without a job, or put into the queue. False: another instance was first, or the
  * schedule was changed.
  */
-export async function passSchedule(
+export async function useUpTime(
   database: Queryable,
   { id, changes, next_at, queued_at }: AsRead,
-  { at, thenAt, queueAt, outcome, reason, message }: PassedTime,
+  { at, thenAt, queueAt, outcome, reason, message }: UsedTime,
 ): Promise<boolean> {
   const { rows } = await database.query<{ is_passed: boolean }>(
     `select cnapi_pass_push_schedule($1::uuid, $10::int, $2::timestamptz, $3::timestamptz, $4::timestamptz,

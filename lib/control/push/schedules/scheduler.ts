@@ -23,11 +23,11 @@ import {
   claimDueSchedules,
   type DueSchedule,
   firingGuard,
-  type PassedTime,
-  passSchedule,
   readClaimedSchedules,
   readNextTime,
   recordFailedTry,
+  type UsedTime,
+  useUpTime,
 } from './schedule-store.ts';
 
 export interface SchedulerDeps {
@@ -157,9 +157,9 @@ export class Scheduler {
     log.info({ push_schedule: schedule.id, at: new Date(at), push_job: job }, 'push schedule: job started');
   }
 
-  async #pass(schedule: DueSchedule, time: PassedTime): Promise<void> {
+  async #pass(schedule: DueSchedule, time: UsedTime): Promise<void> {
     const { database, log } = this.#deps;
-    if (!(await passSchedule(database, schedule, time)) || time.outcome === undefined) return;
+    if (!(await useUpTime(database, schedule, time)) || time.outcome === undefined) return;
     this.#counts.passed += 1;
     if (time.outcome === 'refused') this.#counts.refused += 1;
     const { outcome, reason, message } = time;

@@ -48,7 +48,7 @@ export class JobTicket {
    * the waitlist does not answer, for example because the queue is locked, the answer is `queued`:
    * an abort and the timeouts of the job do not wait for that. @throws DutyLostError
    */
-  async look(changed: () => void, signal: AbortSignal): Promise<TicketHold> {
+  async ensureHeld(changed: () => void, signal: AbortSignal): Promise<TicketHold> {
     const { clock, waitlist } = this.#deps;
     if (this.#isLost) return 'lost';
     try {

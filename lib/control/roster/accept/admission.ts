@@ -35,7 +35,7 @@ export interface Pressure {
    * ones.
    */
   backedUp: number;
-  /** Agents that were admitted and do not work yet. */
+  /** Agents that were admitted and whose inventory has not arrived yet. */
   concurrentAdmissions: number;
 }
 

@@ -62,7 +62,7 @@ export class Arrivals {
     return this.#state.load === 'late' ? 0 : this.#state.rate;
   }
 
-  /** Agents that were admitted and do not work yet. */
+  /** Agents that were admitted and whose inventory has not arrived yet. */
   get concurrentAdmissions(): number {
     return this.#concurrentAdmissions;
   }
@@ -72,8 +72,8 @@ export class Arrivals {
   }
 
   /**
-   * In how many milliseconds the last agent returns that was told to; negative if that time is over,
-   * undefined if no agent was told.
+   * Milliseconds until the last agent that was told to return may do so; negative if that time is
+   * over, undefined if no agent was told.
    */
   get latestReturnInMs(): number | undefined {
     const inMs = latestReturnOf(this.#state) - this.#deps.clock.now();

@@ -58,14 +58,14 @@ export class Balancer {
     this.#quietMs += tickMs;
     if (this.#sinceMs < PERIOD_MS) return;
     this.#sinceMs = 0;
-    if (this.#isQuiet() && !this.#isSomebodyDoubtful()) this.#note(this.#shedSome());
+    if (this.#isQuiet() && !this.#isAnyLeaseStale()) this.#note(this.#shedSome());
   }
 
   /**
-   * An instance may be dead: its agents are on their way here, its row still counts them, and no
-   * agent may be sent there.
+   * True if an instance may be dead. Its row still counts agents that are moving here, and no agent
+   * may be sent to it.
    */
-  #isSomebodyDoubtful(): boolean {
+  #isAnyLeaseStale(): boolean {
     const { membership, leaseMs } = this.#deps;
     return membership.live.some(({ run }) => membership.leaseAgeMs(run) >= leaseMs / 2);
   }

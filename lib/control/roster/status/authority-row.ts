@@ -143,7 +143,7 @@ export const incarnationAlive: HelloRefusal = {
 };
 
 function returnsTooOften(retryAfterMs: number): HelloRefusal {
-  const message = `it reconnected too often: more than ${RETURN_BURST} times, and every ${RETURN_EVERY_MS} ms`;
+  const message = `it reconnected too often: at most ${RETURN_BURST} times in a burst, then once every ${RETURN_EVERY_MS} ms`;
   return { code: 'returns-too-often', message, retryAfterMs };
 }
 

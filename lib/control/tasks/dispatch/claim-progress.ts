@@ -43,14 +43,14 @@ export class ClaimProgress {
     for (const serverUuid of servers) {
       this.#pauses.delete(serverUuid);
       this.#refused.delete(serverUuid);
-      this.#isAnswered(serverUuid);
+      this.#noteAnswered(serverUuid);
     }
   }
 
   /** Claims for them again after a pause. */
   heldUp(servers: readonly string[]): void {
     for (const serverUuid of new Set(servers)) {
-      this.#isNotRefused(serverUuid);
+      this.#noteNotRefused(serverUuid);
       const pauseMs = this.#pauses.get(serverUuid) ?? PAUSE_MS;
       this.#pauses.set(serverUuid, Math.min(2 * pauseMs, LONGEST_PAUSE_MS));
       this.#paused(pauseMs).add(serverUuid);
@@ -63,10 +63,10 @@ export class ClaimProgress {
    */
   failed(servers: readonly string[], error: unknown): never {
     const [serverUuid] = servers;
-    if (isTemporary(error)) for (const one of servers) this.#isNotRefused(one);
+    if (isTemporary(error)) for (const one of servers) this.#noteNotRefused(one);
     else if (servers.length === 1 && serverUuid !== undefined) {
       this.#refused.add(serverUuid);
-      this.#isAnswered(serverUuid);
+      this.#noteAnswered(serverUuid);
     }
     throw error;
   }
@@ -83,11 +83,11 @@ export class ClaimProgress {
   }
 
   /** It waits for another reason now, so it is wanted like any other server. */
-  #isNotRefused(serverUuid: string): void {
+  #noteNotRefused(serverUuid: string): void {
     if (this.#refused.delete(serverUuid)) this.#wanted.add(serverUuid);
   }
 
-  #isAnswered(serverUuid: string): void {
+  #noteAnswered(serverUuid: string): void {
     this.#wanted.delete(serverUuid);
     this.#wantedEarlier.delete(serverUuid);
   }

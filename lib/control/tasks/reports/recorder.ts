@@ -87,7 +87,7 @@ export class Recorder {
       sizeOf: ({ size }) => size,
       work: (batch, database) => this.#store(batch, database),
       lost: (batch) => markRepeated(batch),
-      refused: (gathered, error) => this.#withoutWhatIsRefused(gathered, error),
+      refused: (gathered, error) => this.#dropRefused(gathered, error),
     });
   }
 
@@ -177,7 +177,7 @@ export class Recorder {
    * If the database refuses the reports, keeps at least the end: without it the task would never
    * end.
    */
-  #withoutWhatIsRefused(gathered: Gathered, error: unknown): Gathered | undefined {
+  #dropRefused(gathered: Gathered, error: unknown): Gathered | undefined {
     const { subject, end, isEndOnly, size } = gathered;
     if (end !== undefined && isEndOnly !== true && isUnfit(error))
       return { ...gathered, isEndOnly: true, events: [], end: withoutResult(end, messageOf(error)) };

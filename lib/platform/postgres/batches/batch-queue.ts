@@ -183,7 +183,7 @@ export class BatchQueue<Item> {
     while (this.#pauseMs === 0) {
       const part = this.#nextPart() ?? { items: this.#batch() };
       if (part.items.length === 0) break;
-      await this.#run(part, this.#impatient(part));
+      await this.#run(part, this.#withShortLimits(part));
     }
     return this.#left();
   }
@@ -240,7 +240,7 @@ export class BatchQueue<Item> {
     const part = this.#nextPart() ?? { items: this.#aside.takeDue((items) => this.#limit.count(items)) };
     if (part.items.length === 0) return this.#wakeAt(this.#aside.dueAt);
     this.#isIsolating = true;
-    this.#begin(part, this.#impatient(part), () => {
+    this.#begin(part, this.#withShortLimits(part), () => {
       this.#isIsolating = false;
     });
   }
@@ -249,7 +249,7 @@ export class BatchQueue<Item> {
     return this.#parts.take((items) => this.#limit.count(items));
   }
 
-  #impatient({ pace }: BatchPart<Item>): Queryable {
+  #withShortLimits({ pace }: BatchPart<Item>): Queryable {
     const limits = { lockTimeoutMs: ISOLATING_LOCK_TIMEOUT_MS, statementTimeoutMs: pace?.statementTimeoutMs };
     return withLimits(this.#deps.database, limits);
   }
@@ -296,7 +296,7 @@ export class BatchQueue<Item> {
       this.#parts.succeeded(part);
       this.#limit.answered(batch, tookMs);
       for (const item of batch) {
-        if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), { isAlone: false, tookMs });
+        if (skipped.has(item)) this.#setAside(item, new DatabaseBusyError('locked'), { isAlone: false, tookMs });
         else this.#free(item);
       }
     } catch (error) {
@@ -312,7 +312,7 @@ export class BatchQueue<Item> {
     if ((isDown || isUnanswered(error)) && this.#deps.lost?.(batch, error)) {
       for (const one of batch) this.#free(one);
     } else if (isDown) {
-      this.#wasDown(batch, error);
+      this.#requeueAll(batch, error);
     } else {
       if (batch.length === 1 || !isUnanswered(error)) this.#noteAnswer();
       this.#parts.failed(part, { reason: error instanceof DatabaseBusyError ? error.condition : 'refused', tookMs });
@@ -320,7 +320,7 @@ export class BatchQueue<Item> {
     }
   }
 
-  #wasDown(batch: Item[], error: DatabaseUnavailableError): void {
+  #requeueAll(batch: Item[], error: DatabaseUnavailableError): void {
     const { clock, log, what } = this.#deps;
     for (const item of batch) this.#free(item);
     const later = [...this.#waiting.values()].flat();
@@ -336,7 +336,7 @@ export class BatchQueue<Item> {
 
   #failedAlone(item: Item, error: unknown, tookMs: number): void {
     const { keyOf, log, refused, what } = this.#deps;
-    if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, { isAlone: true, tookMs });
+    if (error instanceof DatabaseBusyError) return this.#setAside(item, error, { isAlone: true, tookMs });
     const instead = refused === undefined ? item : refused(item, error);
     if (instead === undefined) return this.#free(item);
     const key = keyOf(instead);
@@ -346,7 +346,7 @@ export class BatchQueue<Item> {
       log.error({ err: error, what, key }, 'database work: an item failed; it will be retried');
   }
 
-  #wasBusy(item: Item, error: DatabaseBusyError, how: FailedTry): void {
+  #setAside(item: Item, error: DatabaseBusyError, how: FailedTry): void {
     const { busy, clock, keyOf, log, sizeOf, what } = this.#deps;
     const key = keyOf(item);
     const since = this.#aside.since(key);

@@ -8,7 +8,7 @@ import { isDate } from '../../date.ts';
 import { isJsonObject } from '../../json/bounded-json.ts';
 import { parseWhere } from '../../where.ts';
 
-const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
+const ANY_CASE_UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
 const uuidSchema = { format: 'uuid' } as const;
 
 /**
@@ -20,14 +20,14 @@ const classOf = (value: unknown): string => Object.prototype.toString.call(value
 export function isUuid(value: string): boolean;
 export function isUuid(value: unknown): value is string;
 export function isUuid(value: unknown): boolean {
-  return typeof value === 'string' && UUID.test(value);
+  return typeof value === 'string' && ANY_CASE_UUID.test(value);
 }
 
 /**
  * An id in a path; lower-cased, so each object has one name. A failure is 409 `Invalid <name>`
  * (`params.ts`).
  */
-export const uuid = () => z.string().regex(UUID, 'value is not a UUID').toLowerCase().meta(uuidSchema);
+export const uuid = () => z.string().regex(ANY_CASE_UUID, 'value is not a UUID').toLowerCase().meta(uuidSchema);
 
 /** A server's id in a path, or `default` for the defaults of new servers. */
 export const uuidOrDefault = () =>

@@ -2,7 +2,7 @@
 import t from 'tap';
 import {
   AnswerQueue,
-  MAX_OF_A_SERVER,
+  MAX_ANSWERS_PER_SERVER,
   MAX_WAITING_CHARS,
 } from '../../../../lib/control/push/messenger/answer-queue.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
@@ -23,10 +23,11 @@ t.test('an answer that the database refuses takes no room of its server, and the
       return [];
     },
   });
-  for (let job = 0; job < MAX_OF_A_SERVER; job += 1) t.ok(queue.add({ job: String(job), serverUuid: 'refused' }));
+  for (let job = 0; job < MAX_ANSWERS_PER_SERVER; job += 1)
+    t.ok(queue.add({ job: String(job), serverUuid: 'refused' }));
   t.notOk(queue.add({ job: 'another', serverUuid: 'refused' }));
   t.ok(queue.add({ job: '0', serverUuid: 'other' }));
-  await until(() => logged.length === MAX_OF_A_SERVER && stored.length === 1, 'all to be tried');
+  await until(() => logged.length === MAX_ANSWERS_PER_SERVER && stored.length === 1, 'all to be tried');
   t.same(stored, ['other']);
   t.ok(queue.add({ job: 'another', serverUuid: 'refused' }), 'there is room again');
   t.same(await queue.finish(), []);

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { closeVoting } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { AgentMessenger, type PushSession } from '../../../../lib/control/push/messenger/agent-messenger.ts';
-import { MAX_OF_A_SERVER, MAX_WAITING } from '../../../../lib/control/push/messenger/answer-queue.ts';
+import { MAX_ANSWERS_PER_SERVER, MAX_WAITING } from '../../../../lib/control/push/messenger/answer-queue.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -67,7 +67,7 @@ async function heldVotes(t: Test) {
     fill() {
       while (messenger.stats().votes < MAX_WAITING) {
         const other: PushSession = { ...session, serverUuid: randomUUID() };
-        for (let votes = 0; votes < MAX_OF_A_SERVER; votes += 1)
+        for (let votes = 0; votes < MAX_ANSWERS_PER_SERVER; votes += 1)
           messenger.onVote(other, { type: 'push_vote', job: randomUUID(), ready: false, reason: 'paused' });
       }
     },

@@ -64,7 +64,7 @@ function jobWithTicket() {
     },
   } as unknown as JobTicketDeps['database'];
   const holder = () => new JobTicket({ database, clock, waitlist }, duty, { ...row });
-  const look = (of: JobTicket) => of.look(() => {}, new AbortController().signal);
+  const look = (of: JobTicket) => of.ensureHeld(() => {}, new AbortController().signal);
   const count = (call: string) => calls.filter((one) => one === call).length;
   return { clock, world, calls, holder, look, count };
 }
