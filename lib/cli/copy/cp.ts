@@ -1,42 +1,16 @@
-/** `cnapi cp`: copies files between this machine and a server, over a stream. */
-import { constants } from 'node:fs';
-import { type FileHandle, open, stat } from 'node:fs/promises';
-import path from 'node:path';
-import { Readable } from 'node:stream';
-import { getSystemErrorMessage } from 'node:util';
+/** `cnapi cp`: copies files between this machine and a server. */
 import { Command } from 'commander';
-import { messageOf } from '../../platform/errors.ts';
 import { startExec } from '../exec/exec-stream.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
-import { EXIT, RefusedError, UsageError } from '../terminal/usage-error.ts';
-import { ArrivingFile } from './arriving-file.ts';
-import { RECEIVE, SEND_FILE, SEND_TREE } from './copy-scripts.ts';
-import { packTree } from './pack-tree.ts';
-import { EndingSignals, nowhere, runScript, type StartScript } from './run-script.ts';
-import { Staging } from './staging.ts';
-import { ArrivingTree } from './unpack-tree.ts';
-
-interface Options {
-  recursive?: boolean;
-}
-
-/** A path on a server, as an argument has it. */
-interface RemotePath {
-  server: string;
-  path: string;
-}
+import { COPY_TEXT, type CopyOptions, copyFiles, type OtherEnd } from './copy-files.ts';
 
 const MORE = `
 A path on a server is written SERVER:PATH; SERVER is a uuid, the beginning of one, or a hostname. One of the two paths is on a \
 server. A local path with a colon is written ./a:b. A target that is a directory, or ends in /, takes the file under its own name.
 
-What is copied appears when all of it has arrived, with its mode, and replaces files of the same name. With -r what a directory \
-holds is copied into the target. Symbolic links are copied as links. Those that are in the target are replaced, and not followed.
-
-At both ends the copy is written into a new directory in the target, or where the target will be, whose name begins with .cnapi-cp, \
-and renamed from there. Where another file system is mounted in the target, copy into it by itself.
+${COPY_TEXT}
 
 The copy runs as the user of the agent. It is a task (cnapi tasks), whose content is not recorded.
 `;
@@ -56,103 +30,13 @@ export function cpCommand(runner: CommandRunner): Command {
   ]);
 }
 
-async function cp(context: Context, [source, target]: readonly unknown[], options: Options): Promise<number> {
-  const [from, to] = [remoteIn(source as string), remoteIn(target as string)];
-  const isRecursive = options.recursive === true;
-  if (typeof from === 'string' && typeof to !== 'string')
-    return send(context, from, to, isRecursive).catch(explain(from));
-  if (typeof from !== 'string' && typeof to === 'string')
-    return receive(context, from, to, isRecursive).catch(explain(to));
-  throw new UsageError('one of the two paths must be on a server, as SERVER:PATH, and the other one on this machine');
-}
+const SERVERS: OtherEnd = {
+  in: 'on a server, as SERVER:PATH',
+  async starterOf(context, name) {
+    const { uuid: serverUuid } = await findServer(context.client, name);
+    return (params, io) => startExec(context, { serverUuid, params }, io);
+  },
+};
 
-/** A path of this machine as text. A colon after a slash belongs to the path. */
-function remoteIn(text: string): string | RemotePath {
-  const [, server, rest] = /^([^/:]+):(.*)$/s.exec(text) ?? [];
-  if (server === undefined || rest === undefined) return text;
-  if (rest === '') throw new UsageError(`${text} names no path on the server; write ${text}/PATH`);
-  return { server, path: rest };
-}
-
-async function send(context: Context, source: string, target: RemotePath, isRecursive: boolean): Promise<number> {
-  const about = await stat(source).catch((error: unknown) => {
-    throw new UsageError(`${source} cannot be read: ${messageOf(error)}`);
-  });
-  if (about.isDirectory() !== isRecursive)
-    throw new UsageError(
-      isRecursive ? `${source} is not a directory; leave -r out` : `${source} is a directory; give -r`,
-    );
-  const start = await starterOf(context, target.server);
-  if (isRecursive) {
-    using signals = new EndingSignals();
-    const input = Readable.from(packTree(source), { objectMode: false });
-    return await runScript(context, start, {
-      script: RECEIVE,
-      args: ['tree', target.path, '', '', ''],
-      input,
-      output: nowhere(),
-      signals,
-    });
-  }
-  // Opening a named pipe waits for its writer.
-  const file = await open(source, constants.O_RDONLY | constants.O_NONBLOCK);
-  try {
-    return await sendFile(context, file, { start, source, target: target.path });
-  } finally {
-    await file.close();
-  }
-}
-
-async function sendFile(
-  context: Context,
-  file: FileHandle,
-  { start, source, target }: { start: StartScript; source: string; target: string },
-): Promise<number> {
-  using signals = new EndingSignals();
-  const about = await file.stat();
-  if (!about.isFile()) throw new UsageError(`${source} is neither a file nor a directory`);
-  const args = [
-    'file',
-    target,
-    path.basename(path.resolve(source)),
-    (about.mode & 0o777).toString(8),
-    String(about.size),
-  ];
-  const input =
-    about.size === 0 ? Readable.from([]) : file.createReadStream({ start: 0, end: about.size - 1, autoClose: false });
-  return await runScript(context, start, { script: RECEIVE, args, input, output: nowhere(), signals });
-}
-
-async function receive(context: Context, source: RemotePath, target: string, isRecursive: boolean): Promise<number> {
-  const start = await starterOf(context, source.server);
-  const name = path.posix.basename(source.path);
-  if (!isRecursive && (name === '' || name === '.' || name === '..'))
-    throw new UsageError(`${source.path} is a directory; give -r`);
-  using signals = new EndingSignals();
-  await using staging = await Staging.open(target, isRecursive ? { kind: 'tree' } : { kind: 'file', name });
-  const output = isRecursive ? new ArrivingTree(staging.place) : new ArrivingFile(staging.place);
-  const script = isRecursive ? SEND_TREE : SEND_FILE;
-  return await runScript(
-    context,
-    start,
-    { script, args: [source.path], input: undefined, output, signals },
-    async (code) => {
-      await staging.settle();
-      return code === EXIT.ok ? EXIT.ok : EXIT.failed;
-    },
-  );
-}
-
-async function starterOf(context: Context, server: string): Promise<StartScript> {
-  const { uuid: serverUuid } = await findServer(context.client, server);
-  return (params, io) => startExec(context, { serverUuid, params }, io);
-}
-
-/** Errors of the file system of this machine, in a sentence. What is named by a descriptor is in `about`. */
-const explain =
-  (about: string) =>
-  (error: NodeJS.ErrnoException): never => {
-    if (typeof error.errno !== 'number' || error.syscall === undefined) throw error;
-    const place = error.path === undefined || error.path.startsWith('/proc/self/') ? about : error.path;
-    throw new RefusedError(`${place}: ${getSystemErrorMessage(error.errno)}`, { cause: error });
-  };
+const cp = (context: Context, paths: readonly unknown[], options: CopyOptions): Promise<number> =>
+  copyFiles(context, paths, { ...options, other: SERVERS });

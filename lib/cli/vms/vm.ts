@@ -10,6 +10,7 @@ import type { Context } from '../invocation/context.ts';
 import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
+import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
 import { type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
@@ -126,6 +127,7 @@ export function vmCommand(runner: CommandRunner): Command {
   );
 
   command.addCommand(vmExecCommand(runner));
+  command.addCommand(vmCpCommand(runner));
   command.addCommand(vmLogsCommand(runner));
 
   const snapshot = withExamples(command.command('snapshot').description('Makes, restores and deletes snapshots.'), [
