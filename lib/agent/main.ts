@@ -27,7 +27,7 @@ import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAge
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { AgentStreams } from './streams/agent-streams.ts';
-import { catalogue } from './tasks/catalogue.ts';
+import { catalogueOf } from './tasks/catalogue.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
 
@@ -70,6 +70,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   if (images) opened.use(images);
   const vms = containers && images && (await vmsFor(containers, { images, data: data.path, log }));
   if (vms) opened.use(vms);
+  const streams = new AgentStreams({ clock, serverUuid, credentials });
   const agent = new Agent({
     clock,
     random,
@@ -78,14 +79,14 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     machine,
     vms,
     images,
-    streams: new AgentStreams({ clock, serverUuid, credentials }),
+    streams,
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),
     dial: dialWebSocket(clock, credentials),
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
-    tasks: catalogue,
+    tasks: catalogueOf({ streams, vms, images }),
     allowReboot: options.allowReboot,
     pushCommands,
     protocol: options.protocol,

@@ -6,7 +6,7 @@ import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
-import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
+import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
@@ -40,7 +40,7 @@ export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<
       agentVersion: '1.0.0',
       sysinfoSize: 'small',
     }),
-    tasks: catalogue,
+    tasks: catalogueOf({}),
     serverUuid,
     agentVersion: '1.0.0',
     allowReboot: false,

@@ -9,7 +9,7 @@ import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Machine } from '../../lib/agent/machine/machine.ts';
 import { Runner } from '../../lib/agent/runner/runner.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
-import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
+import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
 import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -105,7 +105,7 @@ export function setUp(
     journal,
     machine: Object.assign(simulated, machine),
     outbox,
-    tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
+    tasks: new Map([...catalogueOf({}), ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
     allowReboot: false,
     vms: undefined,
     images: undefined,

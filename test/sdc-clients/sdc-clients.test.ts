@@ -98,7 +98,7 @@ t.test('the existing client works unmodified against two instances', async (t) =
     for (const params of [uuid, { image_uuid: uuid, zfs_storage_pool_name: 'zones', imgapiPeers: [] }]) {
       const ensured = await call<{ id: string }>('ensureImage', SERVER, params);
       t.match(ensured, { error: null, status: 200, result: { id: String } });
-      // This agent was started without --containers.
+      // This agent does not have the image, and no source is named.
       t.match(await callOther('waitTask', ensured.result?.id, { timeout: 60 }), {
         error: null,
         result: { task: 'image_ensure_present', status: 'failure' },
@@ -197,7 +197,7 @@ t.test('the existing client works unmodified against two instances', async (t) =
 /** Starts a real agent of SERVER. Resolves when the server is `running`. */
 async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-old-client-'));
-  const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
+  const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER, '--containers'];
   const logFile = path.join(folder, 'agent.log');
   const agent = new Program({ name: 'agent', command: ownProgram('lib/agent/main.ts', args), logFile });
   t.teardown(async () => {

@@ -5,7 +5,7 @@
 import { Agent } from '../../lib/agent/agent.ts';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
-import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
+import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { type Disk, SimJournal } from './sim-journal.ts';
 import { AgentEnd, type LinkIngress } from './sim-link.ts';
@@ -80,7 +80,7 @@ export class SimAgent {
         return end;
       },
       resolve: async () => this.#world.addresses(),
-      tasks: catalogue,
+      tasks: catalogueOf({}),
       serverUuid: this.uuid,
       agentVersion: 'simulated',
       allowReboot: false,

@@ -5,7 +5,7 @@ import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
-import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
+import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
@@ -62,7 +62,7 @@ async function startAgent(t: Test, apps: readonly TestApp[], index: number): Pro
         agentVersion: '1.0.0',
         sysinfoSize: 'small',
       }),
-      tasks: catalogue,
+      tasks: catalogueOf({}),
       serverUuid,
       agentVersion: '1.0.0',
       allowReboot: false,

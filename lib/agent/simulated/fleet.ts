@@ -12,7 +12,7 @@ import { MemoryJournal } from '../journal/journal-memory.ts';
 import type { AgentCredentials } from '../link/credentials.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { Ticker } from '../link/ticker.ts';
-import { catalogue } from '../tasks/catalogue.ts';
+import { catalogueOf } from '../tasks/catalogue.ts';
 import { DialQueue } from './dial-queue.ts';
 import { FaultyConnection } from './faulty-connection.ts';
 import { SimulatedMachine } from './simulated-machine.ts';
@@ -190,7 +190,7 @@ export class Fleet {
       ticker: this.#ticker,
       dial: connection.dial,
       machine: new SimulatedMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }),
-      tasks: catalogue,
+      tasks: catalogueOf({}),
       allowReboot: true,
       protocol: number < legacy ? 'legacy' : 'auto',
       localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,

@@ -1,6 +1,6 @@
 /**
- * The tasks this agent knows, by the name in a task frame. lib/protocol/tasks.ts holds what agents
- * and instances both know of them.
+ * The tasks this agent knows, by the name in a task frame; those of VMs, images and streams only if it
+ * has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
 import { CONNECT_TASK, EXEC_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
@@ -15,29 +15,45 @@ import { pushCommand } from './push-command.ts';
 import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { sleep } from './sleep.ts';
-import type { AgentTask } from './task.ts';
+import type { AgentTask, TaskContext } from './task.ts';
 import { vmExec } from './vm-exec.ts';
 import { vmLogs } from './vm-logs.ts';
 import { vmTasks } from './vm-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
 
-export const catalogue: Catalogue = new Map([
+type Parts = Partial<Pick<TaskContext, 'streams' | 'vms' | 'images'>>;
+
+/** The tasks of an agent with these parts. */
+export const catalogueOf = ({ streams, vms, images }: Parts): Catalogue =>
+  new Map([
+    ...everywhere,
+    ...(streams === undefined ? [] : streamTasks),
+    ...(vms === undefined ? [] : vmTasks),
+    ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
+    ...(images === undefined ? [] : imageTasks),
+  ]);
+
+const everywhere: readonly (readonly [string, AgentTask])[] = [
   ['nop', nop],
   ['sleep', sleep],
   ['command_execute', commandExecute],
-  [EXEC_TASK, exec],
-  [CONNECT_TASK, connectTask],
   [PUSH_TASK, pushCommand],
   ['server_sysinfo', serverSysinfo],
   ['server_reboot', serverReboot],
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
-  ...vmTasks,
+];
+
+const streamTasks: readonly (readonly [string, AgentTask])[] = [
+  [EXEC_TASK, exec],
+  [CONNECT_TASK, connectTask],
+];
+
+const vmStreamTasks: readonly (readonly [string, AgentTask])[] = [
   [VM_EXEC_TASK, vmExec],
   [VM_LOGS_TASK, vmLogs],
-  ...imageTasks,
-]);
+];
 
 /** The agent's capabilities for the greeting. */
 export const capabilitiesOf = (tasks: Catalogue): string[] => [

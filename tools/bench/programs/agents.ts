@@ -8,7 +8,7 @@ import { WebSocket } from 'ws';
 import { retryAfterMsIn } from '../../../lib/agent/link/http-request.ts';
 import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
 import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo.ts';
-import { capabilitiesOf, catalogue } from '../../../lib/agent/tasks/catalogue.ts';
+import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { PROTOCOL_VERSION } from '../../../lib/protocol/limits.ts';
@@ -53,7 +53,7 @@ const TURN_MS = 1;
 const CONNECT_STEP_MS = 10;
 const REDIAL_MS = 1_000;
 
-const capabilities = capabilitiesOf(catalogue);
+const capabilities = capabilitiesOf(catalogueOf({}));
 const seed = systemRandom.uuid();
 const agents: Agent[] = [];
 /** Time from the first dial to the first welcome, for each agent that connected, in ms. */

@@ -1,0 +1,32 @@
+import t from 'tap';
+import type { Images } from '../../../lib/agent/images/images.ts';
+import type { AgentStreams } from '../../../lib/agent/streams/agent-streams.ts';
+import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
+import type { Vms } from '../../../lib/agent/vms/vms.ts';
+
+const [streams, vms, images] = [{} as AgentStreams, {} as Vms, {} as Images];
+const NAMES = ['nop', 'exec', 'machine_create', 'vm_exec', 'vm_logs', 'image_get'];
+
+/** Of these names. */
+const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [
+  ['without parts it has no task of them', {}, ['nop']],
+  ['with streams alone it runs commands on them', { streams }, ['nop', 'exec']],
+  ['without streams its VMs have none', { vms, images }, ['nop', 'machine_create', 'image_get']],
+  ['with images alone it has no VMs', { images }, ['nop', 'image_get']],
+  ['with all parts it has all tasks', { streams, vms, images }, NAMES],
+];
+
+for (const [name, parts, expected] of rows)
+  t.test(name, async (t) => {
+    const tasks = catalogueOf(parts);
+    t.same(
+      NAMES.filter((one) => tasks.has(one)),
+      expected,
+    );
+    const announced = capabilitiesOf(tasks);
+    t.same(
+      NAMES.filter((one) => announced.includes(`task:${one}`)),
+      expected,
+      'it announces them',
+    );
+  });
