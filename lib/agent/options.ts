@@ -1,9 +1,11 @@
 /** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
+
 import { isIP } from 'node:net';
 import { isAbsolute, normalize, resolve } from 'node:path';
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { parseServer } from '../platform/dns/resolve.ts';
 import { CnapiError, messageOf } from '../platform/errors.ts';
+import { LOG_LEVELS, type LogLevel } from '../platform/log.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
 import { UUID } from '../platform/uuid.ts';
 import { readOptionsFile } from './config-file.ts';
@@ -54,9 +56,6 @@ interface HttpOptions {
   /** Callers from these networks need no token. */
   from: string[];
 }
-
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** As the kernel takes it (IFNAMSIZ). */
 const BRIDGE = /^[\w][\w.-]{0,14}$/;

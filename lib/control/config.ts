@@ -3,10 +3,12 @@
  * `CNAPI_…` (`databaseUrl` is `CNAPI_DATABASE_URL`). Parsed once, frozen, passed down in slices. An
  * unknown key is refused by name.
  */
+
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
+import { LOG_LEVELS } from '../platform/log.ts';
 import { isLoopback, reasonNotANetwork } from '../platform/networks.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
@@ -106,7 +108,7 @@ const schema = z.strictObject({
     .default('cnapi.internal')
     .describe('The domain in the same name'),
   logLevel: z
-    .enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal'])
+    .enum(LOG_LEVELS)
     .default('info')
     .describe('trace, debug, info, warn, error or fatal; `POST /loglevel` changes it while the instance runs'),
   maxAgents: whole(1, 100_000)

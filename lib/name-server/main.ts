@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util';
 import { z } from 'zod';
 import { systemClock } from '../platform/clock.ts';
 import { NameServer } from '../platform/dns/name-server.ts';
-import { createLogger } from '../platform/log.ts';
+import { createLogger, LOG_LEVELS } from '../platform/log.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import { PostgresDatabase } from '../platform/postgres/pool.ts';
@@ -22,7 +22,7 @@ const configuration = z.strictObject({
   port: z.int().min(0).max(65_535).default(8053),
   datacenter: z.string().default('local'),
   domain: z.string().default('cnapi.internal'),
-  logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']).default('info'),
+  logLevel: z.enum(LOG_LEVELS).default('info'),
 });
 
 const { values } = parseArgs({ options: { config: { type: 'string' } } });

@@ -9,6 +9,9 @@
  */
 import bunyan from 'bunyan';
 
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
 export type LogFields = Readonly<Record<Lowercase<string>, unknown>>;
 
 interface Write {
@@ -16,8 +19,7 @@ interface Write {
   (fields: LogFields, message: string): void;
 }
 
-export type Logger = Record<'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal', Write> &
-  Pick<bunyan, 'level'> & { child(fields: LogFields): Logger };
+export type Logger = Record<LogLevel, Write> & Pick<bunyan, 'level'> & { child(fields: LogFields): Logger };
 
 /**
  * Creates a logger named `name` that writes to stdout; `level` is a bunyan level name or number.

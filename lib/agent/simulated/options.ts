@@ -1,5 +1,7 @@
 /** The fleet's command line. */
+
 import { parseArgs } from 'node:util';
+import type { LogLevel } from '../../platform/log.ts';
 import {
   type AgentDiscovery,
   AgentUsageError,
@@ -8,7 +10,6 @@ import {
   type CredentialValues,
   credentialValuesOf,
   discoveryOptions,
-  type LogLevel,
   logLevelOf,
 } from '../options.ts';
 import type { SysinfoSize } from './simulated-sysinfo.ts';

@@ -1,9 +1,11 @@
 /** `cnapi tasks`: lists the tasks of all servers or of one. */
+
 import { Command, Option } from 'commander';
 import type { CnapiClient, TaskQuery } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
 import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
+import { TASK_STATUSES } from '../../protocol/statuses.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, serverLabels } from '../lookup/find.ts';
@@ -13,12 +15,10 @@ import { parseTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { fleetColumns, historyLine, TASK_COLUMNS, type TaskLine, taskLine } from './task-table.ts';
 
-const STATUSES = ['active', 'complete', 'failure'] as const;
-
 interface Options {
   limit: string;
   active?: boolean;
-  status?: (typeof STATUSES)[number];
+  status?: (typeof TASK_STATUSES)[number];
   name?: string;
   actor?: string;
   since?: string;
@@ -35,7 +35,7 @@ export function tasksCommand(runner: CommandRunner): Command {
     .option('--active', 'only those that have not ended: the same as --status active')
     .addOption(
       new Option('--status <status>', 'only those with this status; failure includes cancelled and timed_out').choices(
-        STATUSES,
+        TASK_STATUSES,
       ),
     )
     .option('--name <name>', 'only those of this kind, such as command_execute')

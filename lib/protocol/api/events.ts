@@ -1,5 +1,7 @@
 /** Live events of the whole fleet: each is one change of an object, in short form. */
+
 import { z } from 'zod';
+import { TASK_STATUSES, TICKET_STATUSES } from '../statuses.ts';
 import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
 import { list, text, uuid } from './contract/rules.ts';
 import { JOB_STATUSES } from './push/job-schemas.ts';
@@ -28,7 +30,7 @@ const bodies = {
     id: uuid(),
     server_uuid: uuid(),
     task: z.string(),
-    status: z.enum(['queued', 'active', 'complete', 'failure']),
+    status: z.enum(['queued', ...TASK_STATUSES]),
     attempt: z.int(),
     time,
   }),
@@ -46,7 +48,7 @@ const bodies = {
     server_uuid: z.string(),
     scope: z.string(),
     id: z.string(),
-    status: z.enum(['queued', 'active', 'finished', 'expired', 'deleted']),
+    status: z.enum([...TICKET_STATUSES, 'deleted']),
     time,
   }),
   instance: answer({

@@ -5,6 +5,7 @@
 
 import { z } from 'zod';
 import { OUTPUT_STREAMS } from '../output-streams.ts';
+import { TASK_OUTCOMES, TASK_STATUSES } from '../statuses.ts';
 import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
 import { cursor, nextCursor } from './contract/cursor.ts';
 import { idPrefix } from './contract/id-prefix.ts';
@@ -32,7 +33,7 @@ const example = {
 };
 
 const json = z.record(z.string(), z.unknown());
-const status = z.enum(['active', 'complete', 'failure']);
+const status = z.enum(TASK_STATUSES);
 const withheld = z
   .boolean()
   .optional()
@@ -148,10 +149,7 @@ export const taskEvent = z
       }),
     ),
     event('retry', answer({ reason: z.string() })),
-    event(
-      'end',
-      answer({ status: z.enum(['complete', 'failure']), result: json.optional(), error: taskError.optional() }),
-    ),
+    event('end', answer({ status: z.enum(TASK_OUTCOMES), result: json.optional(), error: taskError.optional() })),
   ])
   .meta({ id: 'TaskEvent' });
 
@@ -173,7 +171,7 @@ export const taskContracts = contracts({
     origin: 'own',
     params: z.object({
       status: z
-        .enum(['active', 'complete', 'failure'], 'value is not active, complete or failure')
+        .enum(TASK_STATUSES, 'value is not active, complete or failure')
         .optional()
         .describe('`active` are also those that no agent has taken yet'),
       name: boundedText(100).optional().describe("A name of the agent's catalogue"),

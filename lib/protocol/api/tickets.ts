@@ -3,7 +3,9 @@
  * active ticket holds the lock. Any instance answers for any ticket (law 2). Where Triton's CNAPI
  * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
  */
+
 import { z } from 'zod';
+import { TICKET_STATUSES } from '../statuses.ts';
 import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
 import {
   booleanText,
@@ -46,7 +48,7 @@ const ticket = answer({
   expires_at: z.string().describe('As the caller wrote it, or ISO 8601'),
   created_at: z.string(),
   updated_at: z.string(),
-  status: z.enum(['queued', 'active', 'finished', 'expired']),
+  status: z.enum(TICKET_STATUSES),
   reqid: z.string().optional().describe('The `x-request-id` of the request that made it'),
   actor,
 }).meta({ id: 'Ticket' });

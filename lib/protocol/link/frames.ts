@@ -16,6 +16,7 @@ import {
   MAX_TASK_TIMEOUT_MS,
 } from '../limits.ts';
 import { OUTPUT_STREAMS } from '../output-streams.ts';
+import { TASK_OUTCOMES } from '../statuses.ts';
 
 const uuid = z.string().regex(UUID, 'is not a lower-case UUID');
 const epoch = z.int().min(0);
@@ -171,7 +172,7 @@ const taskEnd = z.object({
   type: z.literal('task_end'),
   id: uuid,
   attempt,
-  outcome: z.enum(['complete', 'failure']),
+  outcome: z.enum(TASK_OUTCOMES),
   /** The task's result; `{}` if it has none. */
   result: jsonObject.optional(),
   error: z.object({ code: word, message: text }).optional(),

@@ -14,9 +14,10 @@
 import type { StatementPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { InventoryFrame } from '../../../protocol/link/frames.ts';
+import type { TASK_OUTCOMES } from '../../../protocol/statuses.ts';
 
 export type TaskState = 'queued' | 'claimed' | 'ended';
-export type TaskOutcome = 'complete' | 'failure';
+export type TaskOutcome = (typeof TASK_OUTCOMES)[number];
 
 export interface TaskError {
   code: string;
