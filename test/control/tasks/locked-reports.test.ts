@@ -16,6 +16,7 @@ import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
 import { recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { withLimits } from '../../../lib/platform/postgres/database.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { accept, backdate, claim, create, overdueMs, row, type Seat, seat } from './support/task-database.ts';
@@ -199,3 +200,28 @@ t.test('the late end of a creation does not bring back a VM that was destroyed',
   t.equal((await row(database, id)).outcome, 'complete');
   t.same((await database.query('select _key from cnapi_vms')).rows, []);
 });
+
+t.test(
+  'with the report of a server locked, a creation of a VM on it is refused as busy, and leaves nothing',
+  async (t) => {
+    const w = await world(t);
+    await w.reports([w.first], [w.second]);
+    const release = await w.hold(reportOf(w.first));
+    const vm = randomUUID();
+    const creation = { id: randomUUID(), name: 'machine_create', params: { uuid: vm } };
+    const impatient = withLimits(w.database, { lockTimeoutMs: 300 });
+    const refused = t.rejects(create(impatient, w.first.serverUuid, creation), { code: 'DatabaseBusy' });
+    const other = await w.creates(w.second);
+    await refused;
+    const stored = async () => {
+      const { rows } = await w.database.query<{ id: string }>(
+        `select id::text from cnapi_tasks union select _key from cnapi_vms order by id`,
+      );
+      return rows.map(({ id }) => id);
+    };
+    t.same(await stored(), [other.id, other.vm].sort(), 'the uuid is not claimed');
+    await release();
+    await create(w.database, w.first.serverUuid, creation);
+    t.same(await stored(), [other.id, other.vm, creation.id, vm].sort());
+  },
+);
