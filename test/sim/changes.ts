@@ -23,6 +23,9 @@ export interface RosterRow {
 export interface TaskRow {
   id: string;
   server_uuid: string;
+  name: string;
+  /** The VM that it is about. */
+  vm: string | null;
   state: 'queued' | 'claimed' | 'ended';
   outcome: 'complete' | 'failure' | null;
   attempt: number;
@@ -38,6 +41,12 @@ export interface TaskRow {
   job: string | null;
   /** The beginning of its text. */
   result: string | null;
+}
+
+/** The VMs of a server, as they are stored. */
+export interface ReportRow {
+  server_uuid: string;
+  vms: Record<string, { uuid: string; state: string }>;
 }
 
 export interface TicketRow {
@@ -105,6 +114,7 @@ export interface PushBusyRow {
 interface Rows {
   cnapi_roster_authority: RosterRow;
   cnapi_tasks: TaskRow;
+  cnapi_server_reports: ReportRow;
   cnapi_waitlist_tickets: TicketRow;
   cnapi_instances: InstanceRow;
   cnapi_duties: DutyRow;
@@ -119,12 +129,13 @@ export type Change = {
   [Table in keyof Rows]: { table: Table; before: Rows[Table] | null; after: Rows[Table] | null };
 }[keyof Rows];
 
-/** The tables that `subsystem-coverage.ts` names, and one of the simulation itself. */
-type WatchedTable = TableOf<'simulated'> | 'cnapi_sim_duty_steps';
+/** The tables that `subsystem-coverage.ts` names, the reports with VMs, and one of the simulation itself. */
+type WatchedTable = TableOf<'simulated'> | 'cnapi_server_reports' | 'cnapi_sim_duty_steps';
 
 const COLUMNS: Record<WatchedTable, string> = {
   cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, decided_by, incarnation, conn, inventory_epoch',
-  cnapi_tasks: `id, server_uuid, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
+  cnapi_server_reports: 'server_uuid, vms',
+  cnapi_tasks: `id, server_uuid, name, params ->> 'uuid' as vm, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
     cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted, params ->> 'script' as script,
     params ->> 'job' as job,
     left(result::text, 500) as result`,

@@ -11,6 +11,7 @@ import { RosterChecks } from './roster-checks.ts';
 import type { HeldUp } from './sim-postgres.ts';
 import { TaskChecks } from './task-checks.ts';
 import { TicketChecks } from './ticket-checks.ts';
+import { VmChecks } from './vm-checks.ts';
 import type { World } from './world.ts';
 
 export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8', 'I9'] as const;
@@ -47,6 +48,7 @@ export class Checks {
   readonly tickets: TicketChecks;
   readonly duties: DutyChecks;
   readonly push: PushChecks;
+  readonly vms: VmChecks;
   readonly #arrivals: ArrivalChecks | undefined;
   readonly #world: World;
 
@@ -58,6 +60,7 @@ export class Checks {
     this.tickets = new TicketChecks(world);
     this.duties = new DutyChecks(world);
     this.push = new PushChecks(world);
+    this.vms = new VmChecks(world);
   }
 
   /** One row that `who` changed; `committed` follows after all rows of the statement. */
@@ -70,6 +73,8 @@ export class Checks {
         return this.roster.rowChanged(change);
       case 'cnapi_tasks':
         return this.tasks.rowChanged(change.before, change.after);
+      case 'cnapi_server_reports':
+        return this.vms.reportChanged(change.after);
       case 'cnapi_waitlist_tickets':
         return this.tickets.rowChanged(change.before, change.after);
       case 'cnapi_duties':
@@ -145,6 +150,7 @@ export class Checks {
         unrecovered('I5', WORK_DONE_MS, `operation ${number} (${kind}) has no end`),
       ),
       ...this.tasks.unended.map(({ id, state }) => unrecovered('I6', WORK_DONE_MS, `task ${id} is still ${state}`)),
+      ...this.vms.unlike.map((what) => unrecovered('I6', WORK_DONE_MS, what)),
       ...this.duties.unended.map(({ id, state }) => unrecovered('I8', WORK_DONE_MS, `duty ${id} is still ${state}`)),
       ...this.push.unended.map(({ id, state }) => unrecovered('I9', WORK_DONE_MS, `push job ${id} is still ${state}`)),
       ...this.push.withTicket.map(({ id, ticket }) =>

@@ -9,7 +9,8 @@ import { fileURLToPath } from 'node:url';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import { fileWith, type TextChange } from '../support/product-text.ts';
 import type { Invariant } from './checks.ts';
-import type { ARRIVING, DUTIES, PUSH } from './plan.ts';
+import type { ARRIVING, DUTIES, PUSH, VMS } from './plan.ts';
+import { vmDefects } from './vm-defects.ts';
 
 export interface Defect extends TextChange {
   name: string;
@@ -18,7 +19,7 @@ export interface Defect extends TextChange {
   /** The first seed that finds it, so that `npm test` need not run earlier ones again. */
   firstSeed: number;
   /** The kind of seeds; default: the common ones. */
-  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH;
+  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH | typeof VMS;
   /** Where a second place keeps the same rule. */
   also?: TextChange;
 }
@@ -319,6 +320,7 @@ export const defects: Defect[] = [
     find: "if (ticket === 'active' || ticket === 'none') return",
     put: "if (ticket !== 'lost') return",
   },
+  ...vmDefects,
   // The following defects were found in the product while the simulation was written.
   {
     name: 'the tick in which the last byte came counts as silence',

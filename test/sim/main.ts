@@ -6,7 +6,7 @@
  */
 import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
-import { ARRIVING, DUTIES, PUSH, RARE } from './plan.ts';
+import { ARRIVING, DUTIES, PUSH, RARE, VMS } from './plan.ts';
 import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
 
@@ -21,6 +21,7 @@ const USAGE = `npm run sim -- [options]      runs the product's code in simulate
   --arriving      seeds arriving-N: more agents arrive than the instances can admit (test/sim/arriving.ts)
   --duties        seeds duties-N: duties whose holders fail (test/sim/duties.ts)
   --push          seeds push-N: push jobs (test/sim/push.ts)
+  --vms           seeds vms-N: VMs on servers whose agents fail (test/sim/vms.ts)
   --reached       list the branches of roster, tasks, duty, push and waitlist that no seed reached
   --defect NAME   put this deliberate defect (number or name) into the product, and run seeds until one finds it
   --defects       list the deliberate defects
@@ -52,6 +53,7 @@ async function main(): Promise<number> {
       arriving: { type: 'boolean', default: false },
       duties: { type: 'boolean', default: false },
       push: { type: 'boolean', default: false },
+      vms: { type: 'boolean', default: false },
       defect: { type: 'string' },
       defects: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -61,7 +63,17 @@ async function main(): Promise<number> {
   if (values.defects) return say(defects.map(({ name, breaks }, index) => `${index}  ${breaks}  ${name}\n`).join(''));
   if (values.defect !== undefined) apply(defectOf(values.defect));
   const from = whole('from', values.from);
-  const kind = values.push ? PUSH : values.duties ? DUTIES : values.arriving ? ARRIVING : values.rare ? RARE : '';
+  const kind = values.vms
+    ? VMS
+    : values.push
+      ? PUSH
+      : values.duties
+        ? DUTIES
+        : values.arriving
+          ? ARRIVING
+          : values.rare
+            ? RARE
+            : '';
   const seeds =
     values.seed === undefined
       ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => `${kind}${from + index}`)

@@ -7,6 +7,7 @@ import { dutiesOf } from './duties.ts';
 import { type PushWork, pushOf } from './push.ts';
 import { rareOf } from './rare.ts';
 import { SeededRandom } from './seeded-random.ts';
+import { type VmWork, vmsOf } from './vms.ts';
 
 /** Times are in milliseconds of virtual time; `instance` and `agent` are numbers. */
 export type Fault = { at: number } & (
@@ -87,6 +88,7 @@ export type Operation = { at: number; number: number } & (
       failures: number;
     }
   | PushWork
+  | VmWork
 );
 
 export interface Plan {
@@ -181,20 +183,21 @@ export const ARRIVING = 'arriving-';
 export const DUTIES = 'duties-';
 /** For seeds with push jobs: see `push.ts`. */
 export const PUSH = 'push-';
+/** For seeds with VMs: see `vms.ts`. */
+export const VMS = 'vms-';
 
 export function planOf(seed: string): Plan {
   const plan = commonPlanOf(seed);
-  if (seed.startsWith(ARRIVING)) {
-    const arriving = arrivingOf(plan);
-    return { ...arriving, calmAt: calmAfter(arriving.faults, 0) };
-  }
-  if (seed.startsWith(DUTIES)) {
-    const withDuties = dutiesOf(plan);
-    return { ...withDuties, calmAt: calmAfter(withDuties.faults) };
-  }
-  if (seed.startsWith(PUSH)) {
-    const withPush = pushOf(plan);
-    return { ...withPush, calmAt: calmAfter(withPush.faults) };
+  const changes = [
+    { kind: ARRIVING, change: arrivingOf, atLeastMs: 0 },
+    { kind: DUTIES, change: dutiesOf },
+    { kind: PUSH, change: pushOf },
+    { kind: VMS, change: vmsOf },
+  ];
+  for (const { kind, change, atLeastMs } of changes) {
+    if (!seed.startsWith(kind)) continue;
+    const changed = change(plan);
+    return { ...changed, calmAt: calmAfter(changed.faults, atLeastMs) };
   }
   if (!seed.startsWith(RARE)) return plan;
   const { faults, operations } = rareOf(plan);

@@ -1,7 +1,7 @@
 /** The seeds of `npm test`, in parts that run in parallel. */
 import t from 'tap';
 import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
-import { ARRIVING, DUTIES, PUSH, RARE } from './plan.ts';
+import { ARRIVING, DUTIES, PUSH, RARE, VMS } from './plan.ts';
 import { Simulation } from './run.ts';
 import type { Counts } from './world.ts';
 
@@ -37,11 +37,15 @@ const LEAST_PER_PUSH_SEED: Partial<Counts> = {
   changes: 100,
 };
 
+/** For seeds with VMs, which do little else. */
+const LEAST_PER_VMS_SEED: Partial<Counts> = { vmsCreated: 4, vmChanges: 8, changes: 60 };
+
 const LEAST: Record<string, Partial<Counts>> = {
   [RARE]: LEAST_PER_RARE_SEED,
   [ARRIVING]: LEAST_PER_ARRIVING_SEED,
   [DUTIES]: LEAST_PER_DUTIES_SEED,
   [PUSH]: LEAST_PER_PUSH_SEED,
+  [VMS]: LEAST_PER_VMS_SEED,
 };
 
 /** Seeds `from` to `to`, common ones or of another kind. */

@@ -11,6 +11,7 @@ import { type Disk, SimJournal } from './sim-journal.ts';
 import { AgentEnd, type LinkIngress } from './sim-link.ts';
 import { SimMachine, SimServer } from './sim-machine.ts';
 import type { SimProcess } from './sim-process.ts';
+import { SimVms, type VmDisk } from './sim-vms.ts';
 import type { World } from './world.ts';
 
 export class SimAgent {
@@ -19,6 +20,9 @@ export class SimAgent {
   readonly random: SeededRandom;
   readonly #world: World;
   readonly #disk: Disk;
+  readonly vms: VmDisk = new Map();
+  /** All that it ever had. */
+  readonly hadVms = new Set<string>();
   #process: SimProcess | undefined;
   #agent: Agent | undefined;
   #incarnations = 0;
@@ -65,6 +69,8 @@ export class SimAgent {
     const { clock, random } = process;
     process.wallOffsetMs = this.#wallOffsetMs;
     this.#process = process;
+    // Worlds without VMs stay as they were before there were any.
+    const vms = this.#world.hasVms ? new SimVms(this, process).asVms : undefined;
     this.#agent = new Agent({
       clock,
       random,
@@ -80,7 +86,8 @@ export class SimAgent {
         return end;
       },
       resolve: async () => this.#world.addresses(),
-      tasks: catalogueOf({}),
+      tasks: catalogueOf({ vms }),
+      vms,
       serverUuid: this.uuid,
       agentVersion: 'simulated',
       allowReboot: false,

@@ -58,6 +58,7 @@ export class TaskChecks {
 
   #noteEnd(task: TaskRow): void {
     this.#endedAt.set(task.id, this.#world.time.now);
+    if (isOfVm(task)) return this.#world.checks.vms.taskEnded(task);
     if (task.outcome === 'complete') return this.#checkOutcome(task);
     if (this.#hasCause(task)) return;
     const isLost = this.#executionsOf(operationOf(task)).some(({ how }) => how === 'done');
@@ -114,7 +115,8 @@ export class TaskChecks {
 
   /** At the end: what really ran, including tasks whose answer was lost. */
   checkExecutions(): void {
-    for (const operation of new Set([...this.#rows.values()].map(operationOf))) this.#checkOperation(operation);
+    const commands = [...this.#rows.values()].filter((task) => !isOfVm(task));
+    for (const operation of new Set(commands.map(operationOf))) this.#checkOperation(operation);
   }
 
   /** Each operation has at most one task: it is requested once, or with its key. */
@@ -149,6 +151,9 @@ export class TaskChecks {
       this.#world.violated('I3', `${run.operation} ran twice at the same time`);
   }
 }
+
+/** It has no command; `vm-checks.ts` is about its VM. */
+const isOfVm = ({ name }: TaskRow): boolean => name.startsWith('machine_');
 
 /** As in its script: `work OPERATION MS OUTCOME`. */
 const operationOf = ({ script, job, server_uuid }: TaskRow): string =>

@@ -15,6 +15,7 @@ type TaskOperation = Extract<Operation, { kind: 'task' }>;
 type LockOperation = Extract<Operation, { kind: 'lock' }>;
 type DutyOperation = Extract<Operation, { kind: 'duty' }>;
 type PushOperation = Extract<Operation, { kind: 'push' }>;
+type VmOperation = Extract<Operation, { kind: 'vm' }>;
 
 /** A task that was answered with 2xx. */
 export interface AcceptedTask {
@@ -84,6 +85,7 @@ export class Workload {
       else if (operation.kind === 'burst') await this.#runBurst(client, operation);
       else if (operation.kind === 'duty') await this.#runDuty(client, operation);
       else if (operation.kind === 'push') await this.#runPush(client, operation);
+      else if (operation.kind === 'vm') await this.#runVm(client, operation);
       else await this.#runUnderLock(client, operation);
       this.#unfinished.delete(operation.number);
     } catch (error) {
@@ -226,6 +228,35 @@ export class Workload {
     }
   }
 
+  /** Each of the servers is asked for the VM; then the first one is asked for the steps. */
+  async #runVm(client: SimClient, { agent, rival, steps }: VmOperation): Promise<void> {
+    const servers = [agent, ...(rival === undefined ? [] : [rival])].map((number) => this.#world.agents[number]?.uuid);
+    const [uuid, image_uuid] = [client.random.uuid(), client.random.uuid()];
+    const asked = servers.map((server_uuid) =>
+      this.#endTask(client, { route: 'CreateVm', params: { server_uuid, uuid, image_uuid } }),
+    );
+    const params = { server_uuid: servers[0], vm_uuid: uuid };
+    const acts = steps.map(async ({ afterMs, how }, index) => {
+      await client.sleep(afterMs * (index + 1));
+      await this.#endTask(client, { route: VM_ROUTES[how], params });
+    });
+    await Promise.all([...asked, ...acts]);
+  }
+
+  /** Until it is accepted, and its task has ended. A refusal with 409 may be of a server that is away. */
+  async #endTask(client: SimClient, request: Request): Promise<void> {
+    for (let tries = 0; tries < 20; tries++) {
+      const answer = await client.ask(request);
+      if (answer.status === 200) {
+        const id = String(answer.body.id);
+        this.accepted.set(id, { id, operation: '', idempotent: false, end: undefined });
+        return this.#waitForEnd(client, id);
+      }
+      if (answer.status !== 'lost' && answer.body.code === 'VmExists') return;
+      await client.sleep(client.random.between(100, 1_000));
+    }
+  }
+
   /** Created on any instance until it exists; then aborted, if that is planned. */
   async #runPush(client: SimClient, operation: PushOperation): Promise<void> {
     const id = client.random.uuid();
@@ -321,6 +352,8 @@ export class Workload {
     await client.insist({ route: 'ReleaseTicket', params: { ticket_uuid: ticket } });
   }
 }
+
+const VM_ROUTES = { stop: 'StopVm', start: 'StartVm', delete: 'DeleteVm' } as const;
 
 const ticketOf = (queue: number | undefined) =>
   queue === undefined

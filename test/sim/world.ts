@@ -39,6 +39,9 @@ export interface Counts {
   duties: number;
   /** Duties that were claimed from a dead run. */
   takeovers: number;
+  /** VMs that were created, and tasks that changed VMs. */
+  vmsCreated: number;
+  vmChanges: number;
   /** Push jobs that have ended, their commands that were started, and their aborts. */
   pushJobs: number;
   pushRuns: number;
@@ -162,6 +165,10 @@ export class World {
     return this.#plan.operations.some(({ kind }) => kind === 'duty');
   }
 
+  get hasVms(): boolean {
+    return this.#plan.operations.some(({ kind }) => kind === 'vm');
+  }
+
   get hasArrivals(): boolean {
     return this.#plan.faults.some(({ kind }) => kind === 'agents-arriving');
   }
@@ -253,6 +260,7 @@ export class World {
     for (const complaint of this.checks.leaks()) this.violated('I7', complaint);
     this.checks.atTheEnd();
     for (const complaint of await eventComplaints(postgres)) this.violated('I6', complaint);
+    for (const complaint of await this.checks.vms.complaints(postgres)) this.violated('I6', complaint);
   }
 
   #noteChange(change: Change, who: string): void {
@@ -272,6 +280,8 @@ export class World {
         ...this.workload.counts,
         executions,
         takeovers: this.checks.duties.takeovers,
+        vmsCreated: this.checks.vms.created,
+        vmChanges: this.checks.vms.changed,
         pushJobs: this.checks.push.ended,
         pushRuns: this.checks.push.executions,
         pushTickets: this.checks.push.ticketed,
