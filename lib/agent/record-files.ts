@@ -6,6 +6,7 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../platform/errors.ts';
+import { syncDirectory } from './sync-directory.ts';
 
 export interface DamagedRecord {
   id: string;
@@ -80,13 +81,4 @@ function parse<Value extends object>(text: string, isOwn: (value: Value) => bool
   if (version !== VERSION) throw new Error(`The record has version ${version}, and this agent writes ${VERSION}`);
   if (!isOwn(value as unknown as Value)) throw new Error('The record is of something else than its name says');
   return value as unknown as Value;
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }

@@ -21,6 +21,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
 import { hasSecrets } from '../../protocol/secret-params.ts';
+import { syncDirectory } from '../sync-directory.ts';
 import {
   fold,
   type Journal,
@@ -264,13 +265,4 @@ async function* linesOf(path: string): AsyncGenerator<string> {
     rest = rest.subarray(from);
   }
   if (rest.length > 0) yield '';
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }

@@ -9,11 +9,12 @@
  * one that is killed leaves the directory beside, which the next unpack of this layer, or
  * `removeUnfinishedLayers`, removes.
  */
-import { mkdir, open, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { addAbortSignal, type Readable } from 'node:stream';
 import { z } from 'zod';
 import { messageOf } from '../../../platform/errors.ts';
+import { syncDirectory } from '../../sync-directory.ts';
 import { ContainerError } from '../container-errors.ts';
 import { readArchive } from './archive.ts';
 import { LayerError } from './layer-error.ts';
@@ -142,13 +143,4 @@ function failureOf(error: unknown, directory: string): Error {
   return (
     refusalOfFile(error) ?? new ContainerError(`The layer ${directory} cannot be unpacked: ${messageOf(error)}`, error)
   );
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }
