@@ -17,7 +17,7 @@ export interface AllowedSources {
 export function allowedUrl(text: string, { urls }: AllowedSources): URL {
   const url = urlOf(text);
   if (url.protocol !== 'http:' && url.protocol !== 'https:')
-    throw new ImageSourceNotAllowedError(`url: ${url.protocol} is no possible source; give http:, https: or file:`);
+    throw new ImageSourceNotAllowedError(`url: ${url.protocol} cannot be a source; give http:, https: or file:`);
   if (url.username !== '' || url.password !== '')
     throw new ImageSourceNotAllowedError('url: it holds a user or a password, which logs would show; remove them');
   if (urls.some((prefix) => isBelow(url, new URL(prefix)))) return url;
@@ -41,7 +41,7 @@ export async function allowedFile(text: string, { directories }: AllowedSources)
     throw new ImageSourceError(`url: the file cannot be read (${messageOf(error)})`, error);
   });
   if (!isAllowed(real)) throw new ImageSourceNotAllowedError(refusal);
-  if (!(await stat(real)).isFile()) throw new ImageSourceError('url: it is no regular file');
+  if (!(await stat(real)).isFile()) throw new ImageSourceError('url: it is not a regular file');
   return real;
 }
 
@@ -56,7 +56,7 @@ export function shownUrl(text: string): string {
 /** @throws ImageSourceNotAllowedError */
 function urlOf(text: string): URL {
   const url = URL.parse(text);
-  if (url === null) throw new ImageSourceNotAllowedError('url: it is no URL; give http:, https: or file:');
+  if (url === null) throw new ImageSourceNotAllowedError('url: it is not a URL; give http:, https: or file:');
   return url;
 }
 

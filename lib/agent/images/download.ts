@@ -104,7 +104,7 @@ async function open(
     if (redirects === MAX_REDIRECTS)
       throw new ImageSourceError(`${shownUrl(first)} redirects more than ${MAX_REDIRECTS} times`);
     const next = URL.parse(location, url.href);
-    if (next === null) throw new ImageSourceError(`${shownUrl(first)} redirects to something that is no URL`);
+    if (next === null) throw new ImageSourceError(`${shownUrl(first)} redirects to something that is not a URL`);
     url = allowedUrl(next.href, deps.allowed);
   }
 }

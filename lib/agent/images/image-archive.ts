@@ -67,7 +67,7 @@ async function extract(request: ArchiveRequest): Promise<Buffer> {
   let index: Buffer | undefined;
   for await (const entry of entriesOf(request)) {
     if (entry.kind === 'directory') continue;
-    if (entry.kind !== 'file') throw new InvalidImageError(`${shown(entry.path)} of the layout is no file`);
+    if (entry.kind !== 'file') throw new InvalidImageError(`${shown(entry.path)} of the layout is not a file`);
     const digest = BLOB.exec(entry.path)?.[1];
     if (digest !== undefined) await writeBlob(entry, join(request.blobs, digest), digest);
     else if (INDEX.test(entry.path)) index = await smallBody(entry);
@@ -155,7 +155,7 @@ class Layout {
 
   /** Its digest was checked when it was written. */
   async #blob({ digest, size }: Descriptor): Promise<string> {
-    if (!DIGEST.test(digest)) throw new InvalidImageError(`${shown(digest)} is no digest`);
+    if (!DIGEST.test(digest)) throw new InvalidImageError(`${shown(digest)} is not a digest`);
     const path = join(this.#request.blobs, layerNameOf(digest));
     const found = await stat(path).catch(() => undefined);
     if (found === undefined) throw new InvalidImageError(`the blob ${digest} is missing`);

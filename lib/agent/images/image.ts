@@ -54,6 +54,6 @@ export function imageConfigOf(defaults: ImageDefaults): ImageConfig {
 
 /** The name of the directory of a layer. @throws Error unless it is a digest */
 export function layerNameOf(digest: string): string {
-  if (!DIGEST.test(digest)) throw new Error(`${digest.slice(0, 80)} is no digest`);
+  if (!DIGEST.test(digest)) throw new Error(`${digest.slice(0, 80)} is not a digest`);
   return digest.slice('sha256:'.length);
 }

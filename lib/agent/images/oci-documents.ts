@@ -8,7 +8,7 @@ import { messageOf } from '../../platform/errors.ts';
 import { DIGEST, type ImageConfig } from './image.ts';
 import { InvalidImageError } from './image-errors.ts';
 
-const digest = z.string().regex(DIGEST, 'is no sha256 digest');
+const digest = z.string().regex(DIGEST, 'is not a sha256 digest');
 const descriptor = z.object({ mediaType: z.string().max(200).optional(), digest, size: z.int().min(0) });
 export type Descriptor = z.infer<typeof descriptor>;
 

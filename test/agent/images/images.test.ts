@@ -144,8 +144,8 @@ t.test('only what the configuration allows is a source', needs, async (t) => {
   await refused(`${origin}/images/../other`, /not allowed/);
   await refused(server.url.replace('127.0.0.1', 'localhost'), /not allowed/);
   await refused(server.url.replace('http://', 'http://user:word@'), /user or a password/);
-  await refused('ftp://127.0.0.1/images/one', /no possible source/);
-  await refused('one', /no URL/);
+  await refused('ftp://127.0.0.1/images/one', /cannot be a source/);
+  await refused('one', /not a URL/);
   await refused('file:///etc/passwd', /not allowed/);
   await refused('file:///etc/no-such-file', /not allowed/);
   const inside = await file('inside', SMALL);
@@ -184,7 +184,11 @@ const WRONG: readonly [string, TestImage | Buffer, RegExp][] = [
   ['a blob is missing', spoilt((all) => all.filter(({ path }) => !path.endsWith(sha256(SMALL)))), /is missing/],
   ['a blob has another digest', spoilt((all) => all.map(changed)), /has the digest/],
   ['a blob is there twice', spoilt((all) => [...all, ...all.filter(isBlob)]), /is there twice/],
-  ['a blob is a link', spoilt((all) => [...all, { path: 'blobs/x', type: 'SymbolicLink', target: '/etc' }]), /no file/],
+  [
+    'a blob is a link',
+    spoilt((all) => [...all, { path: 'blobs/x', type: 'SymbolicLink', target: '/etc' }]),
+    /not a file/,
+  ],
   ['it has no index', spoilt((all) => all.filter(({ path }) => path !== 'index.json')), /no index\.json/],
   ['its index is no JSON', spoilt((all) => all.map(withIndex('{'))), /is not JSON/],
   ['its index is empty', spoilt((all) => all.map(withIndex('{"schemaVersion":2,"manifests":[]}'))), /no image for/],
