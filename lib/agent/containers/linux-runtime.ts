@@ -145,7 +145,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const { oci, facts, cgroups } = this.#needHost();
     const { clock, directory } = this.#deps;
     this.#execs += 1;
-    const id = `exec-${this.#execs}`;
+    const id = `exec-${process.pid}-${this.#execs}`;
     const place = { run: runName(run), id, directory: join(containerPaths(directory, run.id).execs, id) };
     const deps = { clock, oci, groups: cgroups.execs, maxOpenFiles: facts.maxOpenFiles };
     const exec = await prepareExec(deps, request, place);

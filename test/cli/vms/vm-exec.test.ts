@@ -91,6 +91,26 @@ t.test('programs in VMs, and what VMs print', { skip }, async (t) => {
     await isGone('word-of-the-reader');
   });
 
+  await t.test('a caller that does not read makes the program wait, and nobody else keep its output', async (t) => {
+    const running = script(
+      'n=0; while true; do head -c 65536 /dev/zero | tr "\\0" x; n=$((n + 1)); echo $n >/count; done',
+    );
+    const count = async () => Number((await script('cat /count').ended).stdout);
+    await running.says('xxx');
+    running.child.kill('SIGSTOP');
+    let last = 0;
+    await until(async () => {
+      const before = last;
+      last = await count();
+      return last > 0 && last === before;
+    }, 'the program to wait');
+    t.ok(last * 65_536 < 200_000_000, `${last} blocks were written`);
+    running.child.kill('SIGCONT');
+    await until(async () => (await count()) > last, 'the program to go on');
+    running.child.kill('SIGTERM');
+    t.match(await running.ended, { code: 143 });
+  });
+
   await t.test('a program ends with all that it has started when its caller is killed', async () => {
     const running = script(`${DAEMON} 4446 </dev/null >/dev/null 2>&1 & trap "" TERM; echo begun; sleep 4446`);
     await running.says('begun');
