@@ -157,8 +157,10 @@ export class LinuxRuntime implements ContainerRuntime {
         try {
           const outcome = await exec.finish(end);
           const isKilled = outcome === 'ended' && !end.killed && end.exitCode === statusOfSignal('SIGKILL');
-          const hasEnded = isKilled && (await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise));
-          return hasEnded ? 'container-ended' : outcome;
+          if (!isKilled) return outcome;
+          const isKnown = await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise);
+          // Its monitor may be slow.
+          return isKnown || (await this.processes(run)).length === 0 ? 'container-ended' : outcome;
         } finally {
           ended.cancel();
         }
