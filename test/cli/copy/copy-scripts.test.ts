@@ -1,6 +1,8 @@
 /** The scripts of `cnapi cp` in the shells and with the programs that servers and VMs have. */
 import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
+  appendFileSync,
   chmodSync,
   chownSync,
   existsSync,
@@ -16,9 +18,9 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { buffer } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
-import { RECEIVE, SEND_TREE } from '../../../lib/cli/copy/copy-scripts.ts';
+import { RECEIVE, SEND_TREE, SENT_CHANGED } from '../../../lib/cli/copy/copy-scripts.ts';
 import { packTree } from '../../../lib/cli/copy/pack-tree.ts';
 
 const isRoot = process.getuid?.() === 0;
@@ -209,4 +211,18 @@ t.test('a machine without tar says so', async (t) => {
   const received = await run(programs, RECEIVE, ['tree', path.join(programs, 'x'), '', '', ''], Buffer.alloc(0));
   t.match(received, { code: 1, said: /no program tar/ });
   t.notOk(existsSync(path.join(programs, 'x')));
+});
+
+t.test('what changes while it is read is sent, and told', async (t) => {
+  if (!spawnSync('tar', ['--version']).stdout.toString().includes('GNU')) return t.comment('tar is not that of GNU');
+  const file = path.join(t.testdir({ big: 'x'.repeat(1_000_000) }), 'big');
+  const child = spawn('/bin/sh', ['-c', SEND_TREE, 'sh', path.dirname(file)], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const said = text(child.stderr);
+  const exited = new Promise((resolve) => child.once('close', resolve));
+  // Now tar waits for its reader, in the middle of the file.
+  await once(child.stdout, 'readable');
+  appendFileSync(file, 'more');
+  t.ok((await buffer(child.stdout)).length > 1_000_000);
+  t.equal(await exited, SENT_CHANGED);
+  t.match(await said, /big: file changed as we read it/);
 });
