@@ -78,7 +78,7 @@ t.test('files and directories are copied in both directions', async (t) => {
       [[path.join(here, 'none'), on(kept)], 2, /none cannot be read: ENOENT/],
       [[here, on(kept)], 2, /is a directory; give -r/],
       [['-r', path.join(here, 'plain'), on(there)], 2, /is not a directory; leave -r out/],
-      [[path.join(here, 'plain'), `${server}:`], 2, /names no path on the server/],
+      [[path.join(here, 'plain'), `${server}:`], 2, /names no path on a server/],
       [[on(path.join(there, 'none')), here], 1, /there is no file .*none/],
       [[on(there), here], 1, /is a directory; copy it with -r/],
       [['-r', on(kept), path.join(here, 'x')], 1, /is not a directory; leave -r out/],
