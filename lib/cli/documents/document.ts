@@ -1,5 +1,5 @@
 /**
- * The command of a noun of the bucket store, made from its declaration: `cnapi server-group list`,
+ * The command of a noun of the bucket store, made from its declaration: `cnapi group list`,
  * `get`, `create`, `update`, `delete`.
  */
 import { Command } from 'commander';
