@@ -28,3 +28,18 @@ t.test('migrations that have landed are unchanged', async (t) => {
   for (const [key, digest] of Object.entries(digests))
     t.ok(key in landed, `migration ${key} is new: add "${key}": "${digest}" to landed-migrations.json`);
 });
+
+t.test('before the first release, each function of the database has one text', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const texts = migrations.flatMap(({ sql }) => [...sql.matchAll(/^create (?:or replace )?function (\w+)/gm)]);
+  const names = texts.map(([, name = '']) => name);
+  t.same(
+    names.filter((name, index) => names.indexOf(name) !== index),
+    [],
+    'a function that changes is rewritten in its file',
+  );
+  const { rows } = await database.query<{ name: string }>(
+    "select proname as name from pg_proc where proname like 'cnapi_%' and pronamespace = 'public'::regnamespace",
+  );
+  t.same(names.toSorted(), [...new Set(rows.map(({ name }) => name))].toSorted(), 'and the database has all of them');
+});

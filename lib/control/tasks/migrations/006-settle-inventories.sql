@@ -1,7 +1,7 @@
 -- Applies the decisions made at agents' inventories. Each applies only if the task is unchanged
 -- since it was read, and only if the roster row still names the session. Skips locked rows. Returns
 -- each task that it changed ('changed', or 'ended'), and 'locked' for each task that it skipped:
--- the task's row or its server's roster row is locked.
+-- the task's row, its server's roster row, or what the task's end writes is locked.
 create function cnapi_settle_inventories(
   p_run uuid, p_ids uuid[], p_servers uuid[], p_epochs bigint[], p_journals uuid[],
   p_attempts int[], p_cancels boolean[], p_actions text[], p_errors text[]
@@ -9,16 +9,17 @@ create function cnapi_settle_inventories(
 #variable_conflict use_column
 declare
   free_servers uuid[];
+  of_free_servers uuid[];
   free_tasks uuid[];
   moment timestamptz;
 begin
   free_servers := array(
     select r.server_uuid from cnapi_roster_authority r
       where r.server_uuid = any (p_servers) order by r.server_uuid for share skip locked);
-  free_tasks := array(
+  of_free_servers := array(
     select t.id from cnapi_tasks t
-      where t.id = any (p_ids) and t.server_uuid = any (free_servers)
-      order by t.id for update skip locked);
+      where t.id = any (p_ids) and t.server_uuid = any (free_servers));
+  free_tasks := cnapi_lock_all_of(of_free_servers);
   return query
     select t.id, 'locked' from cnapi_tasks t
       where t.id in (select i from unnest(p_ids) as i except select i from unnest(free_tasks) as i);

@@ -32,27 +32,6 @@ begin
     where t.id = p_id;
 end $$;
 
--- The end of a task about a VM changes the report of its server, in a trigger. A statement that ends
--- tasks of many servers locks these reports first, in order: its triggers come in any order, and two
--- such statements would wait for each other. Each task is a lookup of the primary key (`offset 0`);
--- Postgres would else read the tasks of all servers in their order, where it expects few.
-create function cnapi_lock_reports_of(p_tasks uuid[]) returns void language plpgsql volatile as $$
-declare
-  server uuid;
-begin
-  for server in
-    select distinct t.server_uuid
-      from unnest(p_tasks) as p (id)
-      cross join lateral (
-        select t.server_uuid, t.name from cnapi_tasks t where t.id = p.id offset 0
-      ) as t
-      where starts_with(t.name, 'machine_')
-      order by t.server_uuid
-  loop
-    perform cnapi_lock_report(server);
-  end loop;
-end $$;
-
 -- Stores many reports at a time: events, and ends by their outcome ('complete', 'failure'). Skips a
 -- report that is not about the present attempt of a claimed task of that server. Reports that are
 -- `repeated` may have been stored before, because the answer was lost. Of these it skips a piece of
@@ -62,7 +41,7 @@ end $$;
 --
 -- Returns each task that it changed ('changed', or 'ended'). With p_repeated it returns each task
 -- in its present state, because the first change was announced to nobody. Returns 'locked' for each
--- task whose row is locked: nothing of it was stored.
+-- task of which the row, or what its end writes, is locked: nothing of it was stored.
 --
 -- The cost is linear, whatever the statistics are. A connection plans the statements once, as for
 -- claims (005-claim-for-sessions.sql says why, and why it reads `= any (array[…])`). The reports
@@ -81,16 +60,21 @@ language plpgsql volatile
 #variable_conflict use_column
 declare
   told uuid[] := array(select distinct i from unnest(p_ids) as i);
+  ending uuid[];
   held uuid[];
   locked uuid[] := '{}';
   changed uuid[];
   moment timestamptz;
   task record;
 begin
-  held := array(select t.id from cnapi_tasks t where t.id = any (told) for update skip locked);
-  perform cnapi_lock_reports_of(array(
-    select r.id from unnest(p_ids, p_names) as r (id, name)
-      where r.name in ('complete', 'failure') and r.id = any (held)));
+  ending := array(
+    select distinct r.id from unnest(p_ids, p_names) as r (id, name)
+      where r.name in ('complete', 'failure'));
+  held := cnapi_lock_all_of(ending) || array(
+    select t.id from cnapi_tasks t
+      where t.id = any (array(
+        select i from unnest(told) as i except select i from unnest(ending) as i))
+      order by t.id for update skip locked);
   if cardinality(held) < cardinality(told) then
     locked := array(
       select t.id from cnapi_tasks t where t.id = any (told)

@@ -22,7 +22,7 @@ end $$;
 -- Ends queued tasks that no agent took for p_start_by ticks, and claimed tasks that no agent
 -- reported for p_overdue ticks beyond their timeout (ten times that while their server runs: first
 -- its instance tells the agent to end them). Null: ends no tasks of that kind. Any instance calls
--- it; locked rows are left for the next call.
+-- it; tasks that are locked, or whose ends write what is locked, are left for the next call.
 --
 -- The time to start counts only while the server has room. A running server is full while it holds
 -- as many tasks, or bytes of params, as it may be given at once. `cnapi_full_servers` stores when
@@ -41,6 +41,10 @@ declare
   present bigint := cnapi_tick();
   full_servers uuid[];
   picked uuid[];
+  due uuid[];
+  part uuid[];
+  place int := 1;
+  next_place int;
 begin
   full_servers := array(
     select waiting.server_uuid
@@ -58,29 +62,41 @@ begin
       order by waiting.server_uuid);
   perform cnapi_record_full_servers(full_servers);
 
-  picked := array(
+  picked := cnapi_lock_some_of(array(
     select t.id from cnapi_tasks t
       where t.state = 'queued' and t.queued_tick < present - p_start_by
         and not t.server_uuid = any (full_servers)
         and not exists (select 1 from cnapi_full_servers f
           where f.server_uuid = t.server_uuid and f.tick >= present - p_start_by)
-      order by t.id limit p_most
-      for update skip locked);
+      order by t.id limit 20 * p_most), p_most);
   return query
     update cnapi_tasks t
       set state = 'ended', outcome = 'failure',
         error = (case when t.uncertain then p_not_taken_again else p_not_taken end)::json
       where t.id = any (picked) and t.state = 'queued'
+        and t.queued_tick < present - p_start_by
       returning t.id;
 
-  picked := array(
+  due := array(
     select t.id from cnapi_tasks t
       join cnapi_roster_authority r on r.server_uuid = t.server_uuid
       where t.state = 'claimed'
         and t.worked_tick < present - ceil(t.timeout_ms / 1000.0)
           - p_overdue * (case r.status when 'unknown' then 1 else 10 end)
-      order by t.id limit p_most
-      for update of t skip locked for share of r skip locked);
+      order by t.id limit 20 * p_most);
+  picked := '{}';
+  while place <= cardinality(due) and cardinality(picked) < p_most loop
+    next_place := place + p_most - cardinality(picked);
+    part := cnapi_lock_all_of(due[place:next_place - 1]);
+    picked := picked || array(
+      select t.id from cnapi_tasks t
+        join cnapi_roster_authority r on r.server_uuid = t.server_uuid
+        where t.id = any (part) and t.state = 'claimed'
+          and t.worked_tick < present - ceil(t.timeout_ms / 1000.0)
+            - p_overdue * (case r.status when 'unknown' then 1 else 10 end)
+        order by t.id for share of r skip locked);
+    place := next_place;
+  end loop;
   return query
     update cnapi_tasks t set state = 'ended', outcome = 'failure', error = p_timed_out::json
       where t.id = any (picked) and t.state = 'claimed'

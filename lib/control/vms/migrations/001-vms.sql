@@ -28,50 +28,117 @@ create function cnapi_vm_etag(p_value jsonb) returns text language sql volatile 
   select md5(nextval('cnapi_etag')::text || p_value::text)
 $$;
 
--- Stores the VMs that an agent reports, by uuid; only what has changed is written. The caller has
--- locked the server's report (cnapi_server_reports), which orders all writes of its VMs but the
--- creation of their rows. Returns the VMs of the server: those of the report, with what the ends of
--- tasks have written meanwhile. p_destroyed: times at which tasks have destroyed VMs, by uuid.
-create function cnapi_store_vms(p_server uuid, p_vms jsonb, p_destroyed jsonb, p_moment timestamptz)
-returns jsonb language plpgsql volatile as $$
+-- All statements take the locks of VMs in one order: reports of servers by uuid, tasks by id, VMs by
+-- uuid. The report of its server guards a VM, so only transactions with that report change its row.
+-- Statements about several servers skip rows that are locked all the same, and name them.
+--
+-- Locks these VMs of these servers. Returns the uuids of those that another transaction has locked.
+create function cnapi_lock_vms(p_servers uuid[], p_vms text[]) returns text[]
+language plpgsql volatile as $$
 declare
-  reported jsonb;
-  young_since timestamptz := p_moment - cnapi_vm_grace();
+  held text[];
 begin
-  select coalesce(jsonb_object_agg(e.key, e.value), '{}') into reported
-    from jsonb_each(p_vms) as e
-    where not (p_destroyed ? e.key and (p_destroyed ->> e.key)::timestamptz > young_since
-      and not exists (select 1 from cnapi_vms v where v._key = e.key));
+  held := array(
+    select v._key from cnapi_vms v
+      where v._key = any (p_vms) and (v._key, v.server_uuid) in (
+        select n.vm, n.server_uuid from unnest(p_servers, p_vms) as n (server_uuid, vm))
+      order by v._key for update skip locked);
+  return array(
+    select v._key from cnapi_vms v
+      where v._key = any (p_vms) and v._key <> all (held) and (v._key, v.server_uuid) in (
+        select n.vm, n.server_uuid from unnest(p_servers, p_vms) as n (server_uuid, vm)));
+end $$;
+
+-- Stores the VMs that agents report, by uuid, each server once; only what has changed is written.
+-- The caller has locked the reports of these servers. Returns for each server its VMs: those of its
+-- report, with what the ends of tasks have written meanwhile. A server is left out, and nothing of
+-- it is changed, if another transaction has locked one of its VMs. p_destroyed: times at which tasks
+-- have destroyed VMs, by uuid.
+--
+-- Only new uuids can be wanted by two transactions, because two servers report them. So all new
+-- rows are inserted by one statement, in their order, after all that is locked; and deletions come
+-- last, because an insert waits for the end of the transaction that deletes the same uuid.
+create function cnapi_store_vms_of(
+  p_servers uuid[], p_vms jsonb[], p_destroyed jsonb[], p_moment timestamptz
+) returns table (server_uuid uuid, vms jsonb) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  young_since timestamptz := p_moment - cnapi_vm_grace();
+  servers uuid[];
+  reported jsonb[];
+  touched text[];
+  held text[];
+  busy uuid[];
+begin
+  select array_agg(n.server_uuid), array_agg(case when n.destroyed = '{}' then n.vms else (
+        select coalesce(jsonb_object_agg(e.key, e.value), '{}') from jsonb_each(n.vms) as e
+          where not (n.destroyed ? e.key and (n.destroyed ->> e.key)::timestamptz > young_since
+            and not exists (select 1 from cnapi_vms v where v._key = e.key))) end)
+    into servers, reported
+    from unnest(p_servers, p_vms, p_destroyed) as n (server_uuid, vms, destroyed);
+
+  touched := array(
+    select v._key from unnest(servers, reported) as n (server_uuid, vms)
+      join cnapi_vms v on v.server_uuid = n.server_uuid
+      where not n.vms ? v._key
+        or v._value - 'control' <> (n.vms -> v._key) || jsonb_build_object(
+          'uuid', v._key, 'server_uuid', n.server_uuid)
+        or coalesce(v._value -> 'control' ?| array['unreported', 'ended'], false));
+  held := array(
+    select v._key from cnapi_vms v where v._key = any (touched)
+      order by v._key for update skip locked);
+  if cardinality(held) < cardinality(touched) then
+    busy := array(
+      select distinct v.server_uuid from cnapi_vms v
+        where v._key = any (touched) and v._key <> all (held));
+    select array_agg(n.server_uuid), array_agg(n.vms) into servers, reported
+      from unnest(servers, reported) as n (server_uuid, vms)
+      where n.server_uuid <> all (busy);
+  end if;
+
+  update cnapi_vms v
+    set _value = n.value || case when v._value -> 'control' ? 'claim'
+          then jsonb_build_object(
+            'control', jsonb_build_object('claim', v._value -> 'control' -> 'claim'))
+          else '{}' end,
+        _etag = cnapi_vm_etag(n.value), _mtime = p_moment
+    from (
+      select o._key, (r.vms -> o._key) || jsonb_build_object(
+            'uuid', o._key, 'server_uuid', o.server_uuid) as value
+        from cnapi_vms o join unnest(servers, reported) as r (server_uuid, vms)
+          on r.server_uuid = o.server_uuid
+        where o._key = any (held) and r.vms ? o._key
+    ) as n
+    where v._key = n._key
+      and not (coalesce(v._value -> 'control' ? 'ended', false) and v._mtime > young_since
+        and n.value ->> 'last_modified' < v._value ->> 'last_modified');
+  insert into cnapi_vms (_key, _value, _etag, _mtime)
+    select e.key, n.value, cnapi_vm_etag(n.value), p_moment
+      from unnest(servers, reported) as r (server_uuid, vms)
+      cross join lateral jsonb_each(r.vms) as e
+      cross join lateral (
+        select e.value || jsonb_build_object('uuid', e.key, 'server_uuid', r.server_uuid) as value
+      ) as n
+      where e.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+        and not exists (select 1 from cnapi_vms v where v._key = e.key)
+      order by e.key, r.server_uuid
+    on conflict (_key) do nothing;
   delete from cnapi_vms v
-    where v.server_uuid = p_server and not reported ? v._key
+    using unnest(servers, reported) as r (server_uuid, vms)
+    where v._key = any (held) and r.server_uuid = v.server_uuid and not r.vms ? v._key
       and not coalesce(v._value -> 'control' ? 'unreported', false)
       and not (coalesce(v._value -> 'control' ? 'ended', false) and v._mtime > young_since);
-  insert into cnapi_vms as v (_key, _value, _etag, _mtime)
-    select e.key, n.value, cnapi_vm_etag(n.value), p_moment
-      from jsonb_each(reported) as e
-      cross join lateral (
-        select e.value || jsonb_build_object('uuid', e.key, 'server_uuid', p_server) as value) as n
-      where e.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-        and not exists (
-          select 1 from cnapi_vms v
-            where v._key = e.key and v._value - 'control' = n.value
-              and not coalesce(v._value -> 'control' ?| array['unreported', 'ended'], false))
-      order by e.key
-    on conflict (_key) do update
-      set _value = excluded._value || case when v._value -> 'control' ? 'claim'
-            then jsonb_build_object(
-              'control', jsonb_build_object('claim', v._value -> 'control' -> 'claim'))
-            else '{}' end,
-          _etag = excluded._etag, _mtime = excluded._mtime
-      where v.server_uuid = p_server
-        and ((v._value - 'control') <> excluded._value
-          or v._value -> 'control' ?| array['unreported', 'ended'])
-        and not (coalesce(v._value -> 'control' ? 'ended', false) and v._mtime > young_since
-          and excluded._value ->> 'last_modified' < v._value ->> 'last_modified');
-  return reported || (
-    select coalesce(jsonb_object_agg(v._key, v._value - 'control' - 'server_uuid'), '{}')
-      from cnapi_vms v
-      where v.server_uuid = p_server and v._value -> 'control' ?| array['unreported', 'ended']);
+  return query
+    select r.server_uuid, r.vms || coalesce(f.vms, '{}')
+      from unnest(servers, reported) as r (server_uuid, vms)
+      left join (
+        select v.server_uuid,
+            jsonb_object_agg(v._key, v._value - 'control' - 'server_uuid') as vms
+          from cnapi_vms v
+          where v.server_uuid = any (servers)
+            and v._value -> 'control' ?| array['unreported', 'ended']
+          group by v.server_uuid
+      ) as f on f.server_uuid = r.server_uuid;
 end $$;
 
 -- The number of VMs that are stored of each of these servers; none of one without VMs.

@@ -47,7 +47,8 @@ create trigger cnapi_claim_vm after insert on cnapi_tasks
 
 -- The end of a task and the state of the VM that it caused are visible together: the result of a
 -- task has the VM. A result that is older than what is stored changes nothing; the agent's clock
--- decides, and its next report corrects what a clock that was set back left.
+-- decides, and its next report corrects what a clock that was set back left. The end of a creation
+-- changes the VM that the task has claimed, and adds none: a VM that was destroyed meanwhile stays so.
 create function cnapi_end_vm_task() returns trigger language plpgsql as $$
 declare
   -- At its end the parameters of a task may be replaced by masked ones.
@@ -92,13 +93,6 @@ begin
       where new.name = 'machine_create' and v._key = vm_uuid
         and v.server_uuid = new.server_uuid and v._value -> 'control' ? 'unreported';
     return null;
-  end if;
-  if new.name = 'machine_create' then
-    insert into cnapi_vms (_key, _value, _etag, _mtime)
-      select vm_uuid, n.value, cnapi_vm_etag(n.value), cnapi_now()
-        from (select reported_vm || jsonb_build_object('server_uuid', new.server_uuid,
-          'control', jsonb_build_object('claim', claim, 'unreported', true)) as value) as n
-      on conflict (_key) do nothing;
   end if;
   update cnapi_vms v
     set _value = n.value, _etag = cnapi_vm_etag(n.value), _mtime = cnapi_now()
