@@ -23,7 +23,7 @@ import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
-import { FLUSH_MS, KeptOutput, OutputStreamer } from '../runner/output.ts';
+import { FLUSH_MS, KeptOutput, OutputStreamer } from '../output/output.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';

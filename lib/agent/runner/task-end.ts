@@ -6,8 +6,8 @@ import { toStorableText } from '../../protocol/json/storable.ts';
 import { MAX_FRAME_DEPTH, MAX_RESULT_VALUES } from '../../protocol/limits.ts';
 import { encodeFrame } from '../../protocol/link/codec.ts';
 import type { TaskEndFrame } from '../../protocol/link/frames.ts';
+import { KeptOutput } from '../output/output.ts';
 import type { TaskFailure } from '../task-failure.ts';
-import { KeptOutput } from './output.ts';
 
 export interface Attempt {
   id: string;

@@ -1,6 +1,6 @@
 /** How `cnapi exec` combines the live output of a command with the output in its result. */
 import t from 'tap';
-import { KeptOutput, OutputStreamer } from '../../../lib/agent/runner/output.ts';
+import { KeptOutput, OutputStreamer } from '../../../lib/agent/output/output.ts';
 import { type OutputPiece, OutputSequence } from '../../../lib/cli/runs/output-sequence.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 

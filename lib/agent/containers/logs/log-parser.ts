@@ -3,7 +3,7 @@
  * the container, which the monitor splits at 8 KiB and where a write ends; F is the rest of one, or
  * all of it. Pure; keeps a bounded part of the input, whatever its lines are like.
  */
-import { completeLength } from '../../runner/utf8.ts';
+import { completeLength } from '../../output/utf8.ts';
 
 export interface LogEntry {
   /** Wall clock of the machine when the monitor read it, in milliseconds. */

@@ -1,7 +1,7 @@
 import t from 'tap';
-import { KeptOutput, OutputStreamer } from '../../../lib/agent/runner/output.ts';
+import { KeptOutput, OutputStreamer } from '../../../lib/agent/output/output.ts';
+import { completeLength, continuationLength } from '../../../lib/agent/output/utf8.ts';
 import { endComplete, fitEnd, truncateMiddle } from '../../../lib/agent/runner/task-end.ts';
-import { completeLength, continuationLength } from '../../../lib/agent/runner/utf8.ts';
 import type { Clock } from '../../../lib/platform/clock.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { countJsonValues } from '../../../lib/protocol/json/bounded-json.ts';
