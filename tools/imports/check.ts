@@ -12,7 +12,7 @@ import { importsOf, readSources, type SourceFile } from './source.ts';
 /** From the root of the project; the compiler checks the relative paths of imports. */
 const MENTION = /(?<![\w./-])(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
 /** Folders of these parts may not import each other. */
-const HAS_FOLDERS = /^lib\/(control|cli)\//;
+const HAS_FOLDERS = /^lib\/(control|cli|agent)\//;
 const SUBSYSTEM = /^lib\/control\/.+\/subsystem\.ts$/;
 const TYPES_ONLY = /^(?:import|export) type\b[^;]*;/gm;
 
@@ -98,22 +98,28 @@ function importsOfFiles(sources: readonly SourceFile[]): Map<string, string[]> {
 }
 
 /**
- * Which folder of a part of the control plane, or of the command line, imports which other folder
- * of that part. Leaves out the files beside these folders: among them are the part's foundation and
- * the drivers on top of it.
+ * Which folder of the agent, of a part of the control plane, or of the command line, imports which
+ * other folder of that part. Leaves out the files beside these folders: among them are the part's
+ * foundation and the drivers on top of it.
  */
 function importsOfFolders(sources: readonly SourceFile[]): Map<string, string[]> {
   const edges = new Map<string, string[]>();
   for (const { name, imports } of sources.filter(({ name }) => HAS_FOLDERS.test(name))) {
     const part = layerOf(name);
-    const from = path.posix.dirname(name);
+    const from = folderOf(name);
     const folders = localImports(name, imports)
       .filter((target) => layerOf(target) === part)
-      .map((target) => path.posix.dirname(target))
+      .map(folderOf)
       .filter((folder) => folder !== from && folder !== `lib/${part}`);
     if (from !== `lib/${part}`) edges.set(from, [...(edges.get(from) ?? []), ...folders]);
   }
   return edges;
+}
+
+/** In the agent a folder counts together with those in it. */
+function folderOf(name: string): string {
+  const [ofAgent] = /^lib\/agent\/[^/]+(?=\/)/.exec(name) ?? [];
+  return ofAgent ?? path.posix.dirname(name);
 }
 
 /** Returns each cycle once, starting with its first name. */

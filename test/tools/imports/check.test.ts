@@ -147,6 +147,14 @@ t.test('folders of one part that import each other are reported; files beside th
     'lib/cli/push/job.ts': `import '../exec/ending.ts';`,
   });
   t.strictSame(ofCommands, ['folders import each other: lib/cli/exec → lib/cli/push → lib/cli/exec']);
+  const ofAgent = complaints(t, {
+    'lib/agent/runner/runner.ts': `import '../tasks/inner/task.ts';`,
+    'lib/agent/runner/output.ts': empty,
+    'lib/agent/tasks/inner/task.ts': `import '../list.ts';`,
+    'lib/agent/tasks/list.ts': `import './inner/other.ts'; import '../runner/output.ts';`,
+    'lib/agent/tasks/inner/other.ts': empty,
+  });
+  t.strictSame(ofAgent, ['folders import each other: lib/agent/runner → lib/agent/tasks → lib/agent/runner']);
 });
 
 t.test('a reference to a missing file is reported', async (t) => {
