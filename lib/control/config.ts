@@ -13,6 +13,7 @@ import { isLoopback, reasonNotANetwork } from '../platform/networks.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import type { TrustedNetwork } from './access/trusted-networks.ts';
+import { placementSettings } from './placement/settings.ts';
 
 /** Environment values are strings. Only a string of digits is read as a number. */
 const whole = (minimum: number, maximum: number) =>
@@ -248,6 +249,7 @@ const schema = z.strictObject({
   taskOverdueMs: ms
     .default(60_000)
     .describe('When a task has no end this long after its timeout, the instance ends it'),
+  ...placementSettings,
 });
 
 export type Config = Readonly<z.output<typeof schema>>;

@@ -19,6 +19,7 @@ import { legacySubsystem } from './legacy/subsystem.ts';
 import { linkSubsystem } from './link/subsystem.ts';
 import * as nouns from './nouns/nouns.ts';
 import { organizationsSubsystem } from './organizations/subsystem.ts';
+import { placementSubsystem } from './placement/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
 import { scheduleSubsystem } from './push/schedules/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
@@ -42,6 +43,7 @@ export const coreSubsystems = [
   dutySubsystem,
   pushSubsystem,
   waitlistSubsystem,
+  placementSubsystem,
   eventsSubsystem,
 ];
 

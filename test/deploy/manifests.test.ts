@@ -55,6 +55,17 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_ACCESS: ['tokens', 'access', 'tokens'],
   CNAPI_AGENT_NETWORKS: ['10.0.0.0/24,fd00::/64', 'agentNetworks', ['10.0.0.0/24', 'fd00::/64']],
   CNAPI_TRUSTED_NETWORKS: ['10.0.0.0/24=reader+agent', 'trustedNetworks', [{ text: '10.0.0.0/24' }]],
+  CNAPI_PLACEMENT_STEPS: [
+    'hard-filter-setup, hard-filter-reservoir|identity',
+    'placementSteps',
+    [['hard-filter-setup'], ['hard-filter-reservoir', 'identity']],
+  ],
+  CNAPI_PLACEMENT_WEIGHTS: [
+    'unreserved_ram=3,next_reboot=-1',
+    'placementWeights',
+    { unreserved_ram: 3, next_reboot: -1 },
+  ],
+  CNAPI_PLACEMENT_RATIOS: ['cpu=2', 'placementRatios', { cpu: 2, ram: 1, disk: 1 }],
   CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
   CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],
   CNAPI_HANDSHAKES_PER_SECOND: ['100', 'handshakesPerSecond', 100],

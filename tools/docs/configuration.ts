@@ -27,5 +27,14 @@ export function configurationPage(): string {
 function defaultText({ default: value, isRequired }: { default: unknown; isRequired: boolean }): string {
   if (isRequired) return 'required';
   if (value === undefined || (Array.isArray(value) && value.length === 0)) return 'none';
-  return String(value);
+  return inEnvironment(value).replaceAll('|', '\\|');
+}
+
+/** As an environment variable has it. */
+function inEnvironment(value: unknown): string {
+  if (Array.isArray(value)) return value.map((one) => (Array.isArray(one) ? one.join('|') : String(one))).join(', ');
+  if (typeof value !== 'object' || value === null) return String(value);
+  return Object.entries(value)
+    .map(([name, one]) => `${name}=${one}`)
+    .join(',');
 }

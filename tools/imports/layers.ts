@@ -51,7 +51,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
-  'control/config.ts': [...database, 'platform/bus', 'control/access'],
+  'control/config.ts': [...database, 'platform/bus', 'control/access', 'control/placement'],
   'control/access': [...database, 'protocol/api'],
   'control/audit': [...database, 'protocol/api'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
@@ -132,6 +132,16 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'platform/moray',
     'control/vms',
     'control/vms/routes',
+  ],
+  // On which server a VM is made. The configuration reads its settings; the claims are rows.
+  'control/placement': [...database, 'protocol/api'],
+  'control/placement/routes': [...rest, 'control/servers', 'control/placement'],
+  'control/placement/subsystem.ts': [
+    ...database,
+    ...subsystem,
+    'control/placement',
+    'control/placement/routes',
+    'control/servers',
   ],
   'control/link': [...base, 'protocol', 'protocol/link', 'control/tasks', 'control/roster'],
   // The instance's part of streams: it passes bytes on, and knows nothing of what they are.

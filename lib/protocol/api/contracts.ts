@@ -6,6 +6,7 @@ import { eventContracts } from './events.ts';
 import { serverImageContracts } from './images.ts';
 import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';
+import { placementContracts } from './placement.ts';
 import { processContracts } from './process.ts';
 import { pushEventContracts } from './push/events.ts';
 import { pushJobContracts } from './push/jobs.ts';
@@ -27,6 +28,7 @@ export const contractList: readonly Contract[] = [
   streamContracts,
   vmContracts,
   serverImageContracts,
+  placementContracts,
   taskContracts,
   pushJobContracts,
   pushEventContracts,

@@ -83,6 +83,11 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `${server}/task-history`);
   await expect(200, 'GET', '/tasks');
 
+  const vm = { vm_uuid: randomUUID(), owner_uuid: randomUUID(), ram: 1 };
+  const allocation = { vm, image: {}, nic_tags: [], servers: [SERVER] };
+  await expect(200, 'POST', '/allocate', { ...allocation, explain: true });
+  await expect(200, 'POST', '/capacity', {});
+
   await vmAnswers(t, app, expect);
 
   const lock = { scope: 'vm', id: 'one', action: 'provision', extra: { by: 'test' }, expires_in: 600 };

@@ -30,6 +30,7 @@ const TAGS = {
   misc: 'The instance that answers: health, version, log level, metrics',
   servers: 'The servers, their properties and their status',
   vms: 'The VMs of servers: made, changed and stopped by tasks of their agents',
+  placement: 'On which server a VM is made, and how much room servers have',
   tasks: "Work for one server's agent: durable, with exactly one end",
   'push jobs': 'One command on many servers, after enough of them have agreed',
   pushy: 'The same jobs, for clients of Chef Push Jobs',

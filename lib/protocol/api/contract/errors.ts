@@ -27,6 +27,7 @@ export const ERROR_CODES = {
   LastInstance: 'No other instance would take its place',
   MethodNotAllowedError: 'The path does not have this method',
   NoAgentAddress: 'The sysinfo of a legacy agent names no address',
+  NoAllocatableServersError: 'No server has room for the VM, or may have it',
   NotSupported: 'The agent of the server cannot do this',
   PathNotDirectory: 'The path in the VM is not a directory',
   PreconditionFailed: 'A required confirmation is missing',
@@ -68,6 +69,7 @@ export const ERROR_CODES = {
   UnsupportedMediaType: 'A Content-Type or Content-Encoding that is not supported',
   UpgradeRequired: 'Agents connect here with a WebSocket',
   VmExists: 'A VM with this uuid exists, or is being created, on this or another server',
+  VolumeServerNoResourcesError: 'No server has the VMs whose volumes the VM needs, and may have it',
   VmNotRunning: 'The VM does not run',
 } as const;
 

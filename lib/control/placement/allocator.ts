@@ -1,0 +1,270 @@
+/**
+ * Chooses servers for VMs. It reads servers in chunks that begin at a random uuid, runs the pipeline
+ * on each chunk, and claims room on the best server under a guard. When others took the room first,
+ * it tries the next best one, then reads the chunk again; when no server of a chunk fits, it reads
+ * the next chunk, until all servers were tried. Called by `routes/`.
+ */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { type Random, shuffled } from '../../platform/random.ts';
+import { type CandidateServer, type ServerLimits, serverLimitsOf, unreservedOf, type VmSize } from './candidate.ts';
+import { type LoadQuestion, readCandidates, readChunk, readVmServers } from './candidate-store.ts';
+import { claimRoom, deleteExpiredClaims, readRoomClaim } from './claim-store.ts';
+import { Funnel } from './funnel.ts';
+import { type Pipeline, type PipelineResult, runPipeline } from './pipeline.ts';
+import { NoAllocatableServersError, VolumeServerNoResourcesError } from './placement-errors.ts';
+import { namedVmsOf, type PlacementRequest } from './request.ts';
+import type { PlacementSettings } from './settings.ts';
+import type { StepContext } from './steps.ts';
+
+interface AllocatorDeps {
+  database: Queryable;
+  random: Random;
+  config: PlacementSettings;
+}
+
+/** The chosen server, and what the pipeline said about the chunk in which it was. */
+export interface Selection {
+  candidate: CandidateServer | undefined;
+  unreserved: VmSize | undefined;
+  result: PipelineResult;
+  funnel: Funnel;
+}
+
+interface AllocatorStats {
+  claimed: number;
+  refused: number;
+  lostClaims: number;
+}
+
+/** As the reference. Later chunks are larger, so that a refusal costs few statements. */
+const FIRST_CHUNK = 50;
+const MAX_CHUNK = 500;
+/** How many servers of a chunk it tries before it reads the chunk again, and how often it does. */
+const TRIES = 10;
+const ROUNDS = 10;
+/** Each finds that another request changed the claim of this VM at the same moment. */
+const CLAIM_TRIES = 5;
+const LOWEST = '00000000-0000-0000-0000-000000000000';
+const HIGHEST = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+const EMPTY: PipelineResult = { ranked: [], scores: new Map(), steps: [] };
+
+/** One request while it is answered. */
+interface Search {
+  request: PlacementRequest;
+  servers: readonly string[] | undefined;
+  question: LoadQuestion;
+  context: StepContext;
+  funnel: Funnel;
+  /** A server on which the VM has a claim that does not suit any more. */
+  insteadOf: string | undefined;
+}
+
+export class Allocator {
+  readonly #deps: AllocatorDeps;
+  readonly #stats: AllocatorStats = { claimed: 0, refused: 0, lostClaims: 0 };
+
+  constructor(deps: AllocatorDeps) {
+    this.#deps = deps;
+  }
+
+  get stats(): Readonly<AllocatorStats> {
+    return this.#stats;
+  }
+
+  /**
+   * Chooses a server and claims the room. `servers`: only these.
+   * @throws NoAllocatableServersError, VolumeServerNoResourcesError
+   */
+  async allocate(request: PlacementRequest, servers?: readonly string[]): Promise<Selection> {
+    const search = await this.#newSearch(request, servers);
+    const selection = (await this.#allocateAgain(search)) ?? (await this.#allocateNew(search));
+    if (selection === undefined) {
+      this.#stats.refused += 1;
+      const { funnel } = search;
+      throw funnel.isAboutVolumes
+        ? new VolumeServerNoResourcesError(funnel.summary())
+        : new NoAllocatableServersError(funnel.summary());
+    }
+    this.#stats.claimed += 1;
+    return selection;
+  }
+
+  /** What would be chosen now. Claims nothing. */
+  async explain(request: PlacementRequest, servers?: readonly string[]): Promise<Selection> {
+    const search = await this.#newSearch(request, servers);
+    let result = EMPTY;
+    for await (const chunk of this.#chunks(search)) {
+      result = this.#run(search, chunk);
+      if (result.ranked.length > 0) break;
+    }
+    return this.#selection(search, result.ranked[0], result);
+  }
+
+  /** What is left of these servers, or of all, and why some have nothing. */
+  async capacity(
+    servers?: readonly string[],
+  ): Promise<{ unreserved: Map<string, VmSize>; reasons: Map<string, string> }> {
+    const { placementRatios } = this.#deps.config;
+    const question = { vmUuid: '', ownerUuid: '', namedVms: [] };
+    const search = { ...(await this.#newSearch(NOTHING, servers)), question };
+    const unreserved = new Map<string, VmSize>();
+    const reasons = new Map<string, string>();
+    for await (const chunk of this.#chunks(search, MAX_CHUNK)) {
+      const { ranked, steps } = runPipeline(CAPACITY_PIPELINE, chunk, search.context);
+      for (const candidate of ranked) unreserved.set(candidate.uuid, unreservedOf(candidate, placementRatios));
+      for (const step of steps) for (const [uuid, reason] of step.reasons) reasons.set(uuid, reason);
+    }
+    return { unreserved, reasons };
+  }
+
+  /** Deletes a batch of claims that expired long ago. Returns how many. */
+  deleteExpired(): Promise<number> {
+    return deleteExpiredClaims(this.#deps.database, MAX_CHUNK);
+  }
+
+  async #newSearch(request: PlacementRequest, servers: readonly string[] | undefined): Promise<Search> {
+    const { database, random, config } = this.#deps;
+    const namedVms = namedVmsOf(request);
+    const located = namedVms.length === 0 ? [] : await readVmServers(database, request.ownerUuid, namedVms);
+    return {
+      request,
+      servers: servers && shuffled(servers, random),
+      question: { vmUuid: request.vmUuid, ownerUuid: request.ownerUuid, namedVms },
+      context: {
+        request,
+        ratios: config.placementRatios,
+        maxVms: config.placementMaxVms,
+        weights: config.placementWeights,
+        located: new Map(located.map(({ vmUuid, ...place }) => [vmUuid, place])),
+        random,
+      },
+      funnel: new Funnel(),
+      insteadOf: undefined,
+    };
+  }
+
+  /** The same server as for an equal request before, if it still suits; else that claim is given up. */
+  async #allocateAgain(search: Search): Promise<Selection | undefined> {
+    const { request, servers, question } = search;
+    const { database } = this.#deps;
+    const known = await readRoomClaim(database, { ...request, ...request.size });
+    if (known === undefined) return undefined;
+    if (servers === undefined || servers.includes(known)) {
+      const candidates = await readCandidates(database, question, [known]);
+      const result = runPipeline(this.#deps.config.placementSteps, candidates, search.context);
+      const [candidate] = result.ranked;
+      if (candidate !== undefined && (await this.#claim(search, candidate)) !== undefined)
+        return this.#selection(search, candidate, result);
+    }
+    search.insteadOf = known;
+    return undefined;
+  }
+
+  async #allocateNew(search: Search): Promise<Selection | undefined> {
+    for await (const chunk of this.#chunks(search)) {
+      let candidates = chunk;
+      for (let round = 1; round <= ROUNDS; round++) {
+        const result = this.#run(search, candidates);
+        if (result.ranked.length === 0) break;
+        const selection = await this.#claimOneOf(search, result);
+        if (selection !== undefined) return selection;
+        candidates = await readCandidates(this.#deps.database, search.question, uuidsOf(chunk));
+      }
+    }
+    return undefined;
+  }
+
+  async #claimOneOf(search: Search, result: PipelineResult): Promise<Selection | undefined> {
+    for (const candidate of result.ranked.slice(0, TRIES)) {
+      const serverUuid = await this.#claim(search, candidate);
+      if (serverUuid === candidate.uuid) return this.#selection(search, candidate, result);
+      if (serverUuid !== undefined) {
+        const [other] = await readCandidates(this.#deps.database, search.question, [serverUuid]);
+        if (other !== undefined) return this.#selection(search, other, result);
+      }
+      this.#stats.lostClaims += 1;
+      search.funnel.addLost();
+    }
+    return undefined;
+  }
+
+  /** The server with the claim: this one, or that of an equal request at the same time. Undefined: it is full. */
+  async #claim({ request, insteadOf }: Search, candidate: CandidateServer): Promise<string | undefined> {
+    const { database, config } = this.#deps;
+    const { vmUuid, ownerUuid, size } = request;
+    const room = {
+      vmUuid,
+      ownerUuid,
+      ...size,
+      serverUuid: candidate.uuid,
+      insteadOf,
+      claimMs: config.placementClaimMs,
+    };
+    const limits = guardedLimits(config, candidate);
+    for (let attempt = 1; attempt <= CLAIM_TRIES; attempt++) {
+      const claim = await claimRoom(database, { ...room, limits });
+      if (claim === undefined) continue;
+      return claim.outcome === 'claimed' || claim.outcome === 'known' ? claim.serverUuid : undefined;
+    }
+    return undefined;
+  }
+
+  #run({ context, funnel }: Search, candidates: readonly CandidateServer[]): PipelineResult {
+    const result = runPipeline(this.#deps.config.placementSteps, candidates, context);
+    funnel.add(candidates, result);
+    return result;
+  }
+
+  #selection({ funnel }: Search, candidate: CandidateServer | undefined, result: PipelineResult): Selection {
+    const unreserved = candidate && unreservedOf(candidate, this.#deps.config.placementRatios);
+    return { candidate, unreserved, result, funnel };
+  }
+
+  /** All servers that may be chosen, each once, beginning at a random one. */
+  async *#chunks({ servers, question }: Search, first = FIRST_CHUNK): AsyncGenerator<CandidateServer[]> {
+    const { database, random } = this.#deps;
+    let size = first;
+    if (servers !== undefined) {
+      for (let begin = 0; begin < servers.length; begin += size, size = larger(size)) {
+        const found = await readCandidates(database, question, servers.slice(begin, begin + size));
+        if (found.length > 0) yield found;
+      }
+      return;
+    }
+    const start = random.uuid();
+    for (const [begin, last] of [
+      [start, HIGHEST],
+      [LOWEST, start],
+    ] as const) {
+      for (let after: string | undefined = begin; after !== undefined; size = larger(size)) {
+        const found: CandidateServer[] = await readChunk(database, question, { after, last, size });
+        if (found.length > 0) yield found;
+        after = found.length < size ? undefined : found.at(-1)?.uuid;
+      }
+    }
+  }
+}
+
+const larger = (size: number): number => Math.min(2 * size, MAX_CHUNK);
+const uuidsOf = (candidates: readonly CandidateServer[]): string[] => candidates.map(({ uuid }) => uuid);
+
+/** A resource is guarded if the pipeline looks at it. */
+function guardedLimits(
+  { placementSteps, placementRatios, placementMaxVms }: PlacementSettings,
+  candidate: CandidateServer,
+): ServerLimits {
+  const names = placementSteps.flat();
+  const limits = serverLimitsOf(candidate, placementRatios);
+  return {
+    vms: names.includes('hard-filter-vm-count') ? placementMaxVms : undefined,
+    ram: names.includes('hard-filter-min-ram') ? limits.ram : undefined,
+    disk: names.includes('hard-filter-min-disk') ? limits.disk : undefined,
+    cpu: names.includes('hard-filter-min-cpu') ? limits.cpu : undefined,
+  };
+}
+
+const CAPACITY_PIPELINE: Pipeline = [['hard-filter-setup'], ['hard-filter-running'], ['hard-filter-invalid-servers']];
+const NOTHING: PlacementRequest = {
+  ...{ vmUuid: '', ownerUuid: '', size: { ram: 0, disk: 0, cpu: 0 }, ratios: {}, traits: {}, locality: undefined },
+  ...{ nicTags: [], nicTagRequirements: [], volumesFrom: [], minPlatforms: [], maxPlatforms: [] },
+};

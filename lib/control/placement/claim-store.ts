@@ -1,0 +1,66 @@
+/** The SQL of claims: room on servers that allocations have promised to VMs. Called by `allocator.ts`. */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { ServerLimits, VmSize } from './candidate.ts';
+
+/** Whoever claims room, and how much. */
+interface RoomRequest extends VmSize {
+  vmUuid: string;
+  ownerUuid: string;
+}
+
+interface ClaimRequest extends RoomRequest {
+  serverUuid: string;
+  limits: ServerLimits;
+  /** A server on which the VM has a claim that is given up. */
+  insteadOf: string | undefined;
+  claimMs: number;
+}
+
+/** `known`: an equal request has claimed room before, on that server. */
+type ClaimOutcome = 'claimed' | 'known' | 'full' | 'gone';
+
+/**
+ * Claims room on a server, if everything still fits there. Undefined: another request changed the
+ * claim of this VM at the same moment.
+ */
+export async function claimRoom(
+  database: Queryable,
+  { vmUuid, serverUuid, ownerUuid, ram, disk, cpu, limits, insteadOf, claimMs }: ClaimRequest,
+): Promise<{ serverUuid: string; outcome: ClaimOutcome } | undefined> {
+  const { rows } = await database.query<{ server_uuid: string; outcome: ClaimOutcome }>(
+    `select server_uuid, outcome from cnapi_claim_placement($1::text, $2::uuid, $3::text, $4::float8, $5::float8,
+       $6::float8, $7::float8, $8::float8, $9::float8, $10::float8, $11::uuid, $12::bigint)`,
+    [
+      ...[vmUuid, serverUuid, ownerUuid, ram, disk, cpu],
+      ...[limits.vms ?? null, limits.ram ?? null, limits.disk ?? null, limits.cpu ?? null],
+      ...[insteadOf ?? null, claimMs],
+    ],
+    { name: 'claim placement' },
+  );
+  const [row] = rows;
+  return row === undefined ? undefined : { serverUuid: row.server_uuid, outcome: row.outcome };
+}
+
+/** The server on which this VM has an equal claim that has not expired. */
+export async function readRoomClaim(
+  database: Queryable,
+  { vmUuid, ownerUuid, ram, disk, cpu }: RoomRequest,
+): Promise<string | undefined> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `select c.server_uuid from cnapi_placement_claims c
+       where c.vm_uuid = $1::text and c.expires_at > cnapi_now() and c.owner_uuid = $2::text
+         and c.ram = $3::float8 and c.disk = $4::float8 and c.cpu = $5::float8`,
+    [vmUuid, ownerUuid, ram, disk, cpu],
+    { name: 'read placement claim' },
+  );
+  return rows[0]?.server_uuid;
+}
+
+/** Deletes claims that expired long ago. Returns how many. */
+export async function deleteExpiredClaims(database: Queryable, maxClaims: number): Promise<number> {
+  const { rows } = await database.query<{ deleted: number }>(
+    'select cnapi_delete_placement_claims($1::int) as deleted',
+    [maxClaims],
+  );
+  return rows[0]?.deleted ?? 0;
+}

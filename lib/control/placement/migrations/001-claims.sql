@@ -1,0 +1,50 @@
+-- Room on a server that an allocation has promised to a VM. The VM uuid is the caller's; one VM has
+-- one claim. ram and disk in MiB, cpu as `cpu_cap` (100 is one core), 0 without a cap.
+--
+-- A claim counts until it expires, or for as long as its VM exists on the server without a known
+-- size: the task that creates it is under way. It does not count once the VM is reported with its
+-- size, because then the VM counts.
+create table cnapi_placement_claims (
+  vm_uuid text collate "C" primary key,
+  server_uuid uuid not null,
+  owner_uuid text not null,
+  ram float8 not null,
+  disk float8 not null,
+  cpu float8 not null,
+  created_at timestamptz not null,
+  expires_at timestamptz not null
+);
+
+create index cnapi_placement_claims_server on cnapi_placement_claims (server_uuid);
+create index cnapi_placement_claims_expiry on cnapi_placement_claims (expires_at);
+
+-- Where a VM is gone, its claim ends: it was destroyed, or its creation has failed.
+create function cnapi_end_placement_claims() returns trigger language plpgsql as $$
+begin
+  delete from cnapi_placement_claims c using gone g
+    where c.vm_uuid = g._key and c.server_uuid = g.server_uuid;
+  return null;
+end $$;
+
+create trigger cnapi_end_placement_claims after delete on cnapi_vms
+  referencing old table as gone
+  for each statement execute function cnapi_end_placement_claims();
+
+-- Deletes claims that expired long ago, at most p_most. A claim that an allocation is renewing is
+-- skipped.
+create function cnapi_delete_placement_claims(p_most int) returns bigint
+language plpgsql volatile as $$
+declare
+  deleted bigint;
+begin
+  delete from cnapi_placement_claims c
+    where c.vm_uuid in (
+      select d.vm_uuid from cnapi_placement_claims d
+        where d.expires_at < cnapi_now() - interval '1 hour'
+          and not exists (
+            select 1 from cnapi_vms v where v._key = d.vm_uuid and v.server_uuid = d.server_uuid
+              and jsonb_typeof(v._value -> 'max_physical_memory') is distinct from 'number')
+        order by d.expires_at limit p_most for update skip locked);
+  get diagnostics deleted = row_count;
+  return deleted;
+end $$;

@@ -1,0 +1,132 @@
+/**
+ * The pipeline: the steps that choose among servers, as data, in the order of the configuration. An
+ * entry `a|b` runs `a`, and `b` in its place if `a` leaves no server. Pure.
+ */
+import type { CandidateServer } from './candidate.ts';
+import { filters } from './filters.ts';
+import { preferences } from './preferences.ts';
+import type { PlacementStep, StepContext } from './steps.ts';
+
+/** Each step by the reference's name. */
+const none = { kind: 'none' } as const;
+export const steps = {
+  ...filters,
+  ...preferences,
+  'calculate-ticketed-vms': none,
+  'calculate-server-unreserved': none,
+  /** In the reference scripts of the configuration decide which owner may use which server; there are none here. */
+  'hard-filter-owners-servers': none,
+  identity: none,
+} as const satisfies Readonly<Record<string, PlacementStep>>;
+export type StepName = keyof typeof steps;
+
+export const DEFAULT_PIPELINE = [
+  'hard-filter-setup',
+  'hard-filter-running',
+  'hard-filter-invalid-servers',
+  'hard-filter-volumes-from',
+  'calculate-ticketed-vms',
+  'hard-filter-reserved',
+  'hard-filter-headnode',
+  'hard-filter-vm-count',
+  'hard-filter-capness',
+  'hard-filter-vlans',
+  'hard-filter-platform-versions',
+  'hard-filter-traits',
+  'hard-filter-sick-servers',
+  'calculate-server-unreserved',
+  'hard-filter-overprovision-ratios',
+  'hard-filter-min-ram',
+  'hard-filter-min-cpu',
+  'hard-filter-min-disk',
+  'hard-filter-locality-hints',
+  'hard-filter-reservoir|identity',
+  'hard-filter-large-servers|identity',
+  'soft-filter-locality-hints',
+  'score-unreserved-ram',
+  'score-unreserved-disk',
+  'score-num-owner-zones',
+  'score-current-platform',
+  'score-next-reboot',
+  'score-uniform-random',
+];
+
+/** Each entry has the steps of which the first one that leaves a server counts. */
+export type Pipeline = readonly (readonly StepName[])[];
+
+interface StepResult {
+  step: StepName;
+  remaining: readonly string[];
+  /** Why each dropped server was dropped, or by how much the score of each rose. */
+  reasons: ReadonlyMap<string, string>;
+  /** How many servers there were before. */
+  before: number;
+}
+
+export interface PipelineResult {
+  /** The remaining servers, the best one first. */
+  ranked: readonly CandidateServer[];
+  scores: ReadonlyMap<string, number>;
+  steps: readonly StepResult[];
+}
+
+/** Stops after the step that leaves no server. */
+export function runPipeline(
+  pipeline: Pipeline,
+  candidates: readonly CandidateServer[],
+  context: StepContext,
+): PipelineResult {
+  const results: StepResult[] = [];
+  const scores = new Map<string, number>();
+  let left = candidates;
+  for (const alternatives of pipeline) {
+    if (left.length === 0) break;
+    const before = left;
+    for (const name of alternatives) {
+      const { kept, reasons } = runStep(steps[name], before, { context, scores });
+      left = kept;
+      results.push({ step: name, remaining: kept.map(({ uuid }) => uuid), reasons, before: before.length });
+      if (kept.length > 0) break;
+    }
+  }
+  const scoreOf = ({ uuid }: CandidateServer) => scores.get(uuid) ?? 0;
+  return { ranked: left.toSorted((one, other) => scoreOf(other) - scoreOf(one)), scores, steps: results };
+}
+
+function runStep(
+  step: PlacementStep,
+  candidates: readonly CandidateServer[],
+  { context, scores }: { context: StepContext; scores: Map<string, number> },
+): { kept: readonly CandidateServer[]; reasons: ReadonlyMap<string, string> } {
+  switch (step.kind) {
+    case 'none':
+      return { kept: candidates, reasons: new Map() };
+    case 'filter': {
+      const reasons = step.drops(candidates, context);
+      return { kept: candidates.filter(({ uuid }) => !reasons.has(uuid)), reasons };
+    }
+    case 'score': {
+      const weight = context.weights[step.weight];
+      if (weight === 0) return { kept: candidates, reasons: new Map() };
+      const gains = gainsOf(step.groups(candidates, context), weight);
+      for (const [uuid, gain] of gains) scores.set(uuid, (scores.get(uuid) ?? 0) + gain);
+      return {
+        kept: candidates,
+        reasons: new Map([...gains].map(([uuid, gain]) => [uuid, `score +${gain.toFixed(3)}`])),
+      };
+    }
+    default:
+      return step satisfies never;
+  }
+}
+
+/** The first group gets the whole weight, the last one nothing; the other way round if it is negative. */
+function gainsOf(groups: readonly (readonly CandidateServer[])[], weight: number): Map<string, number> {
+  const ordered = weight < 0 ? groups.toReversed() : groups;
+  const last = Math.max(ordered.length - 1, 1);
+  return new Map(
+    ordered.flatMap((group, index) =>
+      group.map(({ uuid }): [string, number] => [uuid, ((last - index) / last) * Math.abs(weight)]),
+    ),
+  );
+}

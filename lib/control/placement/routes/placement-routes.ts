@@ -1,0 +1,52 @@
+/** Answers the routes of placement (lib/protocol/api/placement.ts). */
+import { placementContracts } from '../../../protocol/api/placement.ts';
+import { bind, ok, type Route } from '../../http/route.ts';
+import { ALL_PARTS } from '../../servers/server-store.ts';
+import type { Servers } from '../../servers/servers.ts';
+import type { Allocator } from '../allocator.ts';
+import { placementRequestOf } from '../request.ts';
+import type { PlacementSettings } from '../settings.ts';
+import { toAllocation, toCapacities } from './allocation-view.ts';
+
+interface PlacementRouteDeps {
+  allocator: Pick<Allocator, 'allocate' | 'explain' | 'capacity'>;
+  servers: Pick<Servers, 'get'>;
+  config: PlacementSettings;
+  /** Called with the time of each allocation that was answered or refused. */
+  onAllocated(seconds: number): void;
+  clock: { now(): number };
+}
+
+/** A server with its sysinfo and VMs, and a hundred servers of each step. */
+const ANSWER_BYTES = 512 * 1024;
+const CAPACITY_BYTES = 2 * 1024 * 1024;
+
+export function placementRoutes({ allocator, servers, config, onAllocated, clock }: PlacementRouteDeps): Route[] {
+  return bind(
+    placementContracts,
+    {
+      async SelectServer({ params, setAuditedObject }) {
+        const { explain: isExplained = false } = params;
+        const request = placementRequestOf(params);
+        setAuditedObject(request.vmUuid);
+        const startedAt = clock.now();
+        try {
+          const selection = await (isExplained
+            ? allocator.explain(request, params.servers)
+            : allocator.allocate(request, params.servers));
+          const uuid = selection.candidate?.uuid;
+          const found =
+            uuid === undefined ? undefined : await servers.get(uuid, { ...ALL_PARTS, lastHeartbeat: false });
+          const server = found?.server;
+          return ok(toAllocation(selection, { server, ratios: config.placementRatios, isExplained }));
+        } finally {
+          onAllocated((clock.now() - startedAt) / 1000);
+        }
+      },
+      async ServerCapacity({ params }) {
+        return ok(toCapacities(await allocator.capacity(params.servers)));
+      },
+    },
+    { SelectServer: { answerBytes: ANSWER_BYTES }, ServerCapacity: { answerBytes: CAPACITY_BYTES } },
+  );
+}

@@ -1,0 +1,112 @@
+/** The configuration of placement: its pipeline and weights, checked at start. Pure. */
+import { z } from 'zod';
+import type { Ratios } from './candidate.ts';
+import { DEFAULT_PIPELINE, type Pipeline, type StepName, steps } from './pipeline.ts';
+import { WEIGHTS, type WeightName } from './steps.ts';
+
+const STEP_NAMES = Object.keys(steps);
+const RATIO_NAMES = ['cpu', 'ram', 'disk'] as const satisfies readonly (keyof Ratios)[];
+
+const DEFAULT_WEIGHTS: Readonly<Record<WeightName, number>> = {
+  current_platform: 1,
+  next_reboot: 0.5,
+  num_owner_zones: 0,
+  uniform_random: 0.5,
+  unreserved_disk: 1,
+  unreserved_ram: 2,
+};
+const DEFAULT_RATIOS: Readonly<Ratios> = { cpu: 4, ram: 1, disk: 1 };
+const MAX_STEPS = 100;
+
+/** A list; in the environment separated by commas. */
+const pipeline = z
+  .preprocess(
+    (value) => (typeof value === 'string' ? value.split(',').map((one) => one.trim()) : value),
+    z.array(z.string()).min(1).max(MAX_STEPS),
+  )
+  .superRefine((entries, context) => {
+    for (const name of entries.flatMap((entry) => entry.split('|'))) {
+      if (!STEP_NAMES.includes(name))
+        context.addIssue(`${name} is no step of placement${suggestion(name, STEP_NAMES)}`);
+    }
+  })
+  .transform((entries): Pipeline => entries.map((entry) => entry.split('|') as StepName[]));
+
+/** Numbers by name; in the environment `a=1,b=2`. What is left out has its default. */
+function numbers<const Name extends string>(
+  names: readonly Name[],
+  { defaults, minimum }: { defaults: Readonly<Record<Name, number>>; minimum: number },
+) {
+  return z
+    .preprocess(
+      (value) => (typeof value === 'string' ? Object.fromEntries(value.split(',').map(pairOf)) : value),
+      z.record(z.string(), z.number().min(minimum).max(1_000_000)),
+    )
+    .superRefine((given, context) => {
+      for (const name of Object.keys(given)) {
+        if (!names.includes(name as Name))
+          context.addIssue(`${name} is not one of ${names.join(', ')}${suggestion(name, names)}`);
+      }
+    })
+    .transform((given): Readonly<Record<Name, number>> => ({ ...defaults, ...given }));
+}
+
+const pairOf = (text: string): [string, unknown] => {
+  const [name = '', value = ''] = text.split('=', 2);
+  return [name.trim(), value.trim() === '' ? value : Number(value)];
+};
+
+export const placementSettings = {
+  placementSteps: pipeline
+    .default(() => DEFAULT_PIPELINE.map((entry) => entry.split('|') as StepName[]))
+    .describe(
+      'The steps that choose a server for a VM, in order; `a|b` runs `b` if `a` leaves no server ([placement](placement.md#the-pipeline))',
+    ),
+  placementWeights: numbers(WEIGHTS, { defaults: DEFAULT_WEIGHTS, minimum: -1_000_000 })
+    .default(DEFAULT_WEIGHTS)
+    .describe(
+      'How much each score of placement counts: `{"unreserved_ram": 2}`, in the environment `unreserved_ram=2`',
+    ),
+  placementRatios: numbers(RATIO_NAMES, { defaults: DEFAULT_RATIOS, minimum: 0.01 })
+    .default(DEFAULT_RATIOS)
+    .describe(
+      'How many times a server promises its CPU, memory and disk to VMs: `{"cpu": 4}`, in the environment `cpu=4`',
+    ),
+  placementMaxVms: z
+    .preprocess(
+      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
+      z.int().min(1).max(100_000),
+    )
+    .default(224)
+    .describe('The maximum of VMs of a server for `hard-filter-vm-count`'),
+  placementClaimMs: z
+    .preprocess(
+      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
+      z.int().min(1).max(86_400_000),
+    )
+    .default(600_000)
+    .describe('How long `POST /allocate` holds the room of a VM until the VM is created'),
+};
+
+export interface PlacementSettings {
+  placementSteps: Pipeline;
+  placementWeights: Readonly<Record<WeightName, number>>;
+  placementRatios: Readonly<Ratios>;
+  placementMaxVms: number;
+  placementClaimMs: number;
+}
+
+/** The known name that shares the longest beginning or end with this one. */
+function suggestion(name: string, known: readonly string[]): string {
+  const likeness = (other: string) => Math.max(commonStart(name, other), commonStart(reversed(name), reversed(other)));
+  const [best] = known.toSorted((one, other) => likeness(other) - likeness(one));
+  return best === undefined || likeness(best) < 3 ? '' : `; did you mean ${best}?`;
+}
+
+function commonStart(one: string, other: string): number {
+  let length = 0;
+  while (length < one.length && one[length] === other[length]) length += 1;
+  return length;
+}
+
+const reversed = (text: string): string => [...text].reverse().join('');

@@ -1,0 +1,67 @@
+/** What placement contributes to an instance. */
+import type { Clock } from '../../platform/clock.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
+import type { Random } from '../../platform/random.ts';
+import { counter } from '../metrics/metric.ts';
+import type { Servers } from '../servers/servers.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import { Allocator } from './allocator.ts';
+import { placementRoutes } from './routes/placement-routes.ts';
+import type { PlacementSettings } from './settings.ts';
+
+interface PlacementParts {
+  database: Queryable;
+  clock: Clock;
+  random: Random;
+  servers: Servers;
+  config: PlacementSettings;
+}
+
+const SECONDS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5];
+/** Times that are kept until the metrics are read. */
+const MAX_TIMES = 10_000;
+
+export const placementSubsystem: SubsystemDefinition<PlacementParts> = {
+  migrations: readMigrations('placement', import.meta.dirname),
+  open({ database, clock, random, servers, config }): Subsystem {
+    const allocator = new Allocator({ database, random, config });
+    let times: number[] = [];
+    const onAllocated = (seconds: number) => {
+      if (times.length < MAX_TIMES) times.push(seconds);
+    };
+    return {
+      name: 'placement',
+      routes: placementRoutes({ allocator, servers, config, onAllocated, clock }),
+      chores: [{ name: 'expired placement claims', batch: () => allocator.deleteExpired() }],
+      metrics: [
+        counter(
+          'placement_allocations_total',
+          'Servers that this instance chose for VMs',
+          () => allocator.stats.claimed,
+        ),
+        counter(
+          'placement_refusals_total',
+          'VMs for which this instance found no server',
+          () => allocator.stats.refused,
+        ),
+        counter(
+          'placement_lost_claims_total',
+          'Servers whose room other requests took between the choice and the claim',
+          () => allocator.stats.lostClaims,
+        ),
+        {
+          kind: 'histograms',
+          histograms: {
+            placement_seconds: { help: 'Time of an allocation at this instance', buckets: SECONDS },
+          },
+          take: async () => {
+            const taken = times;
+            times = [];
+            return { placement_seconds: taken };
+          },
+        },
+      ],
+    };
+  },
+};
