@@ -24,6 +24,7 @@ import { lockCommand } from './lock/lock.ts';
 import { ticketsCommand } from './lock/tickets.ts';
 import { unlockCommand } from './lock/unlock.ts';
 import { orgCommand } from './org/org.ts';
+import { allocateCommand, capacityCommand } from './placement/allocate.ts';
 import { jobCommand } from './push/job.ts';
 import { nodeCommand } from './push/node.ts';
 import { scheduleCommand } from './schedules/schedule.ts';
@@ -93,6 +94,8 @@ const COMMANDS = [
   serverCommand,
   vmCommand,
   imageCommand,
+  allocateCommand,
+  capacityCommand,
   execCommand,
   cpCommand,
   portForwardCommand,

@@ -25,6 +25,8 @@ t.test('an unknown name or id exits 2 in all commands, and the error names it', 
   const lines: readonly string[][] = [
     ['server', 'X'],
     ['tasks', 'X'],
+    ['capacity', 'X'],
+    ['allocate', 'ram=1', '--server', 'X'],
     ['tickets', 'X'],
     ['events', '--server', 'X'],
     ['exec', 'X', ...COMMAND],
