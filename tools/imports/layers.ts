@@ -7,6 +7,7 @@
  * `*` stands for one name: a line with it is for each folder of that form, and may be unused. In
  * what such a line allows, `*` is the same name.
  */
+import { agentLayers } from './agent-layers.ts';
 
 /** Imports that every part may use, and need not: the files of lib/platform itself, its limits, and JSON. */
 export const base: readonly string[] = ['platform', 'platform/limiting', 'protocol/json'];
@@ -327,8 +328,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // Programs that run elsewhere share with the control plane the platform and the protocol, and what their lines name.
-  agent: [...base, 'platform/dns', 'platform/http-client', 'protocol', 'protocol/link', 'protocol/streams'],
-  'agent/simulated': [...base, 'agent'],
+  ...agentLayers(base),
   // It reads the table of instances by the control plane's own statements.
   'name-server': [...database, 'platform/dns', 'control/roster'],
   client: [...base, 'platform/dns', 'platform/http-client', 'protocol/api', 'protocol/streams'],
