@@ -1,8 +1,8 @@
 /** Finds programs of the distribution, and runs them to their end. */
 import { execFile } from 'node:child_process';
-import { access, constants } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
+import { delimiter } from 'node:path';
 import { pipeline, Readable } from 'node:stream';
+import { findExecutable } from '../machine/find-executable.ts';
 import { executablePath } from '../machine/run-as.ts';
 
 export interface ProgramEnd {
@@ -27,17 +27,8 @@ const MORE_PLACES = ['/usr/local/sbin', '/usr/sbin', '/sbin'];
 const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
 
 /** The path of a program on the PATH; undefined if there is none. */
-export async function findProgram(name: string): Promise<string | undefined> {
-  for (const place of [...executablePath(process.env).split(delimiter), ...MORE_PLACES]) {
-    const file = join(place || '.', name);
-    const isThere = await access(file, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (isThere) return file;
-  }
-  return undefined;
-}
+export const findProgram = (name: string): Promise<string | undefined> =>
+  findExecutable(name, [...executablePath(process.env).split(delimiter), ...MORE_PLACES]);
 
 /** Never rejects. The program is killed after its time. */
 export function runToEnd(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {

@@ -7,7 +7,7 @@ export class ImageNotFoundError extends CnapiError {
   }
 }
 
-/** What arrived is no image that this server can use. Nothing of it is kept. */
+/** What arrived is not an image that this server can use. Nothing of it is kept. */
 export class InvalidImageError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('InvalidImage', 422, `The image is refused: ${message}`, { cause });

@@ -5,10 +5,10 @@
  * cannot work.
  */
 import { execFile } from 'node:child_process';
-import { access, constants } from 'node:fs/promises';
-import { isAbsolute, join } from 'node:path';
+import { isAbsolute } from 'node:path';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { TaskFailure } from '../task-failure.ts';
+import { findExecutable } from './find-executable.ts';
 import type { Command } from './machine.ts';
 
 export interface Account {
@@ -107,7 +107,7 @@ function cannotEnter({ directory = '', user }: Command): string {
 
 async function accountOf(clock: Clock, user: string, path: string): Promise<Account> {
   const unknown = () => cannot(`this server has no user ${quoted(user)}`);
-  // Other texts are no names of users. A number is refused below, because getent finds it too.
+  // Other texts are not names of users. A number is refused below, because getent finds it too.
   if (!/^[^-\s:\0][^\s:\0]*$/.test(user)) throw unknown();
   const { stdout } = await outputOf(clock, [await onPath('getent', path), 'passwd', user]);
   const [name, , uid, gid, , home = '/'] = stdout.split('\n')[0]?.split(':') ?? [];
@@ -116,14 +116,8 @@ async function accountOf(clock: Clock, user: string, path: string): Promise<Acco
 }
 
 async function onPath(program: string, path: string): Promise<string> {
-  for (const directory of path.split(':').filter(isAbsolute)) {
-    const file = join(directory, program);
-    const isThere = await access(file, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (isThere) return file;
-  }
+  const file = await findExecutable(program, path.split(':').filter(isAbsolute));
+  if (file !== undefined) return file;
   throw cannot(`${program} is not on the agent's PATH, so it cannot run commands as another user`);
 }
 

@@ -5,7 +5,7 @@ import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { TaskContext } from './task.ts';
 
-/** How work ends that is no command: no exit code. */
+/** How work ends that is not a command: without an exit code. */
 interface StreamedEnd {
   exitCode?: number | null;
   signal?: string | null;
