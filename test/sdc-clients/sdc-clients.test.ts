@@ -46,6 +46,18 @@ t.test('the existing client works unmodified against two instances', async (t) =
     });
   });
 
+  t.test('capacity says how much room servers have', async (t) => {
+    type Room = { capacities: Record<string, object>; errors: object };
+    const { error, result } = await until(async () => {
+      const answer = await call<Room>('capacity', null);
+      return SERVER in (answer.result?.capacities ?? {}) ? answer : undefined;
+    }, 'the agent to report its disk');
+    t.equal(error, null);
+    t.match(result.capacities[SERVER], { cpu: Number, ram: Number, disk: Number });
+    t.same((await callOther<Room>('capacity', [UNKNOWN_UUID])).result, { capacities: {}, errors: {} });
+    t.match(await call('capacity', ['x']), { error: { statusCode: 500, restCode: 'InvalidParameters' } });
+  });
+
   t.test('getServer and updateServer work, and a refusal is an error with its code', async (t) => {
     t.match(await call('getServer', SERVER), { error: null, result: { uuid: SERVER, status: 'running' } });
     const updated = await callOther('updateServer', SERVER, { comments: 'by the old client' });

@@ -8,6 +8,7 @@ import { instanceKilled } from './figures/instance-killed.ts';
 import { listServers } from './figures/list-servers.ts';
 import { lostAgents } from './figures/lost-agents.ts';
 import { manyAgents } from './figures/many-agents.ts';
+import { placement } from './figures/placement.ts';
 import { pushAbort } from './figures/push-abort.ts';
 import { pushJob } from './figures/push-job.ts';
 import { pushJobs } from './figures/push-jobs.ts';
@@ -42,6 +43,7 @@ export const figures: readonly Figure[] = [
   arrival,
   manyAgents,
   listServers,
+  placement,
   revokedToken,
   stream,
 ];

@@ -152,9 +152,8 @@ export class Allocator {
     if (servers === undefined || servers.includes(known)) {
       const candidates = await readCandidates(database, question, [known]);
       const result = runPipeline(this.#deps.config.placementSteps, candidates, search.context);
-      const [candidate] = result.ranked;
-      if (candidate !== undefined && (await this.#claim(search, candidate)) !== undefined)
-        return this.#selection(search, candidate, result);
+      const selection = await this.#claimOneOf(search, result);
+      if (selection !== undefined) return selection;
     }
     search.insteadOf = known;
     return undefined;

@@ -114,7 +114,7 @@ t.test('a refusal sums up why, and explain shows every step and claims nothing',
     reasons: { [silent]: 'is not running' },
   });
   t.match(stepOf('hard-filter-min-ram'), { before: 1, dropped: 1, reasons: { [small]: /has 512 MiB of memory left/ } });
-  const { body } = await app.post<Allocation>('/allocate', payload({ ram: 256 }, { explain: true }));
+  const { body } = await app.post<Allocation>('/allocate?explain=true', payload({ ram: 256 }));
   t.equal(body.server?.uuid, small);
   t.strictSame(await claims(), []);
 });
