@@ -220,14 +220,17 @@ export const defects: readonly Defect[] = [
     function: 'cnapi_settle_inventories',
     cuts: [
       ['order by r.server_uuid for share skip locked', ''],
-      ['order by t.id for update skip locked', ''],
+      ['free_tasks := cnapi_lock_all_of(of_free_servers);', 'free_tasks := of_free_servers;'],
     ],
   },
   {
     name: 'reports: the tasks are not locked first',
     statements: ['recordReports'],
     function: 'cnapi_record_task_reports',
-    cuts: [['where t.id = any (told) for update skip locked', 'where t.id = any (told)']],
+    cuts: [
+      ['held := cnapi_lock_all_of(ending) ||', 'held := ending ||'],
+      ['order by t.id for update skip locked);', ');'],
+    ],
   },
   {
     name: 'cancel: the state is read in a subquery',
@@ -251,7 +254,7 @@ export const defects: readonly Defect[] = [
     name: 'sweep: the roster row is not locked',
     statements: ['sweepTasks'],
     function: 'cnapi_sweep_late_tasks',
-    cuts: [['for update of t skip locked for share of r skip locked', 'for update of t skip locked']],
+    cuts: [['order by t.id for share of r skip locked', 'order by t.id']],
   },
   {
     name: 'task under a ticket: the ticket is not locked',
@@ -267,9 +270,11 @@ export const defects: readonly Defect[] = [
   {
     name: 'posts of dead runs: read once, without a lock',
     statements: ['endPosts'],
+    function: 'cnapi_end_posts',
     cuts: [
-      ["where (state || '') = 'claimed' and posted_by = any ($1::uuid[])\n         and id = any", 'where id = any'],
-      ['for update skip locked', ''],
+      ['picked := cnapi_lock_some_of(array(', 'picked := (array('],
+      ['limit 20 * p_most), p_most);', 'limit p_most));'],
+      [" and (t.state || '') = 'claimed' and t.posted_by = any (p_runs)\n      returning", '\n      returning'],
     ],
   },
   {
