@@ -12,6 +12,8 @@ $$;
 -- owned                how many belong to p_owner
 -- named                which of the VMs p_named are there
 -- is_sick              the two VMs that changed last, within a day, have both failed
+--
+-- The time is read in subqueries, which are evaluated once: for each VM it took most of the time.
 create function cnapi_placement_load(p_servers uuid[], p_vm text, p_owner text, p_named text[])
 returns table (
   server_uuid uuid, vms bigint, ram float8, disk float8, cpu float8, capped bigint, uncapped bigint,
@@ -32,7 +34,7 @@ returns table (
         and not exists (
           select 1 from reported r where r.vm = c.vm_uuid and r.server_uuid = c.server_uuid
             and r.ram is not null)
-        and (c.expires_at > cnapi_now() or exists (
+        and (c.expires_at > (select cnapi_now()) or exists (
           select 1 from reported r where r.vm = c.vm_uuid and r.server_uuid = c.server_uuid))
   ), ticketed as (
     select distinct on (t.server_uuid, t.id) t.server_uuid::uuid as server_uuid, t.id as vm,
@@ -69,7 +71,7 @@ returns table (
       count(*) filter (where p.owner = p_owner),
       coalesce(array_agg(p.vm) filter (where p.vm = any (p_named)), '{}'),
       (array_agg(p.state order by p.changed_at desc nulls last)
-        filter (where p.changed_at > cnapi_now() - interval '1 day'))[1:2] = array['failed', 'failed']
+        filter (where p.changed_at > (select cnapi_now()) - interval '1 day'))[1:2] = array['failed', 'failed']
     from present p
     group by p.server_uuid
 $$;
