@@ -95,6 +95,7 @@ export class Allocator {
     let result = EMPTY;
     for await (const chunk of this.#chunks(search)) {
       result = this.#run(search, chunk);
+      search.funnel.add(chunk, result);
       if (result.ranked.length > 0) break;
     }
     return this.#selection(search, result.ranked[0], result);
@@ -151,7 +152,7 @@ export class Allocator {
     if (known === undefined) return undefined;
     if (servers === undefined || servers.includes(known)) {
       const candidates = await readCandidates(database, question, [known]);
-      const result = runPipeline(this.#deps.config.placementSteps, candidates, search.context);
+      const result = this.#run(search, candidates);
       const selection = await this.#claimOneOf(search, result);
       if (selection !== undefined) return selection;
     }
@@ -164,6 +165,7 @@ export class Allocator {
       let candidates = chunk;
       for (let round = 1; round <= ROUNDS; round++) {
         const result = this.#run(search, candidates);
+        if (round === 1) search.funnel.add(chunk, result);
         if (result.ranked.length === 0) break;
         const selection = await this.#claimOneOf(search, result);
         if (selection !== undefined) return selection;
@@ -208,10 +210,8 @@ export class Allocator {
     return undefined;
   }
 
-  #run({ context, funnel }: Search, candidates: readonly CandidateServer[]): PipelineResult {
-    const result = runPipeline(this.#deps.config.placementSteps, candidates, context);
-    funnel.add(candidates, result);
-    return result;
+  #run({ context }: Search, candidates: readonly CandidateServer[]): PipelineResult {
+    return runPipeline(this.#deps.config.placementSteps, candidates, context);
   }
 
   #selection({ funnel }: Search, candidate: CandidateServer | undefined, result: PipelineResult): Selection {

@@ -161,8 +161,11 @@ function mibOf(bytes: unknown): number | undefined {
 }
 
 const textOf = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined);
+/** So large that no product of them is infinite. */
+const MAX_NUMBER = 1e15;
 /** Triton's sysinfo has some of its numbers as texts. */
 function numberOf(value: unknown): number | undefined {
   const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
-  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+  if (typeof number !== 'number' || Number.isNaN(number)) return undefined;
+  return Math.min(Math.max(number, -MAX_NUMBER), MAX_NUMBER);
 }

@@ -22,7 +22,9 @@ const checked = <Schema extends z.ZodType>(
     if (reason !== undefined) context.addIssue(reason);
   });
 
-const isNumber = (value: unknown) => typeof value === 'number' && Number.isFinite(value) && value >= 0;
+/** MiB; more than any machine has. */
+const MAX_SIZE = 1e12;
+const isNumber = (value: unknown) => typeof value === 'number' && value >= 0 && value <= MAX_SIZE;
 
 function reasonNotVm(vm: JsonObject): string | undefined {
   if (!isUuid(vm.owner_uuid)) return '"vm.owner_uuid" is an invalid UUID';

@@ -4,6 +4,7 @@ import t, { type Test } from 'tap';
 import { readCandidates } from '../../../lib/control/placement/candidate-store.ts';
 import { claimRoom, deleteExpiredClaims, readRoomClaim } from '../../../lib/control/placement/claim-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
+import { createTask } from '../../../lib/control/tasks/record/task-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -164,4 +165,56 @@ t.test('two requests for one VM at the same time get one server', async (t) => {
   t.equal(met, undefined, 'it is asked again');
   t.match(await claim(second, { vmUuid }), { serverUuid: first, outcome: 'known' });
   t.equal((await claims()).length, 1);
+});
+
+t.test('a claim for a VM that is being removed waits for that, and stays', async (t) => {
+  const { newServer, claim, claims, report, url } = await world(t);
+  const server = await newServer();
+  const vmUuid = randomUUID();
+  await claim(server, { vmUuid });
+  await report(server, { [vmUuid]: { uuid: vmUuid, max_physical_memory: 1024 } });
+  const [met] = await runBehindLock<[Awaited<ReturnType<typeof claim>>]>(
+    url,
+    `delete from cnapi_vms where _key = '${vmUuid}'`,
+    [{ name: 'claim', run: () => claim(server, { vmUuid }) }],
+  );
+  t.match(met, { serverUuid: server, outcome: 'claimed' });
+  t.equal((await claims()).length, 1);
+});
+
+t.test('a claim ends when the creation of its VM fails', async (t) => {
+  const { newServer, claim, claims, load, database } = await world(t);
+  const server = await newServer();
+  const vmUuid = randomUUID();
+  await claim(server, { vmUuid });
+  const task = await createTask(database, {
+    id: randomUUID(),
+    serverUuid: server,
+    name: 'machine_create',
+    params: { uuid: vmUuid, image_uuid: randomUUID() },
+    maskedParams: undefined,
+    timeoutMs: 1000,
+    idempotent: true,
+    idempotencyKey: undefined,
+    requestHash: 'hash',
+    requestId: undefined,
+    actor: undefined,
+    summary: '',
+    ticketUuid: undefined,
+    record: undefined,
+  });
+  t.match(await load(server), { vms: 1, ram: 1024 }, 'while the task is under way');
+  await database.query(`update cnapi_tasks set state = 'ended', outcome = 'failure', ended_at = now() where id = $1`, [
+    task?.id,
+  ]);
+  t.strictSame(await claims(), []);
+  t.match(await load(server), { vms: 0 });
+});
+
+t.test('reports of enormous VMs neither overflow a sum nor hide their server', async (t) => {
+  const { newServer, load, report } = await world(t);
+  const server = await newServer();
+  const vm = { state: 'running', max_physical_memory: 1e308, quota: 1e308, cpu_cap: -1 };
+  await report(server, { [randomUUID()]: vm, [randomUUID()]: vm, [randomUUID()]: { max_physical_memory: 'x' } });
+  t.match(await load(server), { vms: 3, ram: 2e15, cpu: 0 });
 });

@@ -1,6 +1,7 @@
--- A number of a report or of a ticket, which may be anything; null if it is no number.
+-- A number of a report or of a ticket, which may be anything; null if it is no number. Bounded, so
+-- that no sum of them is out of range: one agent's report would keep its server from being read.
 create function cnapi_placement_number(p_value jsonb) returns float8 language sql immutable as $$
-  select case when jsonb_typeof(p_value) = 'number' then greatest(p_value::float8, 0) end
+  select case when jsonb_typeof(p_value) = 'number' then least(greatest(p_value::float8, 0), 1e15) end
 $$;
 
 -- What is on each of these servers, or promised to it. Each VM counts once: as reported, else by its

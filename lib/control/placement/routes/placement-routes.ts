@@ -4,6 +4,7 @@ import { bind, ok, type Route } from '../../http/route.ts';
 import { ALL_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { Allocator } from '../allocator.ts';
+import { NoAllocatableServersError } from '../placement-errors.ts';
 import { placementRequestOf } from '../request.ts';
 import type { PlacementSettings } from '../settings.ts';
 import { toAllocation, toCapacities } from './allocation-view.ts';
@@ -38,6 +39,8 @@ export function placementRoutes({ allocator, servers, config, onAllocated, clock
           const found =
             uuid === undefined ? undefined : await servers.get(uuid, { ...ALL_PARTS, lastHeartbeat: false });
           const server = found?.server;
+          if (server === undefined && !isExplained)
+            throw new NoAllocatableServersError(`server ${uuid} was removed during the request`);
           return ok(toAllocation(selection, { server, ratios: config.placementRatios, isExplained }));
         } finally {
           onAllocated((clock.now() - startedAt) / 1000);

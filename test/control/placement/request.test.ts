@@ -1,0 +1,69 @@
+/** What is sought, from the parameters of a request. */
+import t from 'tap';
+import { namedVmsOf, placementRequestOf } from '../../../lib/control/placement/request.ts';
+import { checkParams } from '../../../lib/protocol/api/contract/contract.ts';
+import { type AllocationParams, placementContracts } from '../../../lib/protocol/api/placement.ts';
+import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
+
+const A = '564D5B45-3A8C-4C1F-9D0A-0123456789AB';
+const B = '11111111-2222-4333-8444-555555555555';
+
+function requestOf(vm: JsonObject, further: JsonObject = {}) {
+  const given = { vm: { vm_uuid: A, owner_uuid: B, ram: 1024, ...vm }, image: {}, nic_tags: [], ...further };
+  const { data, issues } = checkParams(placementContracts.SelectServer, given);
+  if (data === undefined) throw new Error(issues.map(({ message }) => message).join('; '));
+  return placementRequestOf(data as AllocationParams);
+}
+
+t.test('uuids are in lower case, and a VM without disk and CPU takes those of its package', async (t) => {
+  t.match(requestOf({}), { vmUuid: A.toLowerCase(), size: { ram: 1024, disk: 0, cpu: 0 }, locality: undefined });
+  const pack = { quota: 20_480, cpu_cap: 200 };
+  t.match(requestOf({}, { package: pack }).size, { ram: 1024, disk: 20_480, cpu: 200 });
+  t.match(requestOf({ quota: 1, cpu_cap: 2 }, { package: pack }).size, { disk: 1, cpu: 2 });
+});
+
+t.test('ratios of the package count under both of their names, if they are above 0', async (t) => {
+  const pack = { overprovision_cpu: '2', overprovision_memory: 1.5, overprovision_storage: 0 };
+  t.strictSame(requestOf({}, { package: pack }).ratios, { cpu: 2, ram: 1.5 });
+});
+
+t.test('traits of the image override those of the VM, and those of the VM stand for the package', async (t) => {
+  const further = { package: { traits: { a: true, b: true } }, image: { traits: { b: false } } };
+  t.strictSame(requestOf({}, further).traits, { a: true, b: false });
+  t.strictSame(requestOf({ traits: { c: 'x' } }, further).traits, { c: 'x', b: false });
+});
+
+t.test('VMs are named by hints and by volumes, as one uuid, a list or a text', async (t) => {
+  const locality = { strict: true, near: A, far: [B] };
+  t.strictSame(requestOf({ locality }).locality, { isStrict: true, near: [A.toLowerCase()], far: [B] });
+  const internal_metadata = { 'docker:volumesfrom': JSON.stringify([B]) };
+  const withVolumes = requestOf({ locality, docker: true, internal_metadata });
+  t.strictSame(withVolumes.volumesFrom, [B]);
+  t.strictSame(namedVmsOf(withVolumes), [B, A.toLowerCase()]);
+  t.strictSame(requestOf({ internal_metadata }).volumesFrom, [], 'of docker only');
+});
+
+t.test('a VM must be as large as its image requires', async (t) => {
+  const image = { requirements: { min_ram: 1024, max_ram: 1024 } };
+  t.equal(requestOf({}, { image }).size.ram, 1024);
+  t.throws(() => requestOf({ ram: 1023 }, { image }), { code: 'InvalidParameters', statusCode: 500 });
+  t.throws(() => requestOf({ ram: 1025 }, { image }), { code: 'InvalidParameters', statusCode: 500 });
+});
+
+t.test('wrong values are named', async (t) => {
+  for (const [message, vm, further] of [
+    ['"vm.quota" is not a number (MiB)', { quota: '1' }, {}],
+    ['"vm.ram" is not a number above 0 (MiB)', { ram: -1 }, {}],
+    ['"vm.traits" is not an object', { traits: [] }, {}],
+    ['"vm.traits.a" is no boolean, text or list of texts', { traits: { a: 1 } }, {}],
+    ['"vm.locality.strict" is not true or false', { locality: { strict: 'yes' } }, {}],
+    [
+      `"vm.internal_metadata['docker:volumesfrom']" is not a list of at most 100 UUIDs`,
+      { internal_metadata: { 'docker:volumesfrom': '{' } },
+      {},
+    ],
+    ['"image.requirements" is not an object', {}, { image: { requirements: 'x' } }],
+    ['"package.min_platform" is not an object', {}, { package: { min_platform: '2030' } }],
+  ] as const)
+    t.throws(() => requestOf(vm, further), { message });
+});
