@@ -3,7 +3,7 @@
  * has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
-import { CONNECT_TASK, EXEC_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
+import { CONNECT_TASK, EXEC_TASK, VM_CONNECT_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -16,6 +16,7 @@ import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { sleep } from './sleep.ts';
 import type { AgentTask, TaskContext } from './task.ts';
+import { vmConnect } from './vm-connect.ts';
 import { vmExec } from './vm-exec.ts';
 import { vmLogs } from './vm-logs.ts';
 import { vmTasks } from './vm-tasks.ts';
@@ -53,6 +54,7 @@ const streamTasks: readonly (readonly [string, AgentTask])[] = [
 const vmStreamTasks: readonly (readonly [string, AgentTask])[] = [
   [VM_EXEC_TASK, vmExec],
   [VM_LOGS_TASK, vmLogs],
+  [VM_CONNECT_TASK, vmConnect],
 ];
 
 /** The agent's capabilities for the greeting. */

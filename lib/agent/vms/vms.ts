@@ -17,6 +17,7 @@ import {
   vmSummaryOf,
 } from '../../protocol/vms.ts';
 import type { ContainerLogs } from '../containers/logs/container-logs.ts';
+import { connectInside } from '../containers/network/connection.ts';
 import type { ExecRequest, PreparedExec } from '../containers/runtime.ts';
 import { VmError, vmStateError } from './vm-errors.ts';
 import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
@@ -146,6 +147,15 @@ export class Vms {
     const { containers } = this.#deps;
     const { process } = containers.get(uuid).spec;
     return containers.prepareExec(uuid, { ...process, ...request, env: { ...process.env, ...env } });
+  }
+
+  /** Connects to a port of the loopback address of the VM. @throws VmError, ContainerError, the signal's reason */
+  async connect(uuid: string, { port, signal }: { port: number; signal: AbortSignal }) {
+    this.#needRunning(uuid);
+    const { containers } = this.#deps;
+    const found = await connectInside({ port, signal, processes: () => containers.processes(uuid) });
+    if (found === undefined) throw vmStateError(uuid, 'VmNotRunning');
+    return found;
   }
 
   /** What the program of the VM has printed. @throws VmError */

@@ -23,10 +23,13 @@ interface Forward {
   remote: number;
 }
 
-interface Target {
+/** What the ports lead to. */
+interface ForwardTarget {
   /** As the user wrote it. */
   name: string;
   serverUuid: string;
+  /** Starts the task of a connection. */
+  connect(stream: string, port: number): Promise<{ id: string }>;
 }
 
 const MAX_PORT = 65_535;
@@ -58,8 +61,19 @@ export function portForwardCommand(runner: CommandRunner): Command {
 
 async function portForward(context: Context, [name, ports]: readonly unknown[], { address }: Options): Promise<number> {
   const forwards = (ports as string[]).map(forwardIn);
-  const { uuid: serverUuid } = await findServer(context.client, name as string);
-  const target = { name: name as string, serverUuid };
+  const { client } = context;
+  const { uuid: serverUuid } = await findServer(client, name as string);
+  const connect = (stream: string, port: number) =>
+    client.ask(streamContracts.StartConnection, { server_uuid: serverUuid, stream, port });
+  return forwardPorts(context, { name: name as string, serverUuid, connect }, { address, forwards });
+}
+
+/** Until a signal ends it. Returns the exit code. @throws RefusedError */
+export async function forwardPorts(
+  context: Context,
+  target: ForwardTarget,
+  { address, forwards }: { address: string; forwards: readonly Forward[] },
+): Promise<number> {
   const stopped = Promise.withResolvers<EndingSignal>();
   const stop = onEndingSignal(stopped.resolve);
   const connections = new Set<Socket>();
@@ -69,7 +83,7 @@ async function portForward(context: Context, [name, ports]: readonly unknown[], 
       const server = createServer({ allowHalfOpen: true }, (socket) => {
         connections.add(socket);
         socket.once('close', () => connections.delete(socket));
-        void carry(context, socket, { ...target, port: forward.remote });
+        void carry(context, socket, { target, port: forward.remote });
       });
       const port = await listen(server, { address, port: forward.local });
       listening.push(server);
@@ -85,11 +99,13 @@ async function portForward(context: Context, [name, ports]: readonly unknown[], 
 }
 
 /** @throws UsageError */
-function forwardIn(text: string): Forward {
+export function forwardIn(text: string): Forward {
   const [, local, remote = ''] = /^(?:(\d{0,5}):)?(\d{1,5})$/.exec(text) ?? [];
   const numbers = { local: Number(local ?? remote), remote: Number(remote) };
   if (remote === '' || numbers.remote < 1 || numbers.remote > MAX_PORT || numbers.local > MAX_PORT)
-    throw new UsageError(`${text} is no port; write LOCAL:REMOTE, PORT or :REMOTE, with numbers from 1 to ${MAX_PORT}`);
+    throw new UsageError(
+      `${text} is not a port; write LOCAL:REMOTE, PORT or :REMOTE, with numbers from 1 to ${MAX_PORT}`,
+    );
   return numbers;
 }
 
@@ -111,7 +127,7 @@ interface Listening {
   address: string;
   port: number;
   remote: number;
-  target: Target;
+  target: ForwardTarget;
 }
 
 function tell({ output }: Context, { address, port, remote, target: { name, serverUuid } }: Listening): void {
@@ -126,7 +142,7 @@ const endpoint = (address: string, port: number): string => `${isIPv6(address) ?
 async function carry(
   context: Context,
   socket: Socket,
-  { name, serverUuid, port }: Target & { port: number },
+  { target, port }: { target: ForwardTarget; port: number },
 ): Promise<void> {
   let hasEnded = false;
   const closed = new Promise<'closed'>((resolve) => socket.once('close', () => resolve('closed')));
@@ -141,8 +157,8 @@ async function carry(
       socket.end();
     },
   };
-  const create = (stream: string) =>
-    context.client.ask(streamContracts.StartConnection, { server_uuid: serverUuid, stream, port });
+  const { name, serverUuid } = target;
+  const create = (stream: string) => target.connect(stream, port);
   try {
     const task = await startStreamed(context, { serverUuid, create }, io);
     // Closed by both sides: the agent sees it, too, and says so.

@@ -15,6 +15,7 @@ import { vmExecCommand } from './vm-exec.ts';
 import { type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
 import { findVm, listVms } from './vm-lookup.ts';
+import { vmPortForwardCommand } from './vm-port-forward.ts';
 import { reportTask } from './vm-task.ts';
 
 interface DetachOptions {
@@ -129,6 +130,7 @@ export function vmCommand(runner: CommandRunner): Command {
   command.addCommand(vmExecCommand(runner));
   command.addCommand(vmCpCommand(runner));
   command.addCommand(vmLogsCommand(runner));
+  command.addCommand(vmPortForwardCommand(runner));
 
   const snapshot = withExamples(command.command('snapshot').description('Makes, restores and deletes snapshots.'), [
     'cnapi vm snapshot create web before-upgrade',

@@ -65,6 +65,20 @@ export const streamContracts = contracts({
       terminal: inTerminal,
     }),
   },
+  StartVmConnection: {
+    ...started,
+    method: 'POST',
+    path: '/servers/:server_uuid/vms/:vm_uuid/connect',
+    summary: 'Connects a stream that the caller has opened, as a task, to a TCP port of the loopback address of a VM',
+    tag: 'vms',
+    origin: 'own',
+    params: z.object({
+      ...ofVm,
+      port: integer('port', 1, MAX_PORT).describe(
+        'The agent connects to 127.0.0.1 and this port, in the network of the VM',
+      ),
+    }),
+  },
   StartVmLogs: {
     ...started,
     method: 'POST',

@@ -34,12 +34,14 @@ export const EXEC_TASK = 'exec';
 export const CONNECT_TASK = 'connect';
 export const VM_EXEC_TASK = 'vm_exec';
 export const VM_LOGS_TASK = 'vm_logs';
+export const VM_CONNECT_TASK = 'vm_connect';
 /** The tasks whose work has a stream, and the routes that create them: only those can name the place of a stream. */
 export const STREAM_TASKS: Readonly<Record<string, string>> = {
   [EXEC_TASK]: 'POST /servers/:server_uuid/exec',
   [CONNECT_TASK]: 'POST /servers/:server_uuid/connect',
   [VM_EXEC_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/exec',
   [VM_LOGS_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/logs',
+  [VM_CONNECT_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/connect',
 };
 
 const cells = z.int('is not a whole number').min(1).max(MAX_CELLS);

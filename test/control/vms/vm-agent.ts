@@ -53,6 +53,7 @@ export class VmAgent {
       'image_get',
       'vm_exec',
       'vm_logs',
+      'vm_connect',
       'image_delete',
       ...VM_TASKS.map((name) => `machine_${name}`),
     ];

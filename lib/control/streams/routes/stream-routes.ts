@@ -8,6 +8,7 @@ import {
   CONNECT_TASK,
   EXEC_TASK,
   type StreamPlace,
+  VM_CONNECT_TASK,
   VM_EXEC_TASK,
   VM_LOGS_TASK,
 } from '../../../protocol/streams/stream.ts';
@@ -69,12 +70,14 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
       StartExec: (context) => start(EXEC_TASK, context),
       StartConnection: (context) => start(CONNECT_TASK, context),
       StartVmExec: (context) => start(VM_EXEC_TASK, context, asUuid(context.params)),
+      StartVmConnection: (context) => start(VM_CONNECT_TASK, context, asUuid(context.params)),
       StartVmLogs: (context) => start(VM_LOGS_TASK, context, asUuid(context.params)),
     },
     {
       StartExec: { commitsRecord: true },
       StartConnection: { commitsRecord: true },
       StartVmExec: { commitsRecord: true },
+      StartVmConnection: { commitsRecord: true },
       StartVmLogs: { commitsRecord: true },
     },
   );
