@@ -1,6 +1,8 @@
-/** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
+/** Fakes of the roster, tasks, placement and legacy agents, which answer as a test says. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { parseConfig } from '../../../lib/control/config.ts';
+import { NoAllocatableServersError } from '../../../lib/control/placement/placement-errors.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import type { RecordedStatusChange } from '../../../lib/control/servers/routes/server-view.ts';
 import type { RecordedTaskEvent, TaskRequest, TaskRow } from '../../../lib/control/tasks/record/task.ts';
@@ -72,6 +74,18 @@ export class FakeRoster {
     this.removed.push(uuid);
   }
 }
+
+const noServer = () => Promise.reject(new NoAllocatableServersError('there is none here'));
+/** No server takes a VM: test/control/placement tests this on whole instances. */
+export const noPlacement = {
+  allocator: {
+    allocate: noServer,
+    explain: noServer,
+    capacity: async () => ({ unreserved: new Map(), reasons: new Map() }),
+  },
+  config: parseConfig({ databaseUrl: 'postgres://localhost/none' }),
+  onAllocated: () => {},
+};
 
 type TaskEnd = Pick<TaskRow, 'state' | 'outcome' | 'ended_at' | 'result' | 'error'>;
 

@@ -21,6 +21,7 @@ import { processRoutes } from '../../../lib/control/http/routes/process-routes.t
 import { serverImageRoutes } from '../../../lib/control/images/routes/server-image-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/routes/legacy-agent-routes.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
+import { placementRoutes } from '../../../lib/control/placement/routes/placement-routes.ts';
 import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-routes.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
@@ -53,7 +54,7 @@ import { checkAnswer } from '../../support/contracts.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
-import { FakeLegacyAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
+import { FakeLegacyAgents, FakeRoster, FakeTasks, noPlacement } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 export const UNKNOWN_UUID = '00000000-0000-4000-8000-00000000dead';
@@ -95,6 +96,7 @@ const allRoutes = [
   taskRoutes,
   vmRoutes,
   serverImageRoutes,
+  placementRoutes,
   ticketRoutes,
   pushJobRoutes,
   pushEventRoutes,
@@ -230,6 +232,8 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     waitlist,
     pushJobs: noPushJobs,
     pushSchedules: noSchedules,
+    ...noPlacement,
+    clock: systemClock,
     random: systemRandom,
     events: { follow: () => Promise.reject(new Error('not here')) },
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
