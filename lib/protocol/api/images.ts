@@ -48,6 +48,8 @@ export const serverImageContracts = contracts({
       jobid: text().optional().describe('Of the workflow; passed on to the agent'),
     }),
     preconditions: ['server'],
+    // Its configuration may have secrets of the VM from which it was made.
+    requiredRole: 'operator',
     responses: { 200: { description: 'OK', schema: serverImage }, ...failures },
   },
 });

@@ -8,6 +8,7 @@ import { contractList as routes } from '../../../lib/protocol/api/contracts.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
+import { finished } from './stand-ins.ts';
 import { raw, SERVER, startApi, UNKNOWN_UUID } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
@@ -23,8 +24,8 @@ t.test('each route requires the intended role', async (t) => {
   t.same(taking('admin').sort(), ['CreateToken', 'ListAudit', 'ListTokens', 'RevokeToken']);
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'reader'))
     t.equal(route.method, 'GET', route.name);
-  // These run a task on the server that looks into a VM, which a reader may not.
-  const tasks = ['GetVmInfo', 'GetVmVnc', 'GetVmProcesses'];
+  // These run a task on the server that looks into a VM or an image, which a reader may not.
+  const tasks = ['GetServerImage', 'GetVmInfo', 'GetVmVnc', 'GetVmProcesses'];
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'operator'))
     t.equal(route.method === 'GET', tasks.includes(route.name), route.name);
   for (const route of routes)
@@ -61,6 +62,29 @@ t.test('each role may call the routes of its role and gets 403 on all others', a
       else t.equal(status, 403, `${role} ${route.name}`);
     }
   }
+});
+
+// A task is a row in a table, and its result may have passwords and keys.
+t.test('no request of a reader creates a task', async (t) => {
+  const legacyAgentApi = { has: async () => true, history: async () => [], setPaused: async () => {} };
+  const { call, as, addServer, tasks } = await start(t, {}, { parts: { legacyAgentApi } });
+  tasks.outcome = finished({ vnc: { host: 'localhost' } });
+  const creating = async (role: 'reader' | 'operator') => {
+    const { headers } = await as(role);
+    const names: string[] = [];
+    for (const { method, name, path } of own) {
+      // Operators may delete it.
+      await addServer(SERVER);
+      const before = tasks.created.length;
+      await call(method, pathOf(path), method === 'GET' ? undefined : {}, headers);
+      if (tasks.created.length > before) names.push(name);
+    }
+    return names;
+  };
+  t.same(await creating('reader'), []);
+  const created = await creating('operator');
+  for (const name of ['GetServerImage', 'GetVm', 'GetVmInfo', 'GetVmProcesses', 'GetVmVnc', 'NopTask'])
+    t.ok(created.includes(name), `${name} creates one for an operator`);
 });
 
 t.test('a token is shown once, when it is created, and can be listed and revoked', async (t) => {
