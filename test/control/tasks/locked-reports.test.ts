@@ -225,3 +225,21 @@ t.test(
     t.same(await stored(), [other.id, other.vm, creation.id, vm].sort());
   },
 );
+
+t.test('when few places are left, few of the tasks that cannot be locked are tried', async (t) => {
+  const { database, first, hold } = await world(t, 1);
+  const ids = uuids(32);
+  for (const id of ids) await create(database, first.serverUuid, { id, name: 'nop' });
+  const [free = '', ...others] = ids;
+  const last = others.pop();
+  const lockSome = async (most: number) => {
+    const found = await database.query<{ ids: string[] }>('select cnapi_lock_some_of($1::uuid[], $2) as ids', [
+      ids,
+      most,
+    ]);
+    return found.rows[0]?.ids;
+  };
+  for (const id of others) await hold(`select from cnapi_tasks where id = '${id}' for update`);
+  t.same(await lockSome(2), [free], 'a round for each of the first 20');
+  t.same(await lockSome(32), [free, last], 'and one for all');
+});

@@ -45,6 +45,7 @@ declare
   part uuid[];
   place int := 1;
   next_place int;
+  rounds int := 0;
 begin
   full_servers := array(
     select waiting.server_uuid
@@ -85,7 +86,8 @@ begin
           - p_overdue * (case r.status when 'unknown' then 1 else 10 end)
       order by t.id limit 20 * p_most);
   picked := '{}';
-  while place <= cardinality(due) and cardinality(picked) < p_most loop
+  while place <= cardinality(due) and cardinality(picked) < p_most and rounds < 20 loop
+    rounds := rounds + 1;
     next_place := place + p_most - cardinality(picked);
     part := cnapi_lock_all_of(due[place:next_place - 1]);
     picked := picked || array(

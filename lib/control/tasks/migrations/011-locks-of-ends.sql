@@ -53,16 +53,18 @@ begin
   return held;
 end $$;
 
--- Locks at most p_most of these tasks in the same way. Tasks that cannot be locked take the place of
--- no others.
+-- Locks at most p_most of these tasks in the same way. Others take the places of tasks that cannot
+-- be locked, in at most 20 rounds: when few places are left, a round tries few tasks.
 create function cnapi_lock_some_of(p_tasks uuid[], p_most int) returns uuid[]
 language plpgsql volatile as $$
 declare
   held uuid[] := '{}';
   place int := 1;
   next_place int;
+  rounds int := 0;
 begin
-  while place <= cardinality(p_tasks) and cardinality(held) < p_most loop
+  while place <= cardinality(p_tasks) and cardinality(held) < p_most and rounds < 20 loop
+    rounds := rounds + 1;
     next_place := place + p_most - cardinality(held);
     held := held || cnapi_lock_all_of(p_tasks[place:next_place - 1]);
     place := next_place;
