@@ -2,7 +2,7 @@
  * One stream at its agent, as the input and output of a command. A reader that is slow at one end
  * makes the writer at the other end wait.
  */
-import { Readable, Writable } from 'node:stream';
+import { finished, Readable, Writable } from 'node:stream';
 import type { WebSocket } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import {
@@ -50,14 +50,16 @@ export class JoinedStream {
 
   /**
    * Sends the status after all output, and closes the stream; resolves when it is closed. A caller
-   * that does not read has until a moment after `signal` aborts.
+   * that does not read has until a moment after `signal` aborts; then it gets no status.
    */
   async end(status: StreamStatus, { clock, signal }: { clock: Clock; signal: AbortSignal }): Promise<void> {
-    this.#socket.send(streamMessage(CHANNELS.status, JSON.stringify(status)));
-    this.#socket.closeWhenSent(NORMAL, 'ended');
     const terminate = () => void clock.after(LAST_BYTES_MS, () => this.#terminate());
     if (signal.aborted) terminate();
     else signal.addEventListener('abort', terminate, { once: true });
+    // The socket takes nothing after the status, so what still waits for it would be lost.
+    await Promise.all([taken(this.stdout), taken(this.stderr)]);
+    this.#socket.send(streamMessage(CHANNELS.status, JSON.stringify(status)));
+    this.#socket.closeWhenSent(NORMAL, 'ended');
     await this.#closed.promise;
     signal.removeEventListener('abort', terminate);
   }
@@ -120,4 +122,12 @@ export class JoinedStream {
     this.#release();
     this.#closed.resolve();
   }
+}
+
+/** Resolves when the socket has taken what was written to `output`, or is lost. */
+function taken(output: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    if (output.writableEnded) finished(output, () => resolve());
+    else output.write('', () => resolve());
+  });
 }
