@@ -1,5 +1,6 @@
 /** What runs in a VM, and what it uses: from its control groups and from /proc. */
-import { readFile } from 'node:fs/promises';
+import { open, readFile } from 'node:fs/promises';
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import { parseStat } from '../machine/proc.ts';
 
 export interface VmProcess {
@@ -9,6 +10,7 @@ export interface VmProcess {
   /** The letter that ps shows: R runs, S sleeps, and so on. */
   state: string;
   command: string;
+  /** The first ones, and of the last of them the beginning. */
   args: string[];
   threads: number;
   rss_bytes: number;
@@ -16,20 +18,26 @@ export interface VmProcess {
   uid: number;
 }
 
-const MAX_SHOWN_CHARS = 4_096;
+/** A process may map what it shows as its arguments, so they may be as large as its address space. */
+const MAX_LINE_BYTES = 4_096;
 const MAX_ARGS = 20;
+/** Of the arguments as JSON: those of 300 processes must fit into the result of a task. */
+const MAX_ARGS_CHARS = 100;
+const READ_AT_ONCE = 8;
 const KIB = 1024;
 
 /** Leaves out processes that have ended meanwhile. */
 export async function readProcesses(pids: readonly number[]): Promise<VmProcess[]> {
-  const found = await Promise.all(pids.map(readProcess));
+  const slots = new Semaphore(READ_AT_ONCE);
+  const found = await Promise.all(pids.map((pid) => slots.run(() => readProcess(pid))));
   return found.filter((one) => one !== undefined);
 }
 
 async function readProcess(pid: number): Promise<VmProcess | undefined> {
-  const [stat, status, line] = await Promise.all(
-    ['stat', 'status', 'cmdline'].map((name) => readFile(`/proc/${pid}/${name}`, 'utf8').catch(() => undefined)),
-  );
+  const [stat, status, line] = await Promise.all([
+    ...['stat', 'status'].map((name) => readFile(`/proc/${pid}/${name}`, 'utf8').catch(() => undefined)),
+    readCommandLine(pid).catch(() => undefined),
+  ]);
   const facts = stat === undefined ? undefined : parseStat(pid, stat);
   if (facts === undefined || status === undefined || line === undefined) return undefined;
   const field = (name: string) => new RegExp(`^${name}:\\s*(\\S+)`, 'm').exec(status)?.[1];
@@ -38,9 +46,35 @@ async function readProcess(pid: number): Promise<VmProcess | undefined> {
     ppid: Number(field('PPid')),
     state: facts.state,
     command: field('Name') ?? '',
-    args: line.slice(0, MAX_SHOWN_CHARS).split('\0').slice(0, -1).slice(0, MAX_ARGS),
+    args: shownArgs(line),
     threads: Number(field('Threads')),
     rss_bytes: Number(field('VmRSS') ?? 0) * KIB,
     uid: Number(field('Uid')),
   };
+}
+
+/** Its beginning. */
+async function readCommandLine(pid: number): Promise<string> {
+  await using file = await open(`/proc/${pid}/cmdline`);
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_LINE_BYTES), 0, MAX_LINE_BYTES, 0);
+  return buffer.toString('utf8', 0, bytesRead);
+}
+
+function shownArgs(line: string): string[] {
+  const args: string[] = [];
+  let left = MAX_ARGS_CHARS;
+  for (const arg of line === '' ? [] : line.replace(/\0$/, '').split('\0', MAX_ARGS)) {
+    // With its quotes and a comma.
+    left -= 3;
+    let shown = '';
+    for (const char of arg) {
+      left -= JSON.stringify(char).length - 2;
+      if (left < 0) break;
+      shown += char;
+    }
+    if (left < 0 && shown === '') break;
+    args.push(shown);
+    if (left < 0) break;
+  }
+  return args;
 }
