@@ -173,6 +173,10 @@ const CALLS: Readonly<Record<string, [call: string, errno: number]>> = {
   'socket of AF_ALG': ['41, 38, 5, 0', EPERM],
   'socket of AF_VSOCK': ['41, 40, 1, 0', EPERM],
   'personality without address randomization': ['135, 0x0040000', EPERM],
+  'prctl of PR_SET_MM': ['157, 35, 15, 0, 0, 0', EPERM],
+  'prctl of PR_SET_MM with a bit that the kernel ignores': ['157, 0x100000023, 15, 0, 0, 0', EPERM],
+  'prctl of PR_SET_TIMERSLACK': ['157, 29, 50000, 0, 0, 0', 0],
+  'prctl of PR_GET_DUMPABLE': ['157, 3, 0, 0, 0, 0', 0],
   'a socket of AF_INET': ['41, 2, 1, 0', 0],
   'a clone as of fork': ['56, 17, 0, 0, 0, 0', 0],
 };

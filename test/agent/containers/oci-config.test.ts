@@ -142,7 +142,7 @@ t.test('the allow list of system calls has each name once, and none that leads o
       'clone clone3 unshare setns mount umount2 fsopen fsmount move_mount open_tree pivot_root bpf keyctl add_key request_key ptrace ' +
       'process_vm_readv process_vm_writev kcmp pidfd_getfd userfaultfd io_uring_setup io_uring_enter kexec_load kexec_file_load ' +
       'init_module finit_module delete_module perf_event_open open_by_handle_at name_to_handle_at reboot swapon settimeofday ' +
-      'clock_settime quotactl syslog acct iopl ioperm fanotify_init lookup_dcookie socket personality sethostname';
+      'clock_settime quotactl syslog acct iopl ioperm fanotify_init lookup_dcookie socket personality prctl sethostname';
     for (const call of denied.split(' ')) t.notOk(names.includes(call), call);
   }
 });

@@ -21,6 +21,33 @@ const NAMESPACE_FLAGS = 0x7e020000;
 const SOCKET_FAMILIES = [1, 2, 10, 16];
 /** PER_LINUX, PER_LINUX32, and the question for the present one. */
 const PERSONALITIES = [0x0, 0x8, 0xffffffff];
+/**
+ * The first argument of prctl(2). Without PR_SET_MM (35), by which a process places what /proc shows as its
+ * arguments over any of its memory, and without those that concern the machine, such as PR_MCE_KILL and
+ * PR_SET_IO_FLUSHER. The kernel ignores the upper half of the argument, so only an allow list is safe.
+ */
+const PRCTL_OPTIONS = [
+  // PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_GET_KEEPCAPS, PR_SET_KEEPCAPS
+  ...[1, 2, 3, 4, 7, 8],
+  // PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP
+  ...[15, 16, 21, 22, 23, 24],
+  // PR_GET_TSC, PR_SET_TSC, PR_GET_SECUREBITS, PR_SET_SECUREBITS, PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
+  ...[25, 26, 27, 28, 29, 30],
+  // PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS
+  ...[36, 37, 38, 39],
+  // PR_GET_TID_ADDRESS, PR_SET_THP_DISABLE, PR_GET_THP_DISABLE, PR_CAP_AMBIENT
+  ...[40, 41, 42, 47],
+  // PR_SVE_SET_VL, PR_SVE_GET_VL, PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL
+  ...[50, 51, 52, 53],
+  // PR_PAC_RESET_KEYS, PR_SET_TAGGED_ADDR_CTRL, PR_GET_TAGGED_ADDR_CTRL, PR_PAC_SET_ENABLED_KEYS, PR_PAC_GET_ENABLED_KEYS
+  ...[54, 55, 56, 60, 61],
+  // PR_SME_SET_VL, PR_SME_GET_VL, PR_SET_MDWE, PR_GET_MDWE, PR_SET_MEMORY_MERGE, PR_GET_MEMORY_MERGE
+  ...[63, 64, 65, 66, 67, 68],
+  // PR_GET_SHADOW_STACK_STATUS, PR_SET_SHADOW_STACK_STATUS, PR_LOCK_SHADOW_STACK_STATUS
+  ...[74, 75, 76],
+  // PR_SET_VMA, PR_SET_PTRACER, PR_GET_AUXV
+  ...[0x53564d41, 0x59616d61, 0x41555856],
+];
 
 const ARCHITECTURES: Readonly<Record<Architecture, string>> = {
   x64: 'SCMP_ARCH_X86_64',
@@ -49,7 +76,7 @@ const PROCESSES = `arch_prctl capget capset execve execveat exit exit_group fork
   futex_waitv futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid
   getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage getsid gettid getuid ioprio_get
   ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open
-  pidfd_send_signal prctl prlimit64 restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
+  pidfd_send_signal prlimit64 restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
   rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
   sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler
   sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp
@@ -83,6 +110,7 @@ export function seccompOf(architecture: Architecture) {
       // A filter cannot read its flags, which lie in memory; the C library then takes clone.
       { names: ['clone3'], action: 'SCMP_ACT_ERRNO', errnoRet: ENOSYS },
       ...SOCKET_FAMILIES.map((family) => allowIf('socket', equal(family))),
+      ...PRCTL_OPTIONS.map((option) => allowIf('prctl', equal(option))),
       ...PERSONALITIES.map((personality) => allowIf('personality', equal(personality))),
     ],
   };
