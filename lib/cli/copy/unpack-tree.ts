@@ -33,6 +33,7 @@ export class ArrivingTree extends Writable {
   /** By their path in the archive; '' is the root. */
   readonly #directories = new Map<string, Directory>();
   #placing = Promise.resolve();
+  #hasEnd = false;
 
   /** `root`: an existing, empty directory. */
   constructor(root: string) {
@@ -45,6 +46,9 @@ export class ArrivingTree extends Writable {
           .then(() => this.#place(entry))
           .catch((error: unknown) => void this.destroy(asError(error)));
       },
+    });
+    this.#parser.on('eof', () => {
+      this.#hasEnd = true;
     });
     this.#parser.on('error', (error: Error) =>
       this.destroy(refusal(`an archive that cannot be read (${error.message})`)),
@@ -110,6 +114,8 @@ export class ArrivingTree extends Writable {
 
   /** The last ones first, because a directory may take no more then. */
   async #complete(): Promise<void> {
+    // Where the archive was cut between two files, the parser misses nothing.
+    if (!this.#hasEnd) throw refusal('only a part of the directory');
     if (!this.#directories.has('')) throw refusal('no directory');
     for (const [name, { mode, mtime }] of [...this.#directories].reverse()) {
       const place = path.join(this.#root, name);

@@ -84,6 +84,25 @@ t.test('an archive that would write elsewhere is refused, and leaves nothing', a
   });
 });
 
+t.test('an archive without its end is a part of one', async (t) => {
+  const archive = archiveOf([
+    { path: './', type: 'Directory' },
+    { path: './a', contents: 'a' },
+    { path: './b', contents: 'b' },
+  ]);
+  const [block, end] = [512, archive.length - 1024];
+  for (const length of [end - 2 * block, end, end + block])
+    await t.test(`${length} of ${archive.length} bytes`, async (t) => {
+      const { target } = places(t);
+      const unpack = async () => {
+        await using staging = await Staging.open(target, { kind: 'tree' });
+        await pipeline(Readable.from([archive.subarray(0, length)]), new ArrivingTree(staging.place));
+      };
+      await t.rejects(unpack(), { message: /the server has sent only a part of the directory$/ });
+      t.notOk(existsSync(target));
+    });
+});
+
 t.test('links are copied, and no link of the target is followed', async (t) => {
   const { outside, target } = places(t);
   mkdirSync(target);
