@@ -15,11 +15,9 @@ import { rm } from 'node:fs/promises';
 import { messageOf } from '../../platform/errors.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
-import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import { untilAborted } from '../../platform/until-aborted.ts';
-import type { RecordFiles } from '../record-files.ts';
 import { imageExists } from '../vms/vm-errors.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import type { LookUp } from './allowed-addresses.ts';
@@ -36,15 +34,14 @@ import {
   NoImageSpaceError,
 } from './image-errors.ts';
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
-import { type ImageEvent, type ImageState, nextImageStep } from './image-lifecycle.ts';
+import { nextImageStep } from './image-lifecycle.ts';
+import { ImageTable, type ImageTableDeps, type NewImage } from './image-table.ts';
 import { loadFailureOf } from './load-failure.ts';
 import { receiveArchive } from './receive-archive.ts';
 
 export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
 
-interface ImagesDeps extends AllowedSources, ImageFilesDeps {
-  log: Logger;
-  records: RecordFiles<StoredImage>;
+interface ImagesDeps extends AllowedSources, ImageFilesDeps, ImageTableDeps {
   /** Between two attempts of a download; tests shorten it. */
   pauseMs?: number;
   /** The addresses of a host name; default: by the operating system. */
@@ -64,8 +61,6 @@ interface LoadOptions {
   onProgress?: (bytes: number, total: number | undefined) => void;
 }
 
-type NewImage = Omit<StoredImage, 'state'>;
-
 const LOAD = { name: 'load' } as const;
 const REMOVE = { name: 'remove' } as const;
 /** At a time; others wait. */
@@ -80,17 +75,16 @@ const MADE_HERE = 'vm';
 export class Images implements VmImages {
   readonly #deps: ImagesDeps;
   readonly #client: HttpClient;
-  readonly #images = new Map<string, StoredImage>();
+  readonly #table: ImageTable;
   readonly #loading = new Map<string, { request: string; done: Promise<StoredImage> }>();
   readonly #loads = new Semaphore(LOADS);
   readonly #files: ImageFiles;
-  /** Whoever reads a record to write it changed. */
-  readonly #recordTurn = new Semaphore(1);
   readonly #expiring: Loop;
   readonly #stopping = new AbortController();
 
   constructor(deps: ImagesDeps) {
     this.#deps = deps;
+    this.#table = new ImageTable(deps);
     this.#client = new HttpClient({ clock: deps.clock });
     this.#files = new ImageFiles({ ...deps, list: () => this.list() });
     const { clock, log } = deps;
@@ -100,17 +94,14 @@ export class Images implements VmImages {
 
   /** Continues removals, ends what an earlier agent was loading, and removes what no image needs. */
   async start(): Promise<void> {
-    const { records, log } = this.#deps;
     await this.#files.start();
-    const loaded = await records.load();
-    for (const { id, reason } of loaded.damaged) log.warn({ image: id, reason }, 'images: a record cannot be read');
-    for (const image of loaded.records) this.#images.set(image.uuid, image);
-    for (const { uuid, source } of loaded.records) {
-      const { work } = await this.#apply(uuid, { name: 'restarted' });
+    const { hasDamaged } = await this.#table.load();
+    for (const { uuid, source } of this.list()) {
+      const { work } = await this.#table.apply(uuid, { name: 'restarted' });
       const isHalfMade = source === MADE_HERE && this.read(uuid).state.name === 'failed';
       if (work === 'remove' || isHalfMade) await this.#remove(uuid);
     }
-    if (loaded.damaged.length === 0) await this.#files.removeUnusedLayers();
+    if (!hasDamaged) await this.#files.removeUnusedLayers();
     this.#expiring.start();
   }
 
@@ -127,40 +118,38 @@ export class Images implements VmImages {
   }
 
   list(): StoredImage[] {
-    return [...this.#images.values()];
+    return this.#table.list();
   }
 
   /** @throws ImageNotFoundError */
   read(uuid: string): StoredImage {
-    const image = this.#images.get(uuid);
-    if (image === undefined) throw new ImageNotFoundError(uuid);
-    return image;
+    return this.#table.read(uuid);
   }
 
   /** Undefined unless all of it is there. */
   async get(uuid: string): Promise<VmImage | undefined> {
-    const image = this.#images.get(uuid);
+    const image = this.#table.find(uuid);
     if (image?.state.name !== 'ready') return undefined;
     return { layers: image.layers.map(({ digest }) => this.#files.layer(digest)), defaults: image.config };
   }
 
   /** @throws ImageNotFoundError unless it is ready */
   async use(uuid: string, containerId: string): Promise<void> {
-    await this.#recordTurn.run(async () => {
-      const image = this.#images.get(uuid);
+    await this.#table.withTurn(async () => {
+      const image = this.#table.find(uuid);
       if (image?.state.name !== 'ready') throw new ImageNotFoundError(uuid);
       if (image.usedBy.includes(containerId)) return;
       const usedBy = [...image.usedBy, containerId];
-      await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+      await this.#table.save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
     });
   }
 
   async release(containerId: string): Promise<void> {
-    await this.#recordTurn.run(async () => {
+    await this.#table.withTurn(async () => {
       for (const image of this.list()) {
         if (!image.usedBy.includes(containerId)) continue;
         const usedBy = image.usedBy.filter((one) => one !== containerId);
-        await this.#save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+        await this.#table.save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
       }
     });
   }
@@ -192,19 +181,23 @@ export class Images implements VmImages {
   /** @throws VmError if there is such an image, NoImageSpaceError */
   async add(uuid: string, config: ImageDefaults, contents: ImageContents): Promise<void> {
     checkNames(uuid);
-    if (this.#images.has(uuid)) throw imageExists(uuid);
+    if (this.#table.find(uuid) !== undefined) throw imageExists(uuid);
     this.#checkNumber();
     await this.#makeRoom(uuid);
-    await this.#move(this.#fresh(uuid, MADE_HERE), LOAD, { name: 'fetching' });
+    await this.#table.move(this.#fresh(uuid, MADE_HERE), LOAD, { name: 'fetching' });
     try {
-      await this.#apply(uuid, { name: 'fetched' });
+      await this.#table.apply(uuid, { name: 'fetched' });
       await this.#files.fill(uuid, contents, async (layer) => {
-        await this.#save({ ...this.read(uuid), config: imageConfigOf(config), layers: [layer] });
-        await this.#apply(uuid, { name: 'unpacked' });
+        await this.#table.save({ ...this.read(uuid), config: imageConfigOf(config), layers: [layer] });
+        await this.#table.apply(uuid, { name: 'unpacked' });
       });
     } catch (error) {
       const failure = spaceErrorOf(error) ?? error;
-      await this.#move(this.read(uuid), { name: 'failed', code: 'Failed', reason: messageOf(failure) }, undefined);
+      await this.#table.move(
+        this.read(uuid),
+        { name: 'failed', code: 'Failed', reason: messageOf(failure) },
+        undefined,
+      );
       throw failure;
     }
   }
@@ -217,20 +210,20 @@ export class Images implements VmImages {
 
   /** @throws ImageNotFoundError, ImageInUseError, ImageBusyError */
   async delete(uuid: string): Promise<void> {
-    await this.#recordTurn.run(async () => {
+    await this.#table.withTurn(async () => {
       const { usedBy, state } = this.read(uuid);
       const [user] = usedBy;
       if (user !== undefined) throw new ImageInUseError(uuid, user);
       const step = nextImageStep(state, REMOVE);
       if ('refused' in step) throw new ImageBusyError(uuid);
-      await this.#move(this.read(uuid), REMOVE, step.state);
+      await this.#table.move(this.read(uuid), REMOVE, step.state);
     });
     await this.#remove(uuid);
   }
 
   /** @throws NoImageSpaceError */
   #checkNumber(): void {
-    if (this.#images.size >= MAX_IMAGES)
+    if (this.#table.size >= MAX_IMAGES)
       throw new NoImageSpaceError(`This server has ${MAX_IMAGES} images, as many as it may; delete some`);
   }
 
@@ -254,7 +247,7 @@ export class Images implements VmImages {
       if (current.request !== request) throw new ImageBusyError(uuid);
       return untilAborted(current.done, options.signal);
     }
-    const known = this.#images.get(uuid);
+    const known = this.#table.find(uuid);
     if (known?.state.name === 'ready') {
       if (digest !== undefined && known.digest !== digest) throw new ImageExistsError(uuid);
       return known;
@@ -279,17 +272,17 @@ export class Images implements VmImages {
     signal: AbortSignal;
     fetch: (file: string, signal: AbortSignal) => Promise<Arrived>;
   }): Promise<StoredImage> {
-    const before = this.#images.get(uuid);
+    const before = this.#table.find(uuid);
     const step = nextImageStep(before?.state, LOAD);
     if ('refused' in step) throw new ImageBusyError(uuid);
-    await this.#move(this.#fresh(uuid, source), LOAD, step.state);
+    await this.#table.move(this.#fresh(uuid, source), LOAD, step.state);
     const file = this.#files.archiveOf(uuid);
     try {
       const { digest } = await fetch(file, signal);
-      await this.#apply(uuid, { name: 'fetched' });
+      await this.#table.apply(uuid, { name: 'fetched' });
       const done = async (unpacked: Unpacked) => {
-        await this.#save({ ...this.read(uuid), digest, ...unpacked });
-        await this.#apply(uuid, { name: 'unpacked' });
+        await this.#table.save({ ...this.read(uuid), digest, ...unpacked });
+        await this.#table.apply(uuid, { name: 'unpacked' });
       };
       await this.#files.unpack(uuid, { digest, signal, done });
       await this.#files.removeArchive(uuid);
@@ -299,7 +292,7 @@ export class Images implements VmImages {
       // What is wrong stays wrong; a download that is not complete may be continued.
       if (failure instanceof ImageSourceError && /^https?:/.test(source)) await this.#files.keepArchive(uuid);
       else await this.#files.removeArchive(uuid);
-      await this.#apply(uuid, { name: 'failed', code: failure.code, reason: failure.message });
+      await this.#table.apply(uuid, { name: 'failed', code: failure.code, reason: failure.message });
       await this.#files.removeUnusedLayers();
       throw failure;
     }
@@ -359,38 +352,7 @@ export class Images implements VmImages {
 
   async #remove(uuid: string): Promise<void> {
     await this.#files.removeArchive(uuid);
-    await this.#move(this.read(uuid), { name: 'removed' }, undefined);
+    await this.#table.move(this.read(uuid), { name: 'removed' }, undefined);
     await this.#files.removeUnusedLayers();
-  }
-
-  async #apply(uuid: string, event: ImageEvent): Promise<{ work: string }> {
-    return this.#recordTurn.run(async () => {
-      const image = this.read(uuid);
-      const step = nextImageStep(image.state, event);
-      if ('refused' in step) throw new ImageBusyError(uuid);
-      if (step.state !== image.state) await this.#move(image, event, step.state);
-      return step;
-    });
-  }
-
-  /** Stores and logs a change of the state; undefined: the image is gone. */
-  async #move(image: StoredImage | NewImage, event: ImageEvent, to: ImageState | undefined): Promise<void> {
-    const { uuid } = image;
-    const from = this.#images.get(uuid)?.state;
-    if (to !== undefined) await this.#save({ ...image, state: to });
-    else {
-      await this.#deps.records.remove(uuid);
-      this.#images.delete(uuid);
-    }
-    const reason = 'reason' in event ? { reason: event.reason } : {};
-    const states = { from: from?.name ?? 'absent', to: to?.name ?? 'absent' };
-    this.#deps.log.info({ image: uuid, ...states, event: event.name, ...reason }, 'images: the state changed');
-  }
-
-  async #save(image: StoredImage): Promise<void> {
-    await this.#deps.records.write(image).catch((error: unknown) => {
-      throw spaceErrorOf(error) ?? error;
-    });
-    this.#images.set(image.uuid, image);
   }
 }

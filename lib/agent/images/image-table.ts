@@ -1,0 +1,95 @@
+/**
+ * The images of this server by uuid: their records on disk and their states. image-lifecycle.ts says
+ * which state follows. A record that cannot be read is left as it is, and so is its image: nobody
+ * knows what it needs. Used by images.ts.
+ */
+import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { RecordFiles } from '../record-files.ts';
+import { spaceErrorOf } from './archive-file.ts';
+import type { StoredImage } from './image.ts';
+import { ImageBusyError, ImageNotFoundError } from './image-errors.ts';
+import { type ImageEvent, type ImageState, nextImageStep } from './image-lifecycle.ts';
+
+export interface ImageTableDeps {
+  log: Logger;
+  records: RecordFiles<StoredImage>;
+}
+
+export type NewImage = Omit<StoredImage, 'state'>;
+
+export class ImageTable {
+  readonly #deps: ImageTableDeps;
+  readonly #images = new Map<string, StoredImage>();
+  /** Whoever reads a record to write it changed. */
+  readonly #turn = new Semaphore(1);
+
+  constructor(deps: ImageTableDeps) {
+    this.#deps = deps;
+  }
+
+  async load(): Promise<{ hasDamaged: boolean }> {
+    const { records, log } = this.#deps;
+    const loaded = await records.load();
+    for (const { id, reason } of loaded.damaged) log.warn({ image: id, reason }, 'images: a record cannot be read');
+    for (const image of loaded.records) this.#images.set(image.uuid, image);
+    return { hasDamaged: loaded.damaged.length > 0 };
+  }
+
+  get size(): number {
+    return this.#images.size;
+  }
+
+  list(): StoredImage[] {
+    return [...this.#images.values()];
+  }
+
+  find(uuid: string): StoredImage | undefined {
+    return this.#images.get(uuid);
+  }
+
+  /** @throws ImageNotFoundError */
+  read(uuid: string): StoredImage {
+    const image = this.#images.get(uuid);
+    if (image === undefined) throw new ImageNotFoundError(uuid);
+    return image;
+  }
+
+  /** Runs `work`, which reads records and writes them changed, while nobody else does. */
+  withTurn<Result>(work: () => Promise<Result>): Promise<Result> {
+    return this.#turn.run(work);
+  }
+
+  /** @throws ImageBusyError if the image cannot have the event in its state */
+  async apply(uuid: string, event: ImageEvent): Promise<{ work: string }> {
+    return this.withTurn(async () => {
+      const image = this.read(uuid);
+      const step = nextImageStep(image.state, event);
+      if ('refused' in step) throw new ImageBusyError(uuid);
+      if (step.state !== image.state) await this.move(image, event, step.state);
+      return step;
+    });
+  }
+
+  /** Stores and logs a change of the state; undefined: the image is gone. */
+  async move(image: StoredImage | NewImage, event: ImageEvent, to: ImageState | undefined): Promise<void> {
+    const { uuid } = image;
+    const from = this.#images.get(uuid)?.state;
+    if (to !== undefined) await this.save({ ...image, state: to });
+    else {
+      await this.#deps.records.remove(uuid);
+      this.#images.delete(uuid);
+    }
+    const reason = 'reason' in event ? { reason: event.reason } : {};
+    const states = { from: from?.name ?? 'absent', to: to?.name ?? 'absent' };
+    this.#deps.log.info({ image: uuid, ...states, event: event.name, ...reason }, 'images: the state changed');
+  }
+
+  /** @throws NoImageSpaceError if the disk is full */
+  async save(image: StoredImage): Promise<void> {
+    await this.#deps.records.write(image).catch((error: unknown) => {
+      throw spaceErrorOf(error) ?? error;
+    });
+    this.#images.set(image.uuid, image);
+  }
+}
