@@ -3,6 +3,7 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Test } from 'tap';
+import type { Container } from '../../lib/agent/containers/container.ts';
 import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-root-file-systems.ts';
 import type { LookUp } from '../../lib/agent/images/allowed-addresses.ts';
 import type { StoredImage } from '../../lib/agent/images/image.ts';
@@ -25,13 +26,15 @@ interface StoreOptions {
   clock?: Clock;
   lookUp?: LookUp;
   log?: Logger;
+  /** Directories of layers that containers have. */
+  used?: string[];
 }
 
 /** The images of an agent in a folder. `again` is the next agent in the same folder. */
 export async function storeIn(
   t: Test,
   folder: string,
-  { maxBytes = 64 * MIB, urls = [], clock = systemClock, lookUp, log = silentLogger }: StoreOptions = {},
+  { maxBytes = 64 * MIB, urls = [], clock = systemClock, lookUp, log = silentLogger, used = [] }: StoreOptions = {},
 ) {
   const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
   await mkdir(data, { recursive: true });
@@ -44,6 +47,7 @@ export async function storeIn(
       log,
       directory: data,
       layers,
+      containers: { list: () => (used.length > 0 ? [containerWith(used)] : []) },
       unpack: (...args) => roots.unpack(...args),
       records: recordFiles<StoredImage>(join(data, 'records'), ({ uuid }) => uuid),
       urls,
@@ -61,12 +65,21 @@ export async function storeIn(
     images,
     again: open,
     layers: () => readdir(layers),
+    records: join(data, 'records'),
     arriving: () => readdir(join(data, 'incoming')),
     file: async (name: string, bytes: Buffer) => {
       await writeFile(join(folder, 'sources', name), bytes);
       return pathToFileURL(join(folder, 'sources', name)).href;
     },
   };
+}
+
+function containerWith(layers: string[]): Container {
+  const process = { args: ['serve'], env: {}, directory: '/', uid: 0, gid: 0 };
+  const limits = { memoryBytes: 64 * MIB, cpuPercent: 50, processes: 32 };
+  const of = { mounts: [], nics: [], resolvers: [], metadata: {}, log: { maxBytes: MIB, maxFiles: 1 } };
+  const spec = { id: 'vm-1', hostname: 'vm-1', root: { layers, isReadOnly: false }, process, limits, ...of };
+  return { spec, state: { name: 'running', run: 1 }, changedAt: 0 };
 }
 
 export const store = async (t: Test, options?: Parameters<typeof storeIn>[2]) =>

@@ -47,7 +47,7 @@ export class ImageExistsError extends CnapiError {
 }
 
 export class ImageBusyError extends CnapiError {
-  constructor(uuid: string) {
-    super('ImageBusy', 409, `Image ${uuid} is being loaded or deleted; try again when that has ended`);
+  constructor(uuid: string, reason = 'is being loaded or deleted; try again when that has ended') {
+    super('ImageBusy', 409, `Image ${uuid} ${reason}`);
   }
 }

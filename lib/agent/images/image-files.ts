@@ -1,22 +1,26 @@
 /**
  * What images have on disk: archives that arrive, and unpacked layers. images.ts has their states.
- * A layer that no image needs is removed; nobody unpacks meanwhile.
+ * A layer that no image and no container needs is removed; nobody unpacks meanwhile.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Clock } from '../../platform/clock.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
+import type { Containers } from '../containers/containers.ts';
 import type { LayerLimits } from '../containers/root/layer-tree.ts';
 import type { LayeredRootFileSystems } from '../containers/root/layered-root-file-systems.ts';
+import { lstatIfAny } from '../containers/root/lstat.ts';
+import { measureTree } from '../containers/root/measure-tree.ts';
 import { removeTree } from '../containers/root/remove-tree.ts';
 import type { ImageContents } from '../vms/vm-images.ts';
 import { noteOf } from './download.ts';
 import { layerNameOf, type StoredImage } from './image.ts';
 import { type LayerArchive, readImageArchive } from './image-archive.ts';
-import { InvalidImageError } from './image-errors.ts';
+import { ImageBusyError, InvalidImageError } from './image-errors.ts';
 import { ImageSpace } from './image-space.ts';
+import type { ImageTable } from './image-table.ts';
 
 export interface ImageFilesDeps {
   clock: Clock;
@@ -27,7 +31,11 @@ export interface ImageFilesDeps {
   unpack: LayeredRootFileSystems['unpack'];
   /** Of the unpacked layers of all images together, and of archives that arrive. */
   maxBytes: number;
+  /** They may run on layers of which no record of an image is left. */
+  containers: Pick<Containers, 'list'>;
 }
+
+type Deps = ImageFilesDeps & { images: Pick<ImageTable, 'list' | 'hasDamaged'> };
 
 export type Unpacked = Pick<StoredImage, 'layers' | 'config'>;
 
@@ -39,16 +47,15 @@ const KEPT_PART_MS = 24 * 3_600_000;
 const LAYER_NAME = /^[0-9a-f]{64}$/;
 
 export class ImageFiles {
-  readonly #deps: ImageFilesDeps & { list(): StoredImage[] };
+  readonly #deps: Deps;
   /** Of all images. */
   readonly space: ImageSpace;
   /** Whoever unpacks layers, or removes those that no image has. */
   readonly #layerTurn = new Semaphore(1);
 
-  /** `list` returns all images. */
-  constructor(deps: ImageFilesDeps & { list(): StoredImage[] }) {
+  constructor(deps: Deps) {
     this.#deps = deps;
-    this.space = new ImageSpace(deps);
+    this.space = new ImageSpace({ ...deps, list: () => deps.images.list() });
   }
 
   /** Removes what an earlier agent has left and nobody will continue. */
@@ -78,12 +85,13 @@ export class ImageFiles {
     return this.#layerTurn.run(async () => done(await this.#unpack(uuid, digest, signal)));
   }
 
-  /** Also what a load that failed has unpacked. */
+  /** Also what a load that failed has unpacked. Nothing while a record cannot be read: its image needs layers too. */
   removeUnusedLayers(): Promise<void> {
     return this.#layerTurn.run(async () => {
-      const needed = new Set(
-        this.#deps.list().flatMap(({ layers }) => layers.map(({ digest }) => layerNameOf(digest))),
-      );
+      const { images } = this.#deps;
+      if (images.hasDamaged) return;
+      const ofImages = images.list().flatMap(({ layers }) => layers.map(({ digest }) => layerNameOf(digest)));
+      const needed = new Set([...ofImages, ...this.#layersOfContainers()]);
       for (const name of await readdir(this.#deps.layers))
         if (LAYER_NAME.test(name) && !needed.has(name)) await removeTree(join(this.#deps.layers, name));
     });
@@ -107,6 +115,8 @@ export class ImageFiles {
     const digest = `sha256:${createHash('sha256').update(`the layer of image ${uuid}`).digest('hex')}`;
     const directory = this.layer(digest);
     return this.#layerTurn.run(async () => {
+      if (this.#layersOfContainers().has(layerNameOf(digest)))
+        throw new ImageBusyError(uuid, 'has no record, and a container still uses it; choose another uuid');
       await removeTree(directory);
       try {
         const bytes = await contents.measure(MAX_ENTRIES);
@@ -158,15 +168,27 @@ export class ImageFiles {
     { signal, ...sizes }: Pick<LayerLimits, 'maxBytes' | 'onBytes'> & { signal: AbortSignal },
   ): Promise<number> {
     const directory = this.layer(digest);
-    const ready = this.#deps.list().filter(({ state }) => state.name === 'ready');
+    const { images } = this.#deps;
+    const ready = images.list().filter(({ state }) => state.name === 'ready');
     const shared = ready.flatMap(({ layers }) => layers).find((layer) => layer.digest === digest);
     if (shared !== undefined) return shared.bytes;
+    // It may be part of a running container's root file system.
+    const mayBeUsed = images.hasDamaged || this.#layersOfContainers().has(layerNameOf(digest));
+    if (mayBeUsed && (await lstatIfAny(directory)) !== undefined) return measureTree(directory, MAX_ENTRIES);
     await removeTree(directory);
     const limits = { ...sizes, maxEntries: MAX_ENTRIES, maxNameBytes: MAX_NAME_BYTES };
     const unpacked = await this.#deps.unpack(createReadStream(file), directory, { limits, signal });
-    if (unpacked.digest !== digest)
+    if (unpacked.digest !== digest) {
+      await removeTree(directory);
       throw new InvalidImageError(`a layer has the digest ${unpacked.digest}, not ${digest}`);
+    }
     return unpacked.bytes;
+  }
+
+  /** The names of their directories. */
+  #layersOfContainers(): Set<string> {
+    const paths = this.#deps.containers.list().flatMap(({ spec }) => spec.root.layers);
+    return new Set(paths.map((path) => basename(path)));
   }
 
   async #removeOldParts(): Promise<void> {

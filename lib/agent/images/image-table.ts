@@ -18,9 +18,14 @@ export interface ImageTableDeps {
 
 export type NewImage = Omit<StoredImage, 'state'>;
 
+const UNREADABLE =
+  'has a record on the server that cannot be read, so it is left as it is; repair the record or remove it, and restart the agent';
+
 export class ImageTable {
   readonly #deps: ImageTableDeps;
   readonly #images = new Map<string, StoredImage>();
+  /** Images whose records cannot be read. */
+  readonly #damaged = new Set<string>();
   /** Whoever reads a record to write it changed. */
   readonly #turn = new Semaphore(1);
 
@@ -28,29 +33,37 @@ export class ImageTable {
     this.#deps = deps;
   }
 
-  async load(): Promise<{ hasDamaged: boolean }> {
-    const { records, log } = this.#deps;
-    const loaded = await records.load();
-    for (const { id, reason } of loaded.damaged) log.warn({ image: id, reason }, 'images: a record cannot be read');
-    for (const image of loaded.records) this.#images.set(image.uuid, image);
-    return { hasDamaged: loaded.damaged.length > 0 };
+  async load(): Promise<void> {
+    const { records: found, damaged } = await this.#deps.records.load();
+    for (const { id, reason } of damaged) {
+      this.#deps.log.error({ image: id, reason }, 'images: a record cannot be read; its image is left as it is');
+      this.#damaged.add(id);
+    }
+    for (const image of found) this.#images.set(image.uuid, image);
   }
 
   get size(): number {
-    return this.#images.size;
+    return this.#images.size + this.#damaged.size;
+  }
+
+  /** Then nobody knows which layers images need. */
+  get hasDamaged(): boolean {
+    return this.#damaged.size > 0;
   }
 
   list(): StoredImage[] {
     return [...this.#images.values()];
   }
 
+  /** @throws ImageBusyError if its record cannot be read */
   find(uuid: string): StoredImage | undefined {
+    if (this.#damaged.has(uuid)) throw new ImageBusyError(uuid, UNREADABLE);
     return this.#images.get(uuid);
   }
 
-  /** @throws ImageNotFoundError */
+  /** @throws ImageNotFoundError, ImageBusyError */
   read(uuid: string): StoredImage {
-    const image = this.#images.get(uuid);
+    const image = this.find(uuid);
     if (image === undefined) throw new ImageNotFoundError(uuid);
     return image;
   }

@@ -86,7 +86,7 @@ export class Images implements VmImages {
     this.#deps = deps;
     this.#table = new ImageTable(deps);
     this.#client = new HttpClient({ clock: deps.clock });
-    this.#files = new ImageFiles({ ...deps, list: () => this.list() });
+    this.#files = new ImageFiles({ ...deps, images: this.#table });
     const { clock, log } = deps;
     const work = () => this.removeUnused(UNUSED_MS);
     this.#expiring = new Loop({ clock, log, what: 'images: removing unused ones', work, pauseMs: EXPIRE_EVERY_MS });
@@ -95,13 +95,13 @@ export class Images implements VmImages {
   /** Continues removals, ends what an earlier agent was loading, and removes what no image needs. */
   async start(): Promise<void> {
     await this.#files.start();
-    const { hasDamaged } = await this.#table.load();
+    await this.#table.load();
     for (const { uuid, source } of this.list()) {
       const { work } = await this.#table.apply(uuid, { name: 'restarted' });
       const isHalfMade = source === MADE_HERE && this.read(uuid).state.name === 'failed';
       if (work === 'remove' || isHalfMade) await this.#remove(uuid);
     }
-    if (!hasDamaged) await this.#files.removeUnusedLayers();
+    await this.#files.removeUnusedLayers();
     this.#expiring.start();
   }
 
@@ -121,19 +121,19 @@ export class Images implements VmImages {
     return this.#table.list();
   }
 
-  /** @throws ImageNotFoundError */
+  /** @throws ImageNotFoundError, ImageBusyError */
   read(uuid: string): StoredImage {
     return this.#table.read(uuid);
   }
 
-  /** Undefined unless all of it is there. */
+  /** Undefined unless all of it is there. @throws ImageBusyError if its record cannot be read */
   async get(uuid: string): Promise<VmImage | undefined> {
     const image = this.#table.find(uuid);
     if (image?.state.name !== 'ready') return undefined;
     return { layers: image.layers.map(({ digest }) => this.#files.layer(digest)), defaults: image.config };
   }
 
-  /** @throws ImageNotFoundError unless it is ready */
+  /** @throws ImageNotFoundError unless it is ready, ImageBusyError */
   async use(uuid: string, containerId: string): Promise<void> {
     await this.#table.withTurn(async () => {
       const image = this.#table.find(uuid);

@@ -7,7 +7,7 @@ import { recordFiles } from '../record-files.ts';
 import type { StoredImage } from './image.ts';
 import { type ImageOptions, Images } from './images.ts';
 
-interface OpenImagesDeps extends ImageOptions, Pick<OpenedContainers, 'layers' | 'unpack'> {
+interface OpenImagesDeps extends ImageOptions, Pick<OpenedContainers, 'containers' | 'layers' | 'unpack'> {
   clock: Clock;
   log: Logger;
   /** Data directory of the agent. */
