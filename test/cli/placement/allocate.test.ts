@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { placementZone } from '../../control/placement/support/placement-zone.ts';
+import { placementZone, withoutAgents } from '../../control/placement/support/placement-zone.ts';
 import { freshZone } from '../../support/apps.ts';
 import { Cli } from '../rig.ts';
 
 t.test('servers for VMs on the command line', async (t) => {
   const zone = await freshZone(t);
-  const app = await zone.startApp();
+  const app = await zone.startApp(withoutAgents);
   const { newServer, claims } = await placementZone(t, zone.database);
   const uuid = await newServer({ ram: 4096, cores: 2, disk: 100_000 });
   const silent = await newServer({ status: 'unknown' });

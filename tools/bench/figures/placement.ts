@@ -24,7 +24,9 @@ export const placement: Figure = {
 
 async function measure(context: BenchContext): Promise<readonly Result[]> {
   const { servers, samples } = context.isQuick ? QUICK : FULL;
-  await using zone = await context.startZone({ instances: 1 });
+  // No agent keeps the copies running.
+  const config = { legacyHeartbeatLifetimeMs: 86_400_000 };
+  await using zone = await context.startZone({ instances: 1, config });
   using caller = new BenchCaller();
   const { url } = zone.instances[0] as Instance;
   const first = await addFirst(caller, url);

@@ -4,7 +4,7 @@ import t, { type Test } from 'tap';
 import type { Allocation, Capacities } from '../../../../lib/protocol/api/placement.ts';
 import type { JsonObject } from '../../../../lib/protocol/json/bounded-json.ts';
 import { freshZone } from '../../../support/apps.ts';
-import { placementZone } from '../support/placement-zone.ts';
+import { placementZone, withoutAgents } from '../support/placement-zone.ts';
 
 const OWNER = randomUUID();
 
@@ -18,7 +18,8 @@ const payload = (vm: JsonObject = {}, further: JsonObject = {}) => ({
 
 async function world(t: Test, config: Record<string, unknown> = {}) {
   const zone = await freshZone(t);
-  return { ...zone, app: await zone.startApp(config), ...(await placementZone(t, zone.database)) };
+  const startApp = () => zone.startApp({ ...withoutAgents, ...config });
+  return { ...zone, startApp, app: await startApp(), ...(await placementZone(t, zone.database)) };
 }
 
 t.test('200 allocations at the same time at three instances fill the room, and no more', async (t) => {

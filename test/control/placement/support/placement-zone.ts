@@ -10,6 +10,9 @@ import type { Teardown } from '../../../support/postgres.ts';
 
 const MIB = 1024 * 1024;
 
+/** For instances: no agent keeps these servers running. */
+export const withoutAgents = { legacyHeartbeatLifetimeMs: 86_400_000 };
+
 interface ServerRoom {
   uuid?: string;
   /** MiB; nothing of it is reserved. */
