@@ -3,8 +3,11 @@
  * minute, and ten thousand agents must not cost more statements than a hundred. The first report
  * after a quiet time is written at once. Reports that arrive within GAP_MS of a write are written
  * with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one server
- * are merged, newer figures over older ones. A server whose VMs change all the time has a limited
- * number of such hurried reports; its others wait like those without changes. Called by `servers.ts`.
+ * are merged, newer figures over older ones. Called by `servers.ts`.
+ *
+ * A server whose VMs change all the time may change a limited number of them (`vm-changes.ts`).
+ * Beyond it, a report with changed VMs is held back as a whole, so that `as_of` tells from when the
+ * stored VMs are. The next report has the newest state, and arrives within a minute.
  *
  * The size of the queue is bounded in bytes, and so is each statement. Beyond the bound, a report
  * is dropped and counted.
@@ -17,16 +20,14 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
-import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
-import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { mergeReports, parseReport, type ServerReport, TooManyVmsError } from './server.ts';
 import { type ReportToStore, storeReports } from './server-store.ts';
+import { VmChanges } from './vm-changes.ts';
 
 interface ReportQueueDeps {
   database: Queryable;
@@ -37,10 +38,6 @@ interface ReportQueueDeps {
 const GAP_MS = 4_000;
 /** The time in which changes of VMs gather. They are to be seen everywhere within 500 ms. */
 const CHANGE_MS = 50;
-/** Of one server. An agent of this project sends up to ten changes per second, and seldom more than a few. */
-const HURRIED = new RateLimit({ perSecond: 1, burst: 30 });
-/** Servers whose last VMs are known. One that is not counts as changed if it has VMs. */
-const MAX_KNOWN = 20_000;
 /** Rows of one statement: bounds its locks and its time. */
 const MAX_BATCH = 500;
 const MAX_BATCH_SIZE = 8 * 1024 * 1024;
@@ -59,21 +56,20 @@ interface Waiting extends ReportToStore {
 export class ReportQueue {
   readonly #deps: ReportQueueDeps;
   readonly #waiting: BatchQueue<Waiting>;
-  /** Digests of the VMs of the last reports. */
-  readonly #lastVms = new BoundedMap<string, string>(MAX_KNOWN);
+  readonly #changes: VmChanges;
   readonly #refusals: LogLimiter;
   #waitingSize = 0;
   #wroteAt = Number.NEGATIVE_INFINITY;
-  readonly #hurried = new RateLimiters(HURRIED);
   /** Reports dropped because the queue was full. */
   dropped = 0;
   /** Reports refused because they have too many VMs. */
   refused = 0;
-  /** Changes of VMs that waited because their server had reported many. */
+  /** Reports held back because the VMs of their server had changed too often. */
   delayed = 0;
 
   constructor(deps: ReportQueueDeps) {
     this.#deps = deps;
+    this.#changes = new VmChanges(deps.clock);
     this.#refusals = new LogLimiter(deps);
     this.#waiting = new BatchQueue<Waiting>({
       ...deps,
@@ -110,8 +106,15 @@ export class ReportQueue {
       this.dropped += 1;
       return;
     }
-    const isUrgent = this.#hasChangedVms(serverUuid, report) && this.#takeUrgentToken(serverUuid);
-    this.#put({ serverUuid, epoch, report, size, tries: 0 }, isUrgent);
+    const admission = this.admit(serverUuid, report);
+    if (admission !== 'held') this.#put({ serverUuid, epoch, report, size, tries: 0 }, admission === 'changed');
+  }
+
+  /** Counts the VMs that have changed. Only a report that is not `held` may be stored. */
+  admit(serverUuid: string, { vms }: ServerReport): ReturnType<VmChanges['admit']> {
+    const admission = this.#changes.admit(serverUuid, vms);
+    if (admission === 'held') this.delayed += 1;
+    return admission;
   }
 
   /** Drops the queued reports. */
@@ -123,20 +126,6 @@ export class ReportQueue {
     this.#waitingSize += waiting.size;
     const pauseMs = Math.max(0, this.#wroteAt + GAP_MS - this.#deps.clock.now());
     this.#waiting.add(waiting, isUrgent ? Math.min(CHANGE_MS, pauseMs) : pauseMs);
-  }
-
-  #takeUrgentToken(serverUuid: string): boolean {
-    if (this.#hurried.of(serverUuid).take(this.#deps.clock.now()) === 0) return true;
-    this.delayed += 1;
-    return false;
-  }
-
-  #hasChangedVms(serverUuid: string, { vms }: ServerReport): boolean {
-    const before = this.#lastVms.get(serverUuid);
-    if (before === undefined && Object.keys(vms).length === 0) return false;
-    const digest = digestOf(vms);
-    this.#lastVms.set(serverUuid, digest);
-    return digest !== before;
   }
 
   /** Returns those whose rows are locked. */

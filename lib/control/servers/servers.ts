@@ -266,11 +266,13 @@ export class Servers {
   }
 
   /**
-   * Stores a legacy agent's report of VMs, memory and disk. False when the server does not exist.
+   * Stores a legacy agent's report of VMs, memory and disk, unless its VMs change too often: then one of
+   * its next reports is stored. False when the server does not exist.
    * @throws DatabaseBusyError while somebody else changes the server's report; TooManyVmsError
    */
   async recordReport(serverUuid: string, status: JsonObject): Promise<boolean> {
     const report = { serverUuid, epoch: undefined, report: parseReport(serverUuid, status) };
+    if (this.#reports.admit(serverUuid, report.report) === 'held') return true;
     for (let attempt = 1; attempt <= LOCKED_TRIES; attempt++) {
       const outcome = (await store.storeReports(this.#database, [report])).get(serverUuid);
       if (outcome !== 'locked') return outcome !== undefined;

@@ -51,7 +51,7 @@ export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
         ),
         counter(
           'servers_reports_delayed_total',
-          'Reports with changed VMs that were stored up to 4 s later, because the VMs of their server change all the time',
+          'Reports with changed VMs that were held back, because the VMs of their server change all the time',
           () => servers.reportCounts.delayed,
         ),
       ],

@@ -199,20 +199,55 @@ t.test('changes of VMs are written soon, also right after another write', async 
   await queue.stop();
 });
 
-t.test('a server whose VMs change all the time delays its own changes only', async (t) => {
+/** A report of so many VMs, which are all in this state. */
+const allIn = (state: number, vms: number): ServerReport => ({
+  vms: Object.fromEntries(Array.from({ length: vms }, (_, n) => [`vm-${n}`, { state: String(state) }])),
+  memory: {},
+  disk: { disk_pool_size_bytes: state },
+});
+
+t.test('a server may change so many VMs, however many reports they are in', async (t) => {
   const { clock, written, queue } = queueFor(['busy', 'calm']);
-  const changed = (state: number) => ({ vms: { one: { state: String(state) } }, memory: {}, disk: {} });
-  for (let n = 0; n < 200; n++) {
-    queue.add(of('busy', changed(n)), 100);
+  for (let n = 1; n <= 200; n++) {
+    queue.add(of('busy', allIn(n, 1_000)), 100);
     await clock.advance(100);
   }
-  const early = written.length;
-  t.ok(early <= 30 + 20 + 5 + 1, `${early} statements in 20 s: the burst, one per second, and one in 4 s`);
-  t.ok(queue.delayed > 100, `${queue.delayed} were delayed`);
-  queue.add(of('calm', changed(1)), 100);
+  t.same(written.flat(), ['busy 1', 'busy 2'], 'a thousand changes, and the report that exceeds them');
+  t.equal(queue.delayed, 198);
+  queue.add(of('calm', allIn(1, 1)), 100);
   await clock.advance(50);
   t.match(written.at(-1)?.join(), /calm/, 'a change of another server is stored at once');
+  queue.add(of('busy', allIn(2, 1_000)), 100);
   await clock.advance(4_000);
+  t.same(written.at(-1), ['busy 2'], 'a report without changes is stored');
+  await clock.advance(400_000);
+  queue.add(of('busy', allIn(201, 1_000)), 100);
+  await clock.advance(0);
+  t.same(written.at(-1), ['busy 201'], 'the newest state is stored when the rate has made up for the changes');
+  await queue.stop();
+});
+
+t.test('the restart of a server with 200 VMs is stored as it happens', async (t) => {
+  const { clock, written, queue } = queueFor(['a']);
+  for (let n = 1; n <= 5; n++) {
+    queue.add(of('a', allIn(n, 200)), 100);
+    await clock.advance(50);
+  }
+  t.same(written, [['a 1'], ['a 2'], ['a 3'], ['a 4'], ['a 5']]);
+  t.equal(queue.delayed, 0);
+  await queue.stop();
+});
+
+t.test('VMs that change one by one for long are stored five times per second', async (t) => {
+  const { clock, written, queue } = queueFor(['a']);
+  const { vms, ...figures } = allIn(0, 1_000);
+  queue.add(of('a', { vms, ...figures }), 100);
+  for (let n = 1; n <= 200; n++) {
+    await clock.advance(100);
+    queue.add(of('a', { vms: { ...vms, 'vm-0': { state: String(n) } }, ...figures }), 100);
+  }
+  await clock.advance(50);
+  t.ok(written.length >= 90 && written.length <= 110, `${written.length} of 200 in 20 s`);
   await queue.stop();
 });
 

@@ -113,6 +113,15 @@ t.test('reports add, change and remove VMs, and each change of state is an event
   ]);
 });
 
+t.test('a server whose VMs change all the time writes few events, also by posts of a legacy agent', async (t) => {
+  const { servers, newServer, events } = await world(t);
+  const server = await newServer();
+  const uuids = Array.from({ length: 1_000 }, () => randomUUID());
+  for (const state of ['running', 'stopped', 'running', 'stopped'])
+    t.ok(await servers.recordReport(server, { vms: Object.fromEntries(uuids.map((uuid) => [uuid, { uuid, state }])) }));
+  t.equal((await events()).length, 2_000, 'a thousand, and the report that exceeds them');
+});
+
 t.test('a report of a session that was replaced changes nothing', async (t) => {
   const { newServer, report, stored } = await world(t);
   const server = await newServer(5);

@@ -1,0 +1,65 @@
+/**
+ * Limits how many VMs of a server may change. Each change of a state is an event in the log of the zone,
+ * and a report has up to 1,000 VMs, so the limit counts VMs and not reports. A server may change
+ * 1,000 VMs at once, however many it reports, so the restart of a server is shown as it happens. The
+ * report that exceeds the limit is admitted; then none with changed VMs is, until the rate has made
+ * up for it. Called by `report-queue.ts`.
+ */
+import type { Clock } from '../../platform/clock.ts';
+import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
+import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
+import { digestOf } from '../../protocol/json/canonical-json.ts';
+import type { ServerReport } from './server.ts';
+
+const CHANGES = new RateLimit({ perSecond: 5, burst: 1_000 });
+/** Servers whose last VMs are known. All VMs of one that is not count as changed. */
+const MAX_KNOWN = 20_000;
+/** Characters of a digest: what an agent makes up has no digest of before by chance. */
+const DIGEST_LENGTH = 24;
+
+export class VmChanges {
+  readonly #clock: Pick<Clock, 'now'>;
+  /** The digests of the VMs of the last reports that were admitted, in one text: 24 bytes for each VM. */
+  readonly #last = new BoundedMap<string, string>(MAX_KNOWN);
+  readonly #limits = new RateLimiters(CHANGES);
+
+  constructor(clock: Pick<Clock, 'now'>) {
+    this.#clock = clock;
+  }
+
+  /** `held`: VMs have changed, and the report may not be stored yet. */
+  admit(serverUuid: string, vms: ServerReport['vms']): 'unchanged' | 'changed' | 'held' {
+    const digests = digestsOf(vms);
+    const changes = countChanges(this.#last.get(serverUuid) ?? '', digests);
+    if (changes === 0) return 'unchanged';
+    const limit = this.#limits.of(serverUuid);
+    const now = this.#clock.now();
+    if (limit.waitMs(now) > 0) return 'held';
+    limit.charge(changes, now);
+    this.#last.set(serverUuid, digests);
+    return 'changed';
+  }
+}
+
+function digestsOf(vms: ServerReport['vms']): string {
+  return Object.entries(vms)
+    .map((entry) => digestOf(entry).slice(0, DIGEST_LENGTH))
+    .join('');
+}
+
+/** A VM that has appeared in place of another one counts as one change. */
+function countChanges(before: string, after: string): number {
+  if (before === after) return 0;
+  const [old, current] = [split(before), split(after)];
+  return Math.max(countMissing(current, old), countMissing(old, current));
+}
+
+const split = (digests: string): Set<string> =>
+  new Set(
+    Array.from({ length: digests.length / DIGEST_LENGTH }, (_, n) =>
+      digests.slice(n * DIGEST_LENGTH, (n + 1) * DIGEST_LENGTH),
+    ),
+  );
+
+const countMissing = (some: ReadonlySet<string>, others: ReadonlySet<string>): number =>
+  [...some].filter((one) => !others.has(one)).length;
