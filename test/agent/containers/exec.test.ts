@@ -6,6 +6,7 @@ import type { ExecRequest } from '../../../lib/agent/containers/runtime.ts';
 import { signalProcess } from '../../../lib/agent/machine/proc.ts';
 import { runPrepared, scriptRequest } from '../../support/container-exec.ts';
 import { ContainerMachine, lacksContainers, shell } from '../../support/container-machine.ts';
+import { lacks } from '../../support/debian-programs.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 
@@ -136,4 +137,22 @@ t.test('programs run in a container', { skip }, async (t) => {
     await runtime.remove('a');
     t.same(await machine.traces(), []);
   });
+});
+
+t.test('what one leaves with too many open files to look at is killed', { skip: skip || lacks('perl') }, async (t) => {
+  const machine = await ContainerMachine.open(t);
+  const runtime = await machine.agent();
+  const mounts = ['/usr', '/lib', '/lib64'].map((path) => ({ source: path, target: path, isReadOnly: true }));
+  const spec = shell('a', 'echo ready; exec sleep 1000', { mounts });
+  await runtime.prepare(spec);
+  await runtime.start(spec, 1);
+  await machine.line('a', /ready/);
+  const hoard = `for (1 .. 10_001) { open(my $f, "<", "/dev/null") or die $!; push @f, $f } mkdir "/tmp/full"; sleep 1000`;
+  const daemon = `/bin/busybox setsid /usr/bin/perl -e '${hoard}' </dev/null >/dev/null 2>&1 &`;
+  // Something has to hold the output, or nothing is looked at.
+  const script = `${daemon} until test -d /tmp/full; do sleep 0.1; done; /bin/busybox setsid sleep 1000 & exit 4`;
+  t.match(await run(runtime, script), { exitCode: 4, outcome: 'ended' });
+  await until(async () => (await runtime.processes(RUN)).length <= OWN_PROCESSES, 'only that of the container is left');
+  await runtime.remove('a');
+  t.same(await machine.traces(), []);
 });

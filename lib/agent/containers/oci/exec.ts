@@ -6,9 +6,10 @@
  * The program has a control group of its own (exec-groups.ts), also in the moment before the runtime
  * writes its pid. When the program was ended, by a cancel or because its runtime is gone, all that
  * the group holds is killed. When it ends by itself, its session is killed, and what else holds its
- * output: the runtime would wait for that. Other processes that it leaves belong to the container.
+ * output: the runtime would wait for that. Other processes that it leaves belong to the container,
+ * unless they are too many to look at, or have too many open files: then they are killed, too.
  */
-import { mkdir, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
+import { mkdir, opendir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../platform/clock.ts';
 import { allProcesses, processFacts, signalProcess } from '../../machine/proc.ts';
@@ -33,6 +34,9 @@ interface ExecPlace extends ExecId {
 const LOOK_MS = 100;
 /** How long processes that the program has left may still write. */
 const LEFT_MS = 1_000;
+/** How many processes, and open files of them together, are looked at each time. */
+const MAX_PROCESSES = 4_096;
+const MAX_FILES = 10_000;
 
 /** @throws ContainerError */
 export async function prepareExec(deps: ExecDeps, request: ExecRequest, place: ExecPlace): Promise<PreparedExec> {
@@ -118,10 +122,13 @@ class OciExec implements PreparedExec {
 
   /** Kills the processes of the program's session, and those that hold one of the pipes. */
   async #killLeft(program: ProcessId, pipes: ReadonlySet<string>): Promise<void> {
-    for (const pid of await this.#deps.groups.processes(this.#place)) {
+    const pids = await this.#deps.groups.processes(this.#place);
+    const budget = { files: MAX_FILES };
+    for (const pid of pids.slice(0, MAX_PROCESSES)) {
       const isOfSession = (await processFacts(pid))?.session === program.pid;
-      if (isOfSession || (await pipesOf(pid)).some((pipe) => pipes.has(pipe))) signalProcess(pid, 'SIGKILL');
+      if (isOfSession || (await holdsAny(pid, pipes, budget))) signalProcess(pid, 'SIGKILL');
     }
+    if (pids.length > MAX_PROCESSES || budget.files < 0) for (const pid of pids) signalProcess(pid, 'SIGKILL');
   }
 
   /** Undefined until the runtime has started it. */
@@ -136,13 +143,30 @@ class OciExec implements PreparedExec {
 /** The pipes that the children of a process hold. */
 async function pipesBelow(parent: number): Promise<Set<string>> {
   const children = (await allProcesses()).filter((one) => one.parent === parent);
-  return new Set((await Promise.all(children.map(({ pid }) => pipesOf(pid)))).flat());
+  const pipes = new Set<string>();
+  for (const { pid } of children) for await (const pipe of pipesOf(pid, { files: MAX_FILES })) pipes.add(pipe);
+  return pipes;
 }
 
-/** Each as `pipe:[NUMBER]`. */
-async function pipesOf(pid: number): Promise<string[]> {
-  const directory = `/proc/${pid}/fd`;
-  const files = await readdir(directory).catch(() => []);
-  const links = await Promise.all(files.map((file) => readlink(join(directory, file)).catch(() => '')));
-  return links.filter((link) => link.startsWith('pipe:'));
+async function holdsAny(pid: number, pipes: ReadonlySet<string>, budget: { files: number }): Promise<boolean> {
+  if (pipes.size === 0) return false;
+  for await (const pipe of pipesOf(pid, budget)) if (pipes.has(pipe)) return true;
+  return false;
+}
+
+/** Each as `pipe:[NUMBER]`. Takes each open file out of the budget, and ends when that is below 0. */
+async function* pipesOf(pid: number, budget: { files: number }): AsyncGenerator<string> {
+  const path = `/proc/${pid}/fd`;
+  const directory = await opendir(path, { bufferSize: 256 }).catch(() => undefined);
+  if (directory === undefined) return;
+  try {
+    for await (const { name } of directory) {
+      budget.files -= 1;
+      if (budget.files < 0) return;
+      const link = await readlink(join(path, name)).catch(() => '');
+      if (link.startsWith('pipe:')) yield link;
+    }
+  } catch {
+    // The process has ended.
+  }
 }
