@@ -3,6 +3,7 @@
  * `If-Range`, RFC 9110 section 13.1.5), also by the next agent: beside the file is a note of what it is
  * a part of. Each redirect must be allowed like the first URL, and so must their addresses.
  */
+import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import type { Clock } from '../../platform/clock.ts';
@@ -41,7 +42,8 @@ const LOOK_UP_MS = 10_000;
 const HEAD_MS = 30_000;
 const SILENCE_MS = 30_000;
 const TOTAL_MS = 3_600_000;
-const note = z.object({ url: z.string(), validator: z.string() });
+/** With the digest of the URL, because its query may be secret. */
+const note = z.object({ urlDigest: z.string(), validator: z.string() });
 const PART = /^bytes (\d+)-\d+\/(\d+|\*)$/;
 
 /** @throws ImageSourceError, ImageSourceNotAllowedError, InvalidImageError, NoImageSpaceError */
@@ -146,9 +148,8 @@ async function begin(file: ArchiveFile, request: DownloadRequest, answer: HttpAn
     const length = answer.header('content-length');
     const total = length === undefined ? undefined : expected(file, Number(length));
     const validator = strongValidatorOf(answer);
-    await writeFile(noteOf(request.file), JSON.stringify({ url: request.url, validator: validator ?? '' }), {
-      mode: 0o600,
-    });
+    const about: z.infer<typeof note> = { urlDigest: digestOf(request.url), validator: validator ?? '' };
+    await writeFile(noteOf(request.file), JSON.stringify(about), { mode: 0o600 });
     return total;
   }
   if (status === 416) {
@@ -174,11 +175,13 @@ function strongValidatorOf(answer: HttpAnswer): string | undefined {
 async function readValidator({ file, url }: DownloadRequest): Promise<string | undefined> {
   try {
     const found = note.parse(JSON.parse(await readFile(noteOf(file), 'utf8')));
-    return found.url === url && found.validator !== '' ? found.validator : undefined;
+    return found.urlDigest === digestOf(url) && found.validator !== '' ? found.validator : undefined;
   } catch {
     return undefined;
   }
 }
+
+const digestOf = (url: string): string => createHash('sha256').update(url).digest('hex');
 
 /** Beside the file of a download. */
 export const noteOf = (file: string): string => `${file}.json`;
