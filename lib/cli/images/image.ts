@@ -78,7 +78,14 @@ async function load(
   { server, source }: { server: string; source: string },
   { uuid = context.random.uuid(), digest, detach = false }: LoadOptions,
 ): Promise<number> {
-  const params = { image_uuid: uuid, url: urlOf(source), ...(digest !== undefined && { digest }) };
+  const url = urlOf(source);
+  const params = {
+    image_uuid: uuid,
+    url,
+    ...(digest !== undefined && { digest }),
+    // A query may hold a signature or a token.
+    ...(url.includes('?') && { secret_params: ['/url'] }),
+  };
   if (detach) context.output.note(`image ${uuid}`);
   return run(context, server, { task: 'image_ensure_present', params, done: uuid, detach });
 }

@@ -28,6 +28,10 @@ t.test('images of a server on the command line', async (t) => {
   t.match(detached, { code: 0, stdout: /^[0-9a-f-]{36}\n$/, stderr: /^cnapi: image [0-9a-f-]{36}$/m });
   await until(() => 'digest' in (paramsOf('image_ensure_present') ?? {}), 'the second load');
   t.match(paramsOf('image_ensure_present'), { url: 'https://example.com/x.tar', digest });
+  const signed = 'https://example.com/x.tar?signature=secret';
+  await cli.run('image', 'load', 'scripted', signed, '--uuid', uuid);
+  const secret = { image_uuid: uuid, url: signed, secret_params: ['/url'] };
+  t.strictSame(paramsOf('image_ensure_present'), secret, 'a query may hold a signature');
   t.match(await cli.run('image', 'load', 'scripted', 'images/x.tar'), { code: 2, stderr: /neither a URL/ });
   t.match(await cli.run('image', 'load', 'nowhere', '/x.tar'), { code: 2, stderr: /nowhere/ });
   t.match(await cli.run('image', 'get', 'scripted', uuid), { code: 0, stdout: /state +ready/ });
