@@ -50,13 +50,16 @@ export function isLoopback(host: string): boolean {
   return host.toLowerCase() === 'localhost' || loopback.contain(host);
 }
 
+const MAPPED = '::ffff:';
+
 /**
  * A peer's address without what the system adds: `::ffff:10.0.0.1` is 10.0.0.1, a zone (`%eth0`) is
  * left out.
  */
 export function normalizeAddress(address: string): string {
   const [bare = ''] = address.split('%', 1);
-  return bare.toLowerCase().startsWith('::ffff:') && bare.includes('.') ? bare.slice('::ffff:'.length) : bare;
+  const rest = bare.slice(MAPPED.length);
+  return bare.toLowerCase().startsWith(MAPPED) && isIP(rest) === 4 ? rest : bare;
 }
 
 /**

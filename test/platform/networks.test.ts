@@ -27,6 +27,7 @@ t.test('normalizeAddress removes the IPv4 mapping and the zone of an address', a
   t.equal(normalizeAddress('::FFFF:10.0.0.1'), '10.0.0.1');
   t.equal(normalizeAddress('fe80::1%eth0'), 'fe80::1');
   t.equal(normalizeAddress('10.0.0.1'), '10.0.0.1');
+  t.equal(normalizeAddress('::ffff:0:10.0.0.1'), '::ffff:0:10.0.0.1', 'it is translated, not mapped');
 });
 
 t.test('an IPv6 /64 counts as one source', async (t) => {
