@@ -12,17 +12,32 @@ import { ImageSourceNotAllowedError } from './image-errors.ts';
 /** Returns an empty list when the name is unknown. */
 export type LookUp = (name: string) => Promise<string[]>;
 
-const refused = new Networks([
+const REFUSED_IPV4 = [
   // "This network", loopback and link-local; Networks counts `::ffff:127.0.0.1` as IPv4.
-  ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::1', 'fe80::/10'],
+  ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16'],
+  // The metadata services of Azure, Alibaba and (formerly) Oracle.
+  ...['168.63.129.16/32', '100.100.100.200/32', '192.0.0.192/32'],
+];
+
+const refused = new Networks([
+  ...REFUSED_IPV4,
+  ...REFUSED_IPV4.flatMap(formsWithinIPv6),
+  ...['::1', 'fe80::/10'],
   // The metadata services of Amazon, Google and Oracle by IPv6.
   ...['fd00:ec2::/32', 'fd20:ce::254', 'fd00:c1::a9fe:a9fe'],
-  // The IPv4 networks above within IPv6: compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056).
-  ...['::/104', '::7f00:0/104', '::a9fe:0/112'],
-  ...['64:ff9b::/104', '64:ff9b::7f00:0/104', '64:ff9b::a9fe:0/112'],
-  ...['64:ff9b:1::/104', '64:ff9b:1::7f00:0/104', '64:ff9b:1::a9fe:0/112'],
-  ...['2002::/24', '2002:7f00::/24', '2002:a9fe::/32'],
+  // IPv4 within IPv6 at a place that the network decides, or in disguise: no image server needs them.
+  // Translated (RFC 2765), local NAT64 (RFC 8215), Teredo (RFC 4380).
+  ...['::ffff:0:0:0/96', '64:ff9b:1::/48', '2001::/32'],
 ]);
+
+/** Compatible (RFC 4291), NAT64 (RFC 6052) and 6to4 (RFC 3056). */
+function formsWithinIPv6(network: string): string[] {
+  const [address = '', prefix] = network.split('/');
+  const bytes = address.split('.').map((byte) => Number(byte).toString(16).padStart(2, '0'));
+  const groups = `${bytes.slice(0, 2).join('')}:${bytes.slice(2).join('')}`;
+  const within = (bits: number) => bits + Number(prefix);
+  return [`::${groups}/${within(96)}`, `64:ff9b::${groups}/${within(96)}`, `2002:${groups}::/${within(16)}`];
+}
 
 /**
  * Where to connect for a URL that is allowed, in the order of the answer. They are addresses, so that
