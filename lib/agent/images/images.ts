@@ -21,7 +21,7 @@ import { untilAborted } from '../../platform/until-aborted.ts';
 import { imageExists } from '../vms/vm-errors.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import type { LookUp } from './allowed-addresses.ts';
-import { type AllowedSources, allowedFile, isFileUrl, shownUrl } from './allowed-sources.ts';
+import { type AllowedSources, allowedFile, allowedUrl, isFileUrl, shownUrl } from './allowed-sources.ts';
 import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
 import { download } from './download.ts';
 import { checkNames, imageConfigOf, type StoredImage } from './image.ts';
@@ -307,15 +307,18 @@ export class Images implements VmImages {
     { uuid, url, digest }: ImageRequest,
     { file, signal, onProgress }: { file: string; signal: AbortSignal } & LoadOptions,
   ): Promise<Arrived> {
+    // Before other images are removed to make room.
+    const path = isFileUrl(url) ? await allowedFile(url, this.#deps) : undefined;
+    if (path === undefined) allowedUrl(url, this.#deps);
     const limits = await this.#archiveLimits(uuid);
-    if (!isFileUrl(url)) {
+    if (path === undefined) {
       const progress = onProgress === undefined ? {} : { onProgress };
       const { clock, pauseMs, lookUp } = this.#deps;
       const how = { client: this.#client, allowed: this.#deps, clock, lookUp, ...optionalField('pauseMs', pauseMs) };
       return download({ url, digest, file, ...limits, signal, ...progress }, how);
     }
     await rm(file, { force: true });
-    const archive = createReadStream(await allowedFile(url, this.#deps));
+    const archive = createReadStream(path);
     return receiveArchive(archive, { file, digest, ...limits, signal }, this.#deps);
   }
 

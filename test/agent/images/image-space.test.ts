@@ -1,7 +1,7 @@
 /** How loads share the space of images, with real files, archives and unpacked layers. */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { PassThrough } from 'node:stream';
+import { PassThrough, Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { copyTree } from '../../../lib/agent/containers/root/program.ts';
@@ -175,3 +175,12 @@ t.test(
     t.equal(next.read(uuid).state.name, 'ready');
   },
 );
+
+t.test('a source that is not allowed makes no room: no image is removed for it', needs, async (t) => {
+  const { images } = await store(t, { maxBytes: 660_000 });
+  const unused = randomUUID();
+  await images.importArchive(Readable.from([archiveOf([{ path: 'a', contents: LARGE }])]), { uuid: unused });
+  for (const url of ['https://elsewhere.example/one', 'file:///etc/passwd'])
+    await t.rejects(images.ensure({ uuid: randomUUID(), url }), { code: 'ImageSourceNotAllowed' });
+  t.equal(images.read(unused).state.name, 'ready');
+});
