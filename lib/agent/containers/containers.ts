@@ -43,11 +43,15 @@ interface Entry {
   lock: Semaphore;
   /** Kills the container when a stop takes too long. */
   killTimer: Timer | undefined;
+  /** Looks again for its last run when that has failed. */
+  recoveryTimer?: Timer;
 }
 
 const MAX_CONTAINERS = 1_000;
 /** The runtime may start a program for each. */
 const RECOVERED_AT_ONCE = 8;
+/** After a failed recovery; each further pause is twice as long. */
+const RECOVER_AGAIN_MS = { first: 1_000, longest: 60_000 };
 /** A stop lasts at most this long, also if the wall clock is set back meanwhile. */
 const MAX_STOP_MS = 3_600_000;
 
@@ -56,6 +60,8 @@ export class Containers {
   readonly #maxContainers: number;
   readonly #entries = new Map<string, Entry>();
   readonly #listeners = new Set<(change: ContainerChange) => void>();
+  readonly #recoveries = new Semaphore(RECOVERED_AT_ONCE);
+  #isStopped = false;
 
   constructor(deps: ContainersDeps) {
     this.#deps = deps;
@@ -63,7 +69,7 @@ export class Containers {
     deps.runtime.onEnd(({ id, number }, exit) => this.#later(id, { type: 'ended', run: number, exit }));
   }
 
-  /** Finds the containers of an earlier agent, and continues what it had begun. */
+  /** Finds the containers of an earlier agent, and continues what it had begun; again later where that fails. */
   async start(): Promise<void> {
     const { records, runtime, log } = this.#deps;
     const { records: found, damaged } = await records.load();
@@ -76,13 +82,16 @@ export class Containers {
       log.warn({ container: id }, 'containers: parts of a container without a record are left; they are removed');
       await this.#log(id, () => runtime.remove(id));
     }
-    const slots = new Semaphore(RECOVERED_AT_ONCE);
-    await Promise.all(Array.from(this.#entries.values(), (entry) => slots.run(() => this.#recover(entry))));
+    await Promise.all(Array.from(this.#entries.values(), (entry) => this.#recover(entry)));
   }
 
   /** Leaves the containers as they are: the next agent finds them. */
   async stop(): Promise<void> {
-    for (const entry of this.#entries.values()) entry.killTimer?.cancel();
+    this.#isStopped = true;
+    for (const { killTimer, recoveryTimer } of this.#entries.values()) {
+      killTimer?.cancel();
+      recoveryTimer?.cancel();
+    }
     await this.#deps.runtime.stop();
   }
 
@@ -239,16 +248,29 @@ export class Containers {
     throw new ContainerStateError(id, 'is-not-running', state);
   }
 
-  async #recover(entry: Entry): Promise<void> {
+  /** The end of a run is reported only after the run was found, so this is repeated until it succeeds. */
+  async #recover(entry: Entry, pauseMs = RECOVER_AGAIN_MS.first): Promise<void> {
+    const { clock, log, runtime } = this.#deps;
     const { id } = entry.container.spec;
-    const { state } = entry.container;
-    const run = 'run' in state ? state.run : undefined;
-    await this.#log(id, () =>
-      entry.lock.run(async () => {
-        const found = run === undefined ? 'not-started' : await this.#deps.runtime.find({ id, number: run });
-        await this.#step(entry, { type: 'recovered', found });
-      }),
-    );
+    try {
+      await this.#recoveries.run(() =>
+        entry.lock.run(async () => {
+          if (this.#isStopped || !this.#has(entry)) return;
+          const { state } = entry.container;
+          const run = 'run' in state ? state.run : undefined;
+          const found = run === undefined ? 'not-started' : await runtime.find({ id, number: run });
+          await this.#step(entry, { type: 'recovered', found });
+        }),
+      );
+    } catch (err) {
+      if (this.#isStopped) return;
+      log.error(
+        { err, container: id, pause_ms: pauseMs },
+        'containers: a container cannot be recovered; the agent tries again',
+      );
+      const nextMs = Math.min(2 * pauseMs, RECOVER_AGAIN_MS.longest);
+      entry.recoveryTimer = clock.after(pauseMs, () => void this.#recover(entry, nextMs));
+    }
   }
 
   async #apply(id: string, event: ContainerEvent): Promise<Container> {

@@ -1,0 +1,69 @@
+/** Containers in memory: one machine, on which agents come and go and what runs stays. */
+import type { Test } from 'tap';
+import type { Container, ContainerSpec } from '../../lib/agent/containers/container.ts';
+import { Containers } from '../../lib/agent/containers/containers.ts';
+import type { ContainerRuntime } from '../../lib/agent/containers/runtime.ts';
+import type { RecordFiles } from '../../lib/agent/record-files.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { ManualClock } from './manual-clock.ts';
+import { SimulatedContainerHost } from './simulated-containers.ts';
+
+export const specOf = (id: string, args: string[] = ['serve']): ContainerSpec => ({
+  id,
+  hostname: id,
+  root: { layers: ['/layers/base'], isReadOnly: false },
+  process: { args, env: {}, directory: '/', uid: 0, gid: 0 },
+  limits: { memoryBytes: 64 * 1024 * 1024, cpuPercent: 50, processes: 32 },
+  mounts: [],
+  nics: [],
+  resolvers: [],
+  metadata: { owner: 'test' },
+  log: { maxBytes: 1024 * 1024, maxFiles: 3 },
+});
+
+/** Records in memory, as they would be on disk. */
+class MemoryRecords implements RecordFiles<Container> {
+  readonly kept = new Map<string, string>();
+  readonly damaged: { id: string; reason: string }[] = [];
+  isFull = false;
+
+  async load() {
+    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text)), damaged: this.damaged };
+  }
+
+  async write(container: Container) {
+    if (this.isFull) throw new Error('ENOSPC: no space left on device');
+    this.kept.set(container.spec.id, JSON.stringify(container));
+  }
+
+  async remove(id: string) {
+    this.kept.delete(id);
+  }
+}
+
+export class ContainerMachine {
+  readonly clock = new ManualClock();
+  readonly host = new SimulatedContainerHost(this.clock);
+  readonly records = new MemoryRecords();
+  #agent: Containers | undefined;
+
+  constructor(t: Test) {
+    t.teardown(() => this.#agent?.stop());
+  }
+
+  /** The containers as a new agent has them; the one before is gone. */
+  async agent(change: (runtime: ContainerRuntime) => Partial<ContainerRuntime> = () => ({})): Promise<Containers> {
+    await this.#agent?.stop();
+    const runtime = this.host.runtime();
+    const { clock, records } = this;
+    const changed = Object.assign(runtime, change(runtime));
+    const containers = new Containers({ clock, log: silentLogger, runtime: changed, records, maxContainers: 3 });
+    this.#agent = containers;
+    await containers.start();
+    return containers;
+  }
+
+  settle(): Promise<void> {
+    return this.clock.advance(0);
+  }
+}
