@@ -25,7 +25,7 @@ import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import { mergeReports, parseReport, type ServerReport, TooManyVmsError } from './server.ts';
+import { countMisnamedVms, mergeReports, parseReport, type ServerReport, TooManyVmsError } from './server.ts';
 import { type ReportToStore, storeReports } from './server-store.ts';
 import { VmChanges } from './vm-changes.ts';
 
@@ -62,7 +62,7 @@ export class ReportQueue {
   #wroteAt = Number.NEGATIVE_INFINITY;
   /** Reports dropped because the queue was full. */
   dropped = 0;
-  /** Reports refused because they have too many VMs. */
+  /** Reports refused because they have too many VMs, and reports of which VMs without a uuid were left out. */
   refused = 0;
   /** Reports held back because the VMs of their server had changed too often. */
   delayed = 0;
@@ -91,11 +91,25 @@ export class ReportQueue {
     size: number,
   ): void {
     try {
-      this.add({ serverUuid, epoch, report: parseReport(serverUuid, status) }, size);
+      this.add({ serverUuid, epoch, report: this.parse(serverUuid, status) }, size);
     } catch (error) {
       if (!(error instanceof TooManyVmsError)) throw error;
+    }
+  }
+
+  /** Counts what it refuses. @throws TooManyVmsError */
+  parse(serverUuid: string, status: JsonObject): ServerReport {
+    try {
+      const report = parseReport(serverUuid, status);
+      const vms = countMisnamedVms(status);
+      if (vms === 0) return report;
+      this.refused += 1;
+      this.#refusals.warn({ server_uuid: serverUuid, vms }, 'server: VMs without a uuid in its report are left out');
+      return report;
+    } catch (error) {
       this.refused += 1;
       this.#refusals.warn({ server_uuid: serverUuid, err: error }, 'server: its report is refused');
+      throw error;
     }
   }
 

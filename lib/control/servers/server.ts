@@ -10,6 +10,7 @@
  */
 
 import { CnapiError } from '../../platform/errors.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { vmSummary } from '../../protocol/vms.ts';
@@ -139,7 +140,8 @@ export function applySysinfo(
 }
 
 /**
- * The known fields of a report; all others are left out.
+ * The known fields of a report; all others are left out, and so are VMs whose keys are not uuids in
+ * lower case (`countMisnamedVms`).
  * @throws TooManyVmsError
  */
 export function parseReport(serverUuid: string, status: JsonObject): ServerReport {
@@ -151,6 +153,10 @@ export function parseReport(serverUuid: string, status: JsonObject): ServerRepor
     },
     disk: renamed(status.diskinfo, Object.fromEntries(DISK_KEYS.map((key) => [key, `disk_${key}`]))),
   };
+}
+
+export function countMisnamedVms({ vms }: JsonObject): number {
+  return isJsonObject(vms) ? Object.keys(vms).filter((key) => !isStoredUuid(key)).length : 0;
 }
 
 /**
@@ -276,8 +282,11 @@ function vmsOf(serverUuid: string, value: unknown): Record<string, JsonObject> {
   if (!isJsonObject(value)) return {};
   const vms = Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1]));
   if (vms.length > MAX_REPORTED_VMS) throw new TooManyVmsError(serverUuid, vms.length);
-  return Object.fromEntries(vms.map(([uuid, vm]) => [uuid, knownFields(vm)]));
+  return Object.fromEntries(vms.filter(([key]) => isStoredUuid(key)).map(([uuid, vm]) => [uuid, knownFields(vm)]));
 }
+
+/** As the uuids of VMs are stored: in lower case. */
+const isStoredUuid = (key: string): boolean => isUuid(key) && key === key.toLowerCase();
 
 function knownFields(vm: JsonObject): JsonObject {
   const known: JsonObject = {};

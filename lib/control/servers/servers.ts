@@ -26,7 +26,6 @@ import {
   composeServer,
   DEFAULTS_KEY,
   INITIAL_DEFAULTS,
-  parseReport,
   type ServerDefaults,
   type ServerDocument,
   type ServerObject,
@@ -271,7 +270,7 @@ export class Servers {
    * @throws DatabaseBusyError while somebody else changes the server's report; TooManyVmsError
    */
   async recordReport(serverUuid: string, status: JsonObject): Promise<boolean> {
-    const report = { serverUuid, epoch: undefined, report: parseReport(serverUuid, status) };
+    const report = { serverUuid, epoch: undefined, report: this.#reports.parse(serverUuid, status) };
     if (this.#reports.admit(serverUuid, report.report) === 'held') return true;
     for (let attempt = 1; attempt <= LOCKED_TRIES; attempt++) {
       const outcome = (await store.storeReports(this.#database, [report])).get(serverUuid);

@@ -46,7 +46,7 @@ export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
         ),
         counter(
           'servers_reports_refused_total',
-          "Agents' reports refused because they had more than 1,000 VMs",
+          "Agents' reports refused because they had more than 1,000 VMs, or of which VMs without a uuid were left out",
           () => servers.reportCounts.refused,
         ),
         counter(

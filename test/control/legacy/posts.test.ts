@@ -218,8 +218,9 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
     await agent.register(a);
     const agents = [{ name: 'cn-agent', image_uuid: randomUUID(), version: '2.15.0' }];
     t.equal((await b.post(path, { agents })).status, 204);
+    const vm = randomUUID();
     const state = {
-      vms: { v1: { uuid: 'v1', state: 'running', max_physical_memory: 128 } },
+      vms: { [vm]: { uuid: vm, state: 'running', max_physical_memory: 128 } },
       zpoolStatus: { zones: { bytes_available: 1, bytes_used: 2 } },
       meminfo: { availrmem_bytes: 3, arcsize_bytes: 4, total_bytes: 5 },
       diskinfo: { pool_size_bytes: 6 },

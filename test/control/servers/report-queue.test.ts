@@ -260,3 +260,11 @@ t.test('a report with too many VMs is refused and counted, and the next one is s
   t.same([queue.refused, written], [1, [['a 1']]]);
   await queue.stop();
 });
+
+t.test('a report is stored without its VMs that have no uuid, and counted', async (t) => {
+  const { clock, written, queue } = queueFor(['a']);
+  queue.addStatus({ serverUuid: 'a', epoch: 1 }, { vms: { one: {} }, diskinfo: { pool_size_bytes: 1 } }, 100);
+  await clock.advance(0);
+  t.same([queue.refused, written], [1, [['a 1']]]);
+  await queue.stop();
+});

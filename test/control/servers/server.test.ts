@@ -2,6 +2,7 @@ import t from 'tap';
 import {
   applySysinfo,
   composeServer,
+  countMisnamedVms,
   INITIAL_DEFAULTS,
   parseReport,
   type ServerDocument,
@@ -15,6 +16,7 @@ import {
 import { matchLists } from '../../support/match-lists.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+const vm = (n: number) => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`;
 const MIB = 1024 * 1024;
 const context = { defaults: INITIAL_DEFAULTS, datacenter: 'dc', observedAt: '2030-01-01T00:00:00.000Z' };
 const created = (sysinfo = {}): ServerDocument => applySysinfo(undefined, UUID, sysinfo, context);
@@ -123,7 +125,7 @@ t.test('the displayed status combines the roster row and the transitional status
 
 t.test('provisionable memory is the total less the reserved share and the limits of the VMs', (t) => {
   const report = parseReport(UUID, {
-    vms: { a: { max_physical_memory: 100 }, b: { max_physical_memory: '50' }, c: {}, d: 7 },
+    vms: { [vm(1)]: { max_physical_memory: 100 }, [vm(2)]: { max_physical_memory: '50' }, [vm(3)]: {}, [vm(4)]: 7 },
     meminfo: { total_bytes: 9 },
   });
   const provisionable = (document: object) =>
@@ -143,22 +145,33 @@ t.test('provisionable memory is the total less the reserved share and the limits
 t.test('a report keeps the known fields of VMs, and has a limited number of them', (t) => {
   const one = { uuid: UUID, state: 'running', alias: 'a'.repeat(501), quota: 1, env: ['SECRET'], tags: { a: 1 } };
   t.same(parseReport(UUID, { vms: { [UUID]: one } }).vms, { [UUID]: { uuid: UUID, state: 'running', quota: 1 } });
-  const vms = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, n) => [`vm-${n}`, {}]));
+  const vms = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, n) => [vm(n), {}]));
   t.equal(Object.keys(parseReport(UUID, { vms: vms(1_000) }).vms).length, 1_000);
   t.throws(() => parseReport(UUID, { vms: vms(1_001) }), { code: 'TooManyVms', statusCode: 409, message: /1001 VMs/ });
+  t.end();
+});
+
+// Another key names no row of a VM, so the report would be written again each time.
+t.test('a report keeps only VMs that are named by a uuid in lower case', (t) => {
+  const named = { [UUID]: { state: 'running' } };
+  const vms = { ...named, [UUID.toUpperCase()]: {}, 'vm-1': {}, '': {}, [`${UUID}0`]: {}, [` ${UUID}`]: {} };
+  t.same(parseReport(UUID, { vms }).vms, named);
+  t.equal(countMisnamedVms({ vms }), 5);
+  t.equal(countMisnamedVms({ vms: named }), 0);
+  t.equal(countMisnamedVms({ vms: 7 }), 0);
   t.end();
 });
 
 t.test('a report keeps known figures under their served names, and all VMs', (t) => {
   t.same(
     parseReport(UUID, {
-      vms: { a: { state: 'running' }, b: null },
+      vms: { [vm(1)]: { state: 'running' }, [vm(2)]: null },
       meminfo: { arcsize_bytes: 1, x: 2 },
       diskinfo: { pool_size_bytes: 3, y: 4 },
       z: 5,
     }),
     {
-      vms: { a: { state: 'running' } },
+      vms: { [vm(1)]: { state: 'running' } },
       memory: { memory_arc_bytes: 1 },
       disk: { disk_pool_size_bytes: 3 },
     },

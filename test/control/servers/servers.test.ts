@@ -11,6 +11,8 @@ import { freshDatabase } from '../../support/postgres.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
+const VM = '564d5b45-3a8c-4c1f-9d0a-0123456789ad';
+const FOREIGN_VM = '564d5b45-3a8c-4c1f-9d0a-0123456789ae';
 const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers', 'tasks', 'vms');
 const everything = {
   filter: {},
@@ -44,10 +46,10 @@ for (const [name, fresh] of databases) {
 
     await servers.recordSysinfo(UUID, { UUID: UUID.toUpperCase(), Hostname: 'a' }, 'digest-1');
     t.equal(await servers.sysinfoDigest(UUID), 'digest-1');
-    servers.queueReport({ serverUuid: OTHER, epoch: 1 }, { vms: { foreign: { uuid: 'foreign' } } }, 100);
-    t.equal(await servers.recordReport(UUID, { vms: { v: { uuid: 'v' } } }), true);
+    servers.queueReport({ serverUuid: OTHER, epoch: 1 }, { vms: { [FOREIGN_VM]: { uuid: FOREIGN_VM } } }, 100);
+    t.equal(await servers.recordReport(UUID, { vms: { [VM]: { uuid: VM } } }), true);
     matchLists(t, (await servers.list(everything)).servers, [
-      { uuid: UUID, hostname: 'a', status: 'unknown', vms: { v: { uuid: 'v' } }, sysinfo: { Hostname: 'a' } },
+      { uuid: UUID, hostname: 'a', status: 'unknown', vms: { [VM]: { uuid: VM } }, sysinfo: { Hostname: 'a' } },
     ]);
     t.match(await servers.get(UUID), { isRunning: false, server: { uuid: UUID } });
     t.same((await servers.list({ ...everything, filter: { hostname: 'b' } })).servers, []);

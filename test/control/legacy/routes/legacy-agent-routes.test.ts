@@ -36,9 +36,15 @@ t.test('the body of a heartbeat is not read', async (t) => {
 t.test('a status report keeps the known parts and ignores the rest; an unknown server is 404', async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
-  const report = { vms: { v: { uuid: 'v' }, broken: 7 }, meminfo: 'none', diskinfo: null, timestamp: 3, more: [] };
+  const report = {
+    vms: { [UNKNOWN_UUID]: { uuid: UNKNOWN_UUID }, broken: 7 },
+    meminfo: 'none',
+    diskinfo: null,
+    timestamp: 3,
+    more: [],
+  };
   t.match(await call('POST', `/servers/${SERVER}/events/status`, report), { status: 204, text: '' });
-  t.same((await call('GET', `/servers/${SERVER}`)).body.vms, { v: { uuid: 'v' } });
+  t.same((await call('GET', `/servers/${SERVER}`)).body.vms, { [UNKNOWN_UUID]: { uuid: UNKNOWN_UUID } });
   t.match(await call('POST', `/servers/${UNKNOWN_UUID}/events/status`, report), {
     status: 404,
     body: { code: 'ResourceNotFound', message: `Server ${UNKNOWN_UUID} not found` },

@@ -241,7 +241,7 @@ t.test('a list of 1,100 servers supports order, paging, filters, extras and fiel
     sysinfo: { Hostname: 'headnode', Setup: 'true', 'Boot Parameters': { headnode: 'true' }, 'MiB of Memory': 1000 },
   });
   await servers.recordReport(SERVER, {
-    vms: { v1: { uuid: 'v1', max_physical_memory: 100 } },
+    vms: { [UNKNOWN_UUID]: { uuid: UNKNOWN_UUID, max_physical_memory: 100 } },
     meminfo: { total_bytes: 5, arcsize_bytes: 6, availrmem_bytes: 7 },
     diskinfo: { pool_size_bytes: 8, nonsense: 9 },
   });
@@ -282,7 +282,7 @@ t.test('a list of 1,100 servers supports order, paging, filters, extras and fiel
   for (const absent of ['agents', 'vms', 'sysinfo', 'last_heartbeat', 'memory_total_bytes', 'disk_pool_size_bytes'])
     t.notOk(absent in plain, absent);
   const withExtra = async (extras: string) => (await list(`?uuids=${SERVER}&extras=${extras}`))[0];
-  t.same((await withExtra('vms')).vms, { v1: { uuid: 'v1', max_physical_memory: 100 } });
+  t.same((await withExtra('vms')).vms, { [UNKNOWN_UUID]: { uuid: UNKNOWN_UUID, max_physical_memory: 100 } });
   const memory = await withExtra('memory');
   t.match(memory, {
     memory_total_bytes: 5,

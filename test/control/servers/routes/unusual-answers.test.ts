@@ -1,6 +1,6 @@
 /** Unusual answers of Triton's CNAPI about servers, which clients may depend on. */
 import t from 'tap';
-import { SERVER, startApi } from '../../http/support.ts';
+import { SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 t.test("as Triton's CNAPI: empty texts clear a field, ratios may be any number, each error is listed", async (t) => {
   const { call, addServer } = await startApi(t);
@@ -39,11 +39,15 @@ t.test("as Triton's CNAPI: a status keeps the figures it omits, and its VMs repl
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const post = (body: object) => call('POST', `/servers/${SERVER}/events/status`, body);
-  const vm = { uuid: 'v1', state: 'running' };
-  await post({ vms: { v1: vm }, meminfo: { total_bytes: 5, arcsize_bytes: 6 }, diskinfo: { pool_size_bytes: 8 } });
-  await post({ vms: { v1: vm }, meminfo: { arcsize_bytes: 7 } });
+  const vm = { uuid: UNKNOWN_UUID, state: 'running' };
+  await post({
+    vms: { [UNKNOWN_UUID]: vm },
+    meminfo: { total_bytes: 5, arcsize_bytes: 6 },
+    diskinfo: { pool_size_bytes: 8 },
+  });
+  await post({ vms: { [UNKNOWN_UUID]: vm }, meminfo: { arcsize_bytes: 7 } });
   t.match((await call('GET', `/servers/${SERVER}`)).body, {
-    vms: { v1: vm },
+    vms: { [UNKNOWN_UUID]: vm },
     memory_total_bytes: 5,
     memory_arc_bytes: 7,
     disk_pool_size_bytes: 8,
