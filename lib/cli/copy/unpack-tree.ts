@@ -22,6 +22,17 @@ const KINDS: Readonly<Record<string, string>> = {
   FIFO: 'a named pipe',
 };
 
+interface TreeLimits {
+  entries: number;
+  /** Of the names of directories together, which are kept to the end. */
+  nameChars: number;
+}
+
+/** The entries are as many as a layer of an image may have. */
+const LIMITS: TreeLimits = { entries: 500_000, nameChars: 64 * 1024 * 1024 };
+/** The first byte of what gzip makes. No name in an archive of `tar -C DIRECTORY .` begins with it. */
+const GZIP = 0x1f;
+
 interface Directory {
   mode: number;
   mtime: Date | undefined;
@@ -32,16 +43,23 @@ export class ArrivingTree extends Writable {
   readonly #parser: Parser;
   /** By their path in the archive; '' is the root. */
   readonly #directories = new Map<string, Directory>();
+  readonly #limits: TreeLimits;
   #placing = Promise.resolve();
+  #hasBegun = false;
   #hasEnd = false;
+  #entries = 0;
+  #nameChars = 0;
 
   /** `root`: an existing, empty directory. */
-  constructor(root: string) {
+  constructor(root: string, limits = LIMITS) {
     super();
     this.#root = root;
+    this.#limits = limits;
     this.#parser = new Parser({
       strict: true,
+      zstd: false,
       onReadEntry: (entry) => {
+        this.#entries += 1;
         this.#placing = this.#placing
           .then(() => this.#place(entry))
           .catch((error: unknown) => void this.destroy(asError(error)));
@@ -56,6 +74,9 @@ export class ArrivingTree extends Writable {
   }
 
   override _write(piece: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
+    // A small piece of it could hold a million entries, which the parser would all keep.
+    if (!this.#hasBegun && piece[0] === GZIP) return done(refusal('a compressed archive'));
+    this.#hasBegun ||= piece.length > 0;
     try {
       if (this.#parser.write(piece)) done();
       else this.#parser.once('drain', () => done());
@@ -76,6 +97,8 @@ export class ArrivingTree extends Writable {
   async #place(entry: ReadEntry): Promise<void> {
     const { type, mode = 0, mtime } = entry;
     if (this.destroyed) return void entry.resume();
+    const { entries } = this.#limits;
+    if (this.#entries > entries) throw refusal(`more than ${entries} files and directories; copy fewer at once`);
     const name = nameIn(entry.path);
     const parent = path.posix.dirname(name);
     if (name !== '' && !this.#directories.has(parent === '.' ? '' : parent))
@@ -97,6 +120,8 @@ export class ArrivingTree extends Writable {
 
   async #makeDirectory(name: string, facts: Directory): Promise<void> {
     const place = path.join(this.#root, name);
+    if (!this.#directories.has(name)) this.#nameChars += name.length;
+    if (this.#nameChars > this.#limits.nameChars) throw refusal('too many directories with long names');
     if (name !== '' && !this.#directories.has(name))
       // Its owner has to write into it. The umask applies as to any new directory.
       await mkdir(place, facts.mode | 0o700).catch(twice(name));

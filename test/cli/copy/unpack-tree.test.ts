@@ -3,10 +3,11 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, statSyn
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { zstdCompressSync } from 'node:zlib';
 import t, { type Test } from 'tap';
 import { Staging } from '../../../lib/cli/copy/staging.ts';
 import { ArrivingTree } from '../../../lib/cli/copy/unpack-tree.ts';
-import { archiveOf, type TestEntry } from '../../support/layer-archive.ts';
+import { archiveOf, gzipArchiveOf, type TestEntry } from '../../support/layer-archive.ts';
 
 /** Copies the entries into `target`, as cp does. */
 async function copied(target: string, entries: readonly TestEntry[]): Promise<void> {
@@ -154,4 +155,21 @@ t.test('what does not fit into the target changes nothing', async (t) => {
     await t.rejects(copied(path.join(file, 'x'), []), { message: /file is not a directory/ });
     t.notOk(existsSync(target));
   });
+});
+
+t.test('an archive that would take much memory is refused, and leaves nothing', async (t) => {
+  const [{ parent, target }, entry] = [places(t), (name: string): TestEntry => ({ path: `./${name}/` })];
+  const unpack = async (archive: Buffer) => {
+    await using staging = await Staging.open(target, { kind: 'tree' });
+    const tree = new ArrivingTree(staging.place, { entries: 3, nameChars: 20 });
+    await pipeline(Readable.from([archive.subarray(0, 1), archive.subarray(1)]), tree);
+  };
+  const root: TestEntry = { path: './' };
+  const fits = [root, entry('a'), entry('b')];
+  await unpack(archiveOf(fits));
+  await t.rejects(unpack(archiveOf([...fits, root])), { message: /more than 3 files and directories/ });
+  await t.rejects(unpack(archiveOf([root, entry('x'.repeat(21))])), { message: /long names/ });
+  await t.rejects(unpack(gzipArchiveOf(fits)), { message: /has sent a compressed archive/ });
+  await t.rejects(unpack(zstdCompressSync(archiveOf(fits))), { message: /cannot be read/ });
+  t.strictSame(readdirSync(parent), ['outside']);
 });
