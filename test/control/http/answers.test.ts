@@ -180,6 +180,7 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const vms = `/servers/${machine.serverUuid}/vms`;
   const at = `${vms}/${randomUUID()}`;
   const image = { image_uuid: randomUUID() };
+  const network = { uuid: randomUUID() };
   await expect(200, 'POST', `/servers/${machine.serverUuid}/ensure-image`, image);
   await expect(200, 'GET', `/servers/${machine.serverUuid}/images/${image.image_uuid}`);
   await expect(200, 'POST', vms, { uuid: randomUUID(), ...image });
@@ -187,12 +188,16 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   await expect(501, 'GET', `${at}/vnc`);
   for (const action of ['update', 'start', 'stop', 'reboot', 'kill']) await expect(200, 'POST', `${at}/${action}`, {});
   await expect(200, 'POST', `${at}/reprovision`, image);
-  await expect(200, 'POST', `${vms}/nics/update`, {});
+  await expect(200, 'POST', `${vms}/nics/update`, { original_network: network, networks: [network] });
   await expect(501, 'POST', `${at}/migrate`, { migrationTask: { action: 'sync', record: {} } });
   await expect(200, 'PUT', `${at}/snapshots`, { snapshot_name: 'one' });
   await expect(200, 'PUT', `${at}/snapshots/one/rollback`, {});
   await expect(200, 'DELETE', `${at}/snapshots/one`);
-  await expect(200, 'POST', `${at}/images`, { compression: 'gzip', imgapi_url: 'http://images', manifest: {} });
+  await expect(200, 'POST', `${at}/images`, {
+    compression: 'gzip',
+    imgapi_url: 'http://images',
+    manifest: { uuid: VM },
+  });
   const stream = `${app.cnapiUuid}.${randomUUID()}`;
   await expect(202, 'POST', `${at}/exec`, { args: ['cat'], stream });
   await expect(202, 'POST', `${at}/logs`, { follow: true, tail: 10, stream });

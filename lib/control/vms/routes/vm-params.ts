@@ -4,7 +4,9 @@ import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import {
   vmBoot,
   vmCreate,
+  vmImage,
   vmKill,
+  vmNetworks,
   vmReboot,
   vmReprovision,
   vmShutdown,
@@ -23,6 +25,8 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   machine_create_snapshot: vmSnapshot,
   machine_rollback_snapshot: vmSnapshot,
   machine_delete_snapshot: vmSnapshot,
+  machine_create_image: vmImage,
+  machine_update_nics: vmNetworks,
 };
 
 /** The first wrong parameter; undefined if there is none. Other brands than `oci` are for agents of Triton. */

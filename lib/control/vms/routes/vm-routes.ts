@@ -164,7 +164,8 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       async UpdateVmNics(context) {
         const { server_uuid } = context.params;
         if (await legacyAgentApi.has(server_uuid)) await requireSdcVersion(server_uuid);
-        const request = { ...requestOf(context, 'machine_update_nics'), params: forwarded(context) };
+        const params = await checked('machine_update_nics', context);
+        const request = { ...requestOf(context, 'machine_update_nics'), params };
         return ok({ id: await created(deps, context, request) });
       },
       StartVm(context) {

@@ -250,6 +250,8 @@ t.test('while a server is unknown, its VMs are shown with that, as they were rep
 t.test('a wrong field is refused before there is a task', async (t) => {
   const { app, agent, vms, zone } = await start(t);
   const at = `${vms}/${randomUUID()}`;
+  const stored = { compression: 'gzip', imgapi_url: 'http://i' };
+  const manifest = { uuid: randomUUID() };
   const wrong: [what: string, field: string, call: () => Promise<{ status: number; body: unknown }>][] = [
     ['update', 'max_physical_memory', () => app.post(`${at}/update`, { max_physical_memory: 'much' })],
     ['update', 'add_nics', () => app.post(`${at}/update`, { add_nics: [{}] })],
@@ -259,6 +261,9 @@ t.test('a wrong field is refused before there is a task', async (t) => {
     ['snapshot without a name', 'snapshot_name', () => app.put(`${at}/snapshots`, {})],
     ['rollback', 'snapshot_name', () => app.put(`${at}/snapshots/${'a'.repeat(65)}/rollback`)],
     ['stop', 'timeout', () => app.post(`${at}/stop`, { timeout: 100_000 })],
+    ['image', 'manifest', () => app.post(`${at}/images`, { ...stored, manifest: {} })],
+    ['image', 'incremental', () => app.post(`${at}/images`, { ...stored, manifest, incremental: true })],
+    ['change of a network', 'original_network', () => app.post(`${vms}/nics/update`, { networks: [] })],
     ['start', 'update', () => app.post(`${at}/start`, { update: { set_internal_metadata: { a: 1 } } })],
   ];
   for (const [what, field, call] of wrong) {
