@@ -2,7 +2,7 @@
  * A root file system as a copy of its layers, where overlay cannot be mounted. The copy is made beside
  * and renamed when it is complete.
  */
-import { mkdir, opendir, rename, rm } from 'node:fs/promises';
+import { mkdir, opendir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Layer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
@@ -33,11 +33,11 @@ export async function copyLayers(root: string, layers: readonly Layer[]): Promis
 async function copyLayer(layer: Layer, target: string): Promise<void> {
   await removeReplaced(layer.root, target);
   const hidden = layer.removed.map((path) => join(target, path));
-  for (const path of hidden) await remove(path);
+  for (const path of hidden) await removeTree(path);
   for (const path of layer.opaque) await empty(join(target, path));
   await copyTree(layer.root, target);
   // The layer may hold the devices by which overlay removes names.
-  for (const path of hidden) await remove(path);
+  for (const path of hidden) await removeTree(path);
 }
 
 async function removeReplaced(layer: string, target: string): Promise<void> {
@@ -46,13 +46,11 @@ async function removeReplaced(layer: string, target: string): Promise<void> {
     const found = await lstatIfAny(to);
     if (found === undefined) continue;
     if (entry.isDirectory() && found.isDirectory()) await removeReplaced(from, to);
-    else await remove(to);
+    else await removeTree(to);
   }
 }
 
 async function empty(directory: string): Promise<void> {
   if ((await lstatIfAny(directory)) === undefined) return;
-  for await (const { name } of await opendir(directory)) await remove(join(directory, name));
+  for await (const { name } of await opendir(directory)) await removeTree(join(directory, name));
 }
-
-const remove = (path: string): Promise<void> => rm(path, { recursive: true, force: true });
