@@ -201,6 +201,7 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const stream = `${app.cnapiUuid}.${randomUUID()}`;
   await expect(202, 'POST', `${at}/exec`, { args: ['cat'], stream });
   await expect(202, 'POST', `${at}/logs`, { follow: true, tail: 10, stream });
+  await expect(202, 'POST', `${at}/connect`, { port: 80, stream });
   for (const action of ['exec', 'copy', 'stats', 'build'])
     await expect(501, 'POST', `${at}/docker-${action}`, { command: {} });
   await expect(200, 'DELETE', at);
