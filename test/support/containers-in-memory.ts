@@ -41,7 +41,7 @@ class MemoryRecords implements RecordFiles<Container> {
   }
 }
 
-export class ContainerMachine {
+export class MachineInMemory {
   readonly clock = new ManualClock();
   readonly host = new SimulatedContainerHost(this.clock);
   readonly records = new MemoryRecords();

@@ -8,7 +8,7 @@ import {
 } from '../../../lib/agent/containers/container-errors.ts';
 import type { Containers } from '../../../lib/agent/containers/containers.ts';
 import type { ContainerRuntime } from '../../../lib/agent/containers/runtime.ts';
-import { ContainerMachine as Machine, specOf } from '../../support/containers-in-memory.ts';
+import { MachineInMemory as Machine, specOf } from '../../support/containers-in-memory.ts';
 
 const TERM = { signal: 'SIGTERM', timeoutMs: 5_000 };
 const stateOf = (containers: Containers, id: string) => containers.get(id).state;

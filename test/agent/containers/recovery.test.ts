@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { Containers } from '../../../lib/agent/containers/containers.ts';
 import type { ContainerRuntime } from '../../../lib/agent/containers/runtime.ts';
-import { ContainerMachine as Machine, specOf } from '../../support/containers-in-memory.ts';
+import { MachineInMemory as Machine, specOf } from '../../support/containers-in-memory.ts';
 
 /** As the real runtime: it reports the end of a run only once that run was found. */
 const failingFinds =
