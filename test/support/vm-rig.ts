@@ -5,6 +5,7 @@ import { parseContainerSpec } from '../../lib/agent/containers/container-spec.ts
 import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
+import { ImageNotFoundError } from '../../lib/agent/images/image-errors.ts';
 import type { RecordFiles } from '../../lib/agent/record-files.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
@@ -30,8 +31,8 @@ async function* noLog(): AsyncGenerator<LogEntry[]> {}
 
 class MemoryImages implements VmImages {
   readonly known = new Map([IMAGE, OTHER_IMAGE].map((uuid) => [uuid, image]));
-  /** Image by container. */
-  readonly uses = new Map<string, string>();
+  /** Images by container. */
+  readonly uses = new Map<string, string[]>();
 
   async get(uuid: string): Promise<VmImage | undefined> {
     return this.known.get(uuid);
@@ -44,11 +45,14 @@ class MemoryImages implements VmImages {
   }
 
   async use(uuid: string, containerId: string): Promise<void> {
-    this.uses.set(containerId, uuid);
+    if (!this.known.has(uuid)) throw new ImageNotFoundError(uuid);
+    this.uses.set(containerId, [...new Set([...(this.uses.get(containerId) ?? []), uuid])]);
   }
 
-  async release(containerId: string): Promise<void> {
-    this.uses.delete(containerId);
+  async release(containerId: string, exceptUuid?: string): Promise<void> {
+    const left = (this.uses.get(containerId) ?? []).filter((one) => one === exceptUuid);
+    if (left.length > 0) this.uses.set(containerId, left);
+    else this.uses.delete(containerId);
   }
 }
 

@@ -144,10 +144,10 @@ export class Images implements VmImages {
     });
   }
 
-  async release(containerId: string): Promise<void> {
+  async release(containerId: string, exceptUuid?: string): Promise<void> {
     await this.#table.withTurn(async () => {
       for (const image of this.list()) {
-        if (!image.usedBy.includes(containerId)) continue;
+        if (image.uuid === exceptUuid || !image.usedBy.includes(containerId)) continue;
         const usedBy = image.usedBy.filter((one) => one !== containerId);
         await this.#table.save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
       }

@@ -72,23 +72,36 @@ export class VmExecutor {
     }
   }
 
-  /** Starts the VM again if it was running. */
+  /** Starts the VM again if it was running. The VM has the new image before anything of it is removed. */
   async reprovision(entry: VmEntry, { properties, spec }: { properties: VmProperties; spec: ContainerSpec }) {
-    const isStarted = entry.record.shouldRun;
-    await this.#deps.save(entry, { properties, phase: { name: 'provisioning', by: 'reprovision' }, snapshots: [] });
-    await this.removeContainer(entry);
+    const { images, save } = this.#deps;
+    const { uuid, shouldRun: isStarted, properties: before } = entry.record;
+    await images.use(properties.image_uuid, uuid);
+    try {
+      await save(entry, { properties, phase: { name: 'provisioning', by: 'reprovision' }, snapshots: [] });
+    } catch (error) {
+      await images.release(uuid, before.image_uuid);
+      throw error;
+    }
+    try {
+      await this.removeContainer(entry, { exceptImage: properties.image_uuid });
+    } catch (error) {
+      const reason = `Its container could not be removed: ${messageOf(error)}`;
+      await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
+      throw new VmError('VmFailed', `VM ${uuid} has failed. ${reason}`, error);
+    }
     await this.provision(entry, spec, { isStarted });
   }
 
-  /** Deletes the container and releases its image. Idempotent. */
-  async removeContainer({ record }: VmEntry): Promise<void> {
+  /** Deletes the container and releases its images. Idempotent. */
+  async removeContainer({ record }: VmEntry, { exceptImage }: { exceptImage?: string } = {}): Promise<void> {
     const { containers, images } = this.#deps;
     try {
       await containers.delete(record.uuid, { force: true });
     } catch (error) {
       if (!(error instanceof ContainerNotFoundError)) throw error;
     }
-    await images.release(record.uuid);
+    await images.release(record.uuid, exceptImage);
   }
 
   async start(entry: VmEntry): Promise<void> {

@@ -34,6 +34,6 @@ export interface VmImages {
   add(uuid: string, defaults: ImageDefaults, contents: ImageContents): Promise<void>;
   /** Keeps the image on the server while the container uses it. Idempotent. */
   use(uuid: string, containerId: string): Promise<void>;
-  /** Idempotent. */
-  release(containerId: string): Promise<void>;
+  /** The container uses no image any more, except this one. Idempotent. */
+  release(containerId: string, exceptUuid?: string): Promise<void>;
 }

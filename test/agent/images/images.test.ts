@@ -342,6 +342,7 @@ t.test('an image that a container uses stays; others go when they are unused for
   await images.use(used, 'container-1');
   await images.stop();
   const next = await again();
+  await next.release('container-1', used);
   await t.rejects(next.delete(used), { code: 'ImageInUse', message: /container-1/ });
   await next.removeUnused(-1);
   t.same(
