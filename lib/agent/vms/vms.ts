@@ -5,6 +5,7 @@
  * vm-lifecycle.ts decides what is allowed, vm-executor.ts does it, vm-table.ts has the records.
  */
 
+import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Random } from '../../platform/random.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
@@ -34,6 +35,9 @@ interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'save'> {
   /** Default 1,000. */
   maxVms?: number | undefined;
 }
+
+/** Which VMs have the new properties, and why others do not have them. */
+type NetworkUpdate = { vms: string[]; errors: { uuid: string; code: string; message: string }[] };
 
 interface StopRequest {
   force?: boolean;
@@ -236,16 +240,24 @@ export class Vms {
     });
   }
 
-  /** Gives VMs the new gateways and resolvers of a network, from their next start on. */
-  async updateNetworks({ original_network: before, networks }: VmNetworks): Promise<{ vms: string[] }> {
+  /** Gives VMs the new gateways and resolvers of a network, from their next start on. Each VM by itself. */
+  async updateNetworks({ original_network: before, networks }: VmNetworks): Promise<NetworkUpdate> {
     const after = networks.find(({ uuid }) => uuid === before.uuid);
+    const update: NetworkUpdate = { vms: [], errors: [] };
+    if (after === undefined) return update;
     const isOn = ({ nics }: Vm) => nics.some(({ network_uuid }) => network_uuid === before.uuid);
-    const changed = after === undefined ? [] : this.list().filter(isOn);
-    for (const one of changed)
-      await this.#table.act(one.uuid, { action: 'update' }, (entry) =>
-        this.#update(entry, networkUpdate(one, before, after ?? before)),
-      );
-    return { vms: changed.map(({ uuid }) => uuid) };
+    for (const one of this.list().filter(isOn)) {
+      const { uuid } = one;
+      try {
+        const change = networkUpdate(one, before, after);
+        await this.#table.act(uuid, { action: 'update' }, (entry) => this.#update(entry, change));
+        update.vms.push(uuid);
+      } catch (error) {
+        const code = error instanceof CnapiError ? error.code : 'VmFailed';
+        update.errors.push({ uuid, code, message: messageOf(error) });
+      }
+    }
+    return update;
   }
 
   /** Replaces the root file system by that of another image; snapshots are lost. */
