@@ -27,7 +27,9 @@ export class JoinedStream {
   readonly stderr: Writable;
   /** Aborts when the caller, or the instance between, has gone; the reason is a sentence. */
   readonly lost: AbortSignal;
-  onResize: ((size: TerminalSize) => void) | undefined;
+  #onResize: ((size: TerminalSize) => void) | undefined;
+  /** The last size, until somebody wants it: a caller may tell it before the command has begun. */
+  #earlySize: TerminalSize | undefined;
   readonly #socket: StreamSocket;
   readonly #lost = new AbortController();
   readonly #closed = Promise.withResolvers<void>();
@@ -64,6 +66,12 @@ export class JoinedStream {
     signal.removeEventListener('abort', terminate);
   }
 
+  /** Is called with each size of the terminal, also with one that has arrived before. */
+  onResize(receive: (size: TerminalSize) => void): void {
+    this.#onResize = receive;
+    if (this.#earlySize !== undefined) receive(this.#earlySize);
+  }
+
   #terminate(): void {
     this.#socket.terminate();
     this.#end('its caller did not read');
@@ -80,7 +88,9 @@ export class JoinedStream {
         return;
       case CHANNELS.resize: {
         const size = jsonIn(terminalSize, message);
-        if (size !== undefined) this.onResize?.(size);
+        if (size === undefined) return;
+        if (this.#onResize === undefined) this.#earlySize = size;
+        else this.#onResize(size);
         return;
       }
       default:

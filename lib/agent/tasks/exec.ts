@@ -41,8 +41,6 @@ export async function runStreamed(
   { machine, id, signal, begin }: Pick<TaskContext, 'machine' | 'id' | 'signal' | 'begin'>,
 ) {
   if (machine.stream === undefined) throw new TaskFailure('NotSupported', 'This agent runs no commands with streams');
-  const onResize: StreamedCommand['onResize'] = (receive) => {
-    stream.onResize = receive;
-  };
+  const onResize: StreamedCommand['onResize'] = (receive) => stream.onResize(receive);
   return machine.stream({ ...command, streams: stream, onResize }, { id, signal, begin });
 }
