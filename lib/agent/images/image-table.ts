@@ -84,11 +84,15 @@ export class ImageTable {
     });
   }
 
-  /** Stores and logs a change of the state; undefined: the image is gone. */
+  /**
+   * Stores and logs a change of the state; undefined: the image is gone. On a full disk an image becomes
+   * `failed` or `removing` unrecorded, so that it can be deleted. The next agent repeats the first, and
+   * it finds the image as it was, or not at all, instead of the second.
+   */
   async move(image: StoredImage | NewImage, event: ImageEvent, to: ImageState | undefined): Promise<void> {
     const { uuid } = image;
     const from = this.#images.get(uuid)?.state;
-    if (to !== undefined) await this.save({ ...image, state: to });
+    if (to !== undefined) await this.#saveState({ ...image, state: to });
     else {
       await this.#deps.records.remove(uuid);
       this.#images.delete(uuid);
@@ -104,5 +108,16 @@ export class ImageTable {
       throw spaceErrorOf(error) ?? error;
     });
     this.#images.set(image.uuid, image);
+  }
+
+  async #saveState(image: StoredImage): Promise<void> {
+    const { uuid, state } = image;
+    try {
+      await this.save(image);
+    } catch (err) {
+      if (state.name !== 'failed' && state.name !== 'removing') throw err;
+      this.#deps.log.error({ err, image: uuid }, 'images: a state cannot be recorded');
+      this.#images.set(uuid, image);
+    }
   }
 }
