@@ -3,6 +3,8 @@
  * one has an agent of this project, the other one a legacy agent of Triton.
  */
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import t from 'tap';
 import { VmAgent } from '../control/vms/vm-agent.ts';
 import { freshZone } from '../support/apps.ts';
@@ -113,10 +115,21 @@ t.test('the existing client manages VMs', async (t) => {
     t.match(await call('dockerCopy', legacy.serverUuid, uuid, { path: '/no' }), {
       error: { statusCode: 404, restCode: 'FileNotFound', message: '/no is missing' },
     });
-    for (const [method, , params] of questions)
+    for (const [method, , params] of questions.slice(1))
       t.match(await call(method, linkedServer, uuid, params), {
         error: { statusCode: 501, restCode: 'NotSupported' },
       });
+  });
+
+  t.test('dockerExec answers a host and a port at which the client can connect', async (t) => {
+    agent.answer = ({ name }) => (name === 'machine_load' ? { result: { uuid, state: 'running' } } : undefined);
+    const { error, result } = await call<typeof ADDRESS>('dockerExec', linkedServer, uuid, {
+      command: { Cmd: ['true'] },
+    });
+    t.equal(error, null);
+    const socket = connect(result);
+    t.teardown(() => socket.destroy());
+    await once(socket, 'connect');
   });
 
   t.test('createVm on the server of a legacy agent passes on what that agent needs', async (t) => {

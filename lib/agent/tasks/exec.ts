@@ -2,6 +2,7 @@
  * `exec {stream, script, args?, env?, terminal?}` → `{exitCode, signal}`. A command whose input and
  * output is a stream; the agent joins it first.
  */
+import { Readable, Writable } from 'node:stream';
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
 import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
@@ -34,10 +35,19 @@ export const exec = defineTask({
   },
 });
 
+/** What a command reads, writes and learns of its terminal. */
+export type ExecStream = Pick<JoinedStream, 'stdin' | 'stdout' | 'stderr' | 'onResize'>;
+
+/** Of a command that reads nothing, and whose output nobody wants. */
+export function noStream(): ExecStream {
+  const drop = () => new Writable({ write: (_chunk, _encoding, done) => done() });
+  return { stdin: Readable.from([]), stdout: drop(), stderr: drop(), onResize: () => undefined };
+}
+
 /** Runs a command on this machine with the stream as its input and output. */
 export async function runStreamed(
   command: Omit<StreamedCommand, 'streams' | 'onResize'>,
-  stream: JoinedStream,
+  stream: ExecStream,
   { machine, id, signal, begin }: Pick<TaskContext, 'machine' | 'id' | 'signal' | 'begin'>,
 ) {
   if (machine.stream === undefined) throw new TaskFailure('NotSupported', 'This agent runs no commands with streams');

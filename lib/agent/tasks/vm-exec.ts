@@ -1,7 +1,8 @@
 /**
- * `vm_exec {uuid, stream, args, env?, terminal?}` → `{exitCode, signal}`. A program in a VM whose
+ * `vm_exec {uuid, stream?, args, env?, terminal?}` → `{exitCode, signal}`. A program in a VM whose
  * input and output is a stream, beside the VM's own program, as whose user and in whose directory it
- * runs. The first of `args` is the program.
+ * runs. Without a stream it reads nothing, and its output is dropped. The first of `args` is the
+ * program.
  */
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
@@ -11,14 +12,14 @@ import type { ExecExit } from '../containers/runtime.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { vmStateError } from '../vms/vm-errors.ts';
-import { runStreamed } from './exec.ts';
+import { type ExecStream, noStream, runStreamed } from './exec.ts';
 import { onStream } from './on-stream.ts';
 import { defineTask } from './task.ts';
 import { vmsOf } from './vm-tasks.ts';
 
 const params = z.object({
   uuid: vmUuid,
-  stream: streamPlace,
+  stream: streamPlace.optional(),
   args: z.array(withoutNul.max(MAX_WORD_CHARS)).min(1, 'is empty').max(MAX_COMMAND_ARGS),
   env: environment.default({}),
   terminal: terminal.optional(),
@@ -32,7 +33,7 @@ export const vmExec = defineTask({
   gated: true,
   params,
   run({ uuid, stream: place, args, env, terminal }, context) {
-    return onStream(place, context, async (stream, signal) => {
+    const work = async (stream: ExecStream, signal: AbortSignal) => {
       const term = terminal === undefined ? {} : { TERM: terminal.type };
       const request = { args, env: { ...term, ...env }, hasTerminal: terminal !== undefined };
       const exec = await vmsOf(context).prepareExec(uuid, request);
@@ -52,7 +53,8 @@ export const vmExec = defineTask({
       if (outcome === 'container-ended') throw vmStateError(uuid, 'VmNotRunning');
       if (outcome !== 'ended') throw notStarted(outcome.notStarted);
       return { exitCode: end.exitCode, signal: end.signal };
-    });
+    };
+    return place === undefined ? work(noStream(), context.signal) : onStream(place, context, work);
   },
 });
 

@@ -1,6 +1,6 @@
 /**
- * One stream at its instance: the caller's WebSocket, and the agent's once it has joined. Messages
- * pass unchanged; each end is read only as fast as the other one takes.
+ * One stream at its instance: the caller's end, and the agent's WebSocket once it has joined.
+ * Messages pass unchanged; each end is read only as fast as the other one takes.
  */
 import type { WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/clock.ts';
@@ -11,13 +11,14 @@ import {
   type StreamStatus,
   streamMessage,
 } from '../../protocol/streams/stream.ts';
-import { POLICY_VIOLATION, StreamSocket } from '../../protocol/streams/stream-socket.ts';
+import { POLICY_VIOLATION, StreamSocket, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
 import { type StreamEffect, type StreamEvent, type StreamState, stepStream } from './stream-state.ts';
+
+/** The caller's end: a WebSocket, or a TCP connection with the lines of Docker's clients. */
+export type CallerEnd = Pick<StreamSocket, 'send' | 'pause' | 'resume' | 'closeWhenSent' | 'terminate'>;
 
 interface CallerStreamDeps {
   clock: Clock;
-  /** `INSTANCE.UUID`, told to the caller. */
-  name: string;
   /** Whose agent may join. */
   serverUuid: string;
   /** Nobody can join any more. */
@@ -38,7 +39,7 @@ const CLOSE_WITHIN_MS = 600_000;
 export class CallerStream {
   readonly serverUuid: string;
   readonly #deps: CallerStreamDeps;
-  readonly #caller: StreamSocket;
+  readonly #caller: CallerEnd;
   /** While it waits; and while it closes. */
   #timer: Timer;
   #agent: StreamSocket | undefined;
@@ -47,15 +48,14 @@ export class CallerStream {
   readonly #early: Buffer[] = [];
   #earlyBytes = 0;
 
-  constructor(caller: WebSocket, deps: CallerStreamDeps) {
+  constructor(openCaller: (events: StreamSocketEvents) => CallerEnd, deps: CallerStreamDeps) {
     this.#deps = deps;
     this.serverUuid = deps.serverUuid;
-    this.#caller = new StreamSocket(caller, deps.clock, {
+    this.#caller = openCaller({
       message: (message, isBinary) => this.#fromCaller(message, isBinary),
       drained: () => this.#agent?.resume(),
       closed: () => this.#closed({ type: 'caller closed' }),
     });
-    this.#caller.sendText(JSON.stringify({ stream: deps.name }));
     this.#timer = deps.clock.after(JOIN_WITHIN_MS, () => this.#on({ type: 'late' }));
   }
 

@@ -12,11 +12,14 @@ import { CnapiError } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import type { Random } from '../../platform/random.ts';
 import { MAX_STREAM_MESSAGE, STREAM_SUBPROTOCOL } from '../../protocol/streams/stream.ts';
-import { keepAlive } from '../../protocol/streams/stream-socket.ts';
-import { CallerStream } from './caller-stream.ts';
+import { keepAlive, StreamSocket, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
+import { type CallerEnd, CallerStream } from './caller-stream.ts';
+import { DockerPort, type DockerPortOptions, listenForCaller } from './docker/docker-port.ts';
 
 interface CallerStreamsDeps {
   cnapiUuid: string;
+  /** Where this instance listens. */
+  host: string;
   clock: Clock;
   random: Random;
 }
@@ -26,10 +29,18 @@ interface UpgradedSocket {
   head: Buffer;
 }
 
-interface NewStream extends UpgradedSocket {
+interface StreamOwner {
   serverUuid: string;
   /** Whose streams are counted together: a token or an address. */
   owner: string;
+}
+
+/** A stream whose caller connects to a port. */
+interface ListeningStream {
+  name: string;
+  port: number;
+  /** Nothing will join it. */
+  cancel(): void;
 }
 
 /** Two connections each, and up to 1 MiB for a slow reader. */
@@ -92,15 +103,40 @@ export class CallerStreams {
   }
 
   /** Takes over the socket of a caller that opens a stream, or returns why not. */
-  open(request: IncomingMessage, { serverUuid, owner, ...upgraded }: NewStream): CnapiError | undefined {
-    if (this.#isLeaving) return leaving();
-    if (this.#open.size >= MAX_STREAMS)
-      return new TooManyStreamsError(503, `This instance has the maximum of ${MAX_STREAMS} streams; try another`);
-    if (this.#owners.of(owner) >= MAX_STREAMS_OF_OWNER)
-      return new TooManyStreamsError(429, `You have ${MAX_STREAMS_OF_OWNER} streams at this instance, the maximum`);
-    if (this.#owners.of(`${owner} ${serverUuid}`) >= MAX_STREAMS_TO_SERVER)
-      return new TooManyStreamsError(429, `You have ${MAX_STREAMS_TO_SERVER} streams to this server, the maximum`);
-    return this.#upgrade(request, upgraded, (caller) => this.#add(caller, { serverUuid, owner }));
+  open(
+    request: IncomingMessage,
+    { serverUuid, owner, ...upgraded }: UpgradedSocket & StreamOwner,
+  ): CnapiError | undefined {
+    const refusal = this.#refusalOf({ serverUuid, owner });
+    if (refusal !== undefined) return refusal;
+    return this.#upgrade(request, upgraded, (caller) => {
+      const name = this.#newName();
+      const openCaller = (events: StreamSocketEvents) => {
+        const socket = new StreamSocket(caller, this.#deps.clock, events);
+        socket.sendText(JSON.stringify({ stream: name }));
+        return socket;
+      };
+      this.#add(name, openCaller, { serverUuid, owner });
+    });
+  }
+
+  /** Opens a stream whose caller has asked for a port. @throws CnapiError if there are too many */
+  async listen({ serverUuid, owner, ...options }: StreamOwner & DockerPortOptions): Promise<ListeningStream> {
+    const { clock, host } = this.#deps;
+    const { server, port } = await listenForCaller(host);
+    const refusal = this.#refusalOf({ serverUuid, owner });
+    if (refusal !== undefined) {
+      server.close();
+      throw refusal;
+    }
+    const name = this.#newName();
+    const openCaller = (events: StreamSocketEvents) => new DockerPort(server, { clock, ...options }, events);
+    const stream = this.#add(name, openCaller, { serverUuid, owner });
+    const cancel = () => {
+      this.#named.delete(name);
+      stream.terminate();
+    };
+    return { name, port, cancel };
   }
 
   /** Takes over the socket of an agent that joins the stream of this name, or returns why not. */
@@ -133,13 +169,30 @@ export class CallerStreams {
     this.#server.close();
   }
 
-  #add(caller: WebSocket, { serverUuid, owner }: { serverUuid: string; owner: string }): void {
-    const { cnapiUuid, clock, random } = this.#deps;
-    const name = `${cnapiUuid}.${random.uuid()}`;
+  #refusalOf({ serverUuid, owner }: StreamOwner): CnapiError | undefined {
+    if (this.#isLeaving) return leaving();
+    if (this.#open.size >= MAX_STREAMS)
+      return new TooManyStreamsError(503, `This instance has the maximum of ${MAX_STREAMS} streams; try another`);
+    if (this.#owners.of(owner) >= MAX_STREAMS_OF_OWNER)
+      return new TooManyStreamsError(429, `You have ${MAX_STREAMS_OF_OWNER} streams at this instance, the maximum`);
+    if (this.#owners.of(`${owner} ${serverUuid}`) >= MAX_STREAMS_TO_SERVER)
+      return new TooManyStreamsError(429, `You have ${MAX_STREAMS_TO_SERVER} streams to this server, the maximum`);
+    return undefined;
+  }
+
+  #newName(): string {
+    return `${this.#deps.cnapiUuid}.${this.#deps.random.uuid()}`;
+  }
+
+  #add(
+    name: string,
+    openCaller: (events: StreamSocketEvents) => CallerEnd,
+    { serverUuid, owner }: StreamOwner,
+  ): CallerStream {
+    const { clock } = this.#deps;
     const counted = [owner, `${owner} ${serverUuid}`];
-    const stream: CallerStream = new CallerStream(caller, {
+    const stream: CallerStream = new CallerStream(openCaller, {
       clock,
-      name,
       serverUuid,
       onEnded: () => this.#named.delete(name),
       onClosed: () => {
@@ -151,6 +204,7 @@ export class CallerStreams {
     this.#opened += 1;
     this.#open.add(stream);
     this.#named.set(name, stream);
+    return stream;
   }
 
   #upgrade(

@@ -2,23 +2,25 @@
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Roster } from '../roster/roster.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { type VmRouteDeps, vmRoutes } from './routes/vm-routes.ts';
 import { VmRegistry } from './vm-registry.ts';
 
-interface VmParts extends Omit<VmRouteDeps, 'vms'> {
+interface VmParts extends Omit<VmRouteDeps, 'vms' | 'addresses'> {
+  roster: Pick<Roster, 'addresses'>;
   buckets: BucketStore;
   random: Random;
 }
 
 export const vmsSubsystem: SubsystemDefinition<VmParts> = {
   migrations: readMigrations('vms', import.meta.dirname),
-  open({ buckets, random, ...parts }): Subsystem {
+  open({ buckets, random, roster, ...parts }): Subsystem {
     const vms = new VmRegistry({ buckets, random, tasks: parts.tasks });
     return {
       name: 'vms',
       prepare: () => vms.prepare(),
-      routes: vmRoutes({ ...parts, vms }),
+      routes: vmRoutes({ ...parts, vms, addresses: () => roster.addresses() }),
       metrics: [
         {
           kind: 'labelled gauge',

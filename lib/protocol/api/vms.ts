@@ -125,7 +125,7 @@ function question<const Method extends Contract['method'], Params extends Shape,
   } as const;
 }
 
-/** A question that only agents of Triton can answer. */
+/** A question in the words of Docker; only agents of Triton answer most. */
 function dockerQuestion<Params extends Shape>(path: string, summary: string, params: Params) {
   return question('POST', path, summary, { params, schema: address });
 }
@@ -265,7 +265,31 @@ export const vmContracts = contracts({
     incremental: booleanText().optional(),
     prepare_image_script: text().optional(),
   }),
-  DockerExec: dockerQuestion('/docker-exec', 'Runs a command in a VM; for agents of Triton', { command: object() }),
+  DockerExec: {
+    ...dockerQuestion(
+      '/docker-exec',
+      'Runs a program in a VM, or reads its log; answers where the caller can connect by TCP, within 30 seconds',
+      {
+        command: object().describe(
+          'Cmd, Env, AttachStdin, Tty, Detach; or Logs, Follow, Tail. Agents of Triton know more',
+        ),
+      },
+    ),
+    responses: {
+      200: { description: 'OK; empty for a program that is detached', schema: address },
+      ...failures,
+      ...noVm,
+      409: errorResponse('The server, or the VM, does not run', ...refusals[409].codes, 'VmNotRunning'),
+      429: errorResponse('The caller has as many streams as it may', 'TooManyStreams'),
+      501: errorResponse('The agent cannot do this; or the caller is in no trusted network', 'NotSupported'),
+      503: errorResponse(
+        'The instance has as many streams as it may, or is leaving; another one answers',
+        ...failures[503].codes,
+        'TooManyStreams',
+        'InstanceDraining',
+      ),
+    },
+  },
   DockerCopy: {
     ...dockerQuestion('/docker-copy', 'Copies a file from or to a VM; for agents of Triton', {
       path: text().optional(),

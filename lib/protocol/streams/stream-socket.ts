@@ -7,7 +7,7 @@ import { WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { closeReason } from '../link/close-reason.ts';
 
-interface StreamSocketEvents {
+export interface StreamSocketEvents {
   message(message: Buffer, isBinary: boolean): void;
   /** Less is unsent than `send` complained about. */
   drained(): void;

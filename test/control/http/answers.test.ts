@@ -175,14 +175,15 @@ t.test('every route answers as its contract declares', async (t) => {
 type Expect = (status: number, method: string, target: string, body?: unknown) => Promise<unknown>;
 
 async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
-  const { agent, machine } = await VmAgent.start(app);
-  t.teardown(() => agent.close());
-  const vms = `/servers/${machine.serverUuid}/vms`;
-  const at = `${vms}/${randomUUID()}`;
+  const agent = await VmAgent.start(app);
+  t.teardown(() => agent.agent.close());
+  const vms = `/servers/${agent.machine.serverUuid}/vms`;
+  const vm = randomUUID();
+  const at = `${vms}/${vm}`;
   const image = { image_uuid: randomUUID() };
   const network = { uuid: randomUUID() };
-  await expect(200, 'POST', `/servers/${machine.serverUuid}/ensure-image`, image);
-  await expect(200, 'GET', `/servers/${machine.serverUuid}/images/${image.image_uuid}`);
+  await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/ensure-image`, image);
+  await expect(200, 'GET', `/servers/${agent.machine.serverUuid}/images/${image.image_uuid}`);
   await expect(200, 'POST', vms, { uuid: randomUUID(), ...image });
   for (const target of ['', '/info', '/proc']) await expect(200, 'GET', `${at}${target}`);
   await expect(501, 'GET', `${at}/vnc`);
@@ -202,8 +203,9 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   await expect(202, 'POST', `${at}/exec`, { args: ['cat'], stream });
   await expect(202, 'POST', `${at}/logs`, { follow: true, tail: 10, stream });
   await expect(202, 'POST', `${at}/connect`, { port: 80, stream });
-  for (const action of ['exec', 'copy', 'stats', 'build'])
-    await expect(501, 'POST', `${at}/docker-${action}`, { command: {} });
+  agent.answer = ({ name }) => ({ result: name === 'machine_load' ? { uuid: vm, state: 'running' } : {} });
+  await expect(200, 'POST', `${at}/docker-exec`, { command: { Cmd: ['true'] } });
+  for (const action of ['copy', 'stats', 'build']) await expect(501, 'POST', `${at}/docker-${action}`, { command: {} });
   await expect(200, 'DELETE', at);
 }
 

@@ -239,6 +239,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
     addresses: () => [],
+    streams: { listen: () => Promise.reject(new Error('not here')) },
     cnapiUuid: SERVER,
     heartbeats: legacyAgents,
     agentSources: { heard: () => undefined, record: async () => {} },

@@ -4,6 +4,7 @@ import t, { type Test } from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { CallerStream } from '../../../lib/control/streams/caller-stream.ts';
 import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
+import { StreamSocket } from '../../../lib/protocol/streams/stream-socket.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { until } from '../../support/until.ts';
 
@@ -28,9 +29,8 @@ t.test('a caller that has stopped reading is cut off ten minutes after the end o
   const clock = new ManualClock();
   const [caller, agent] = [await pair(), await pair()];
   const told: string[] = [];
-  const stream = new CallerStream(caller.socket, {
+  const stream = new CallerStream((events) => new StreamSocket(caller.socket, clock, events), {
     clock,
-    name: 'a name',
     serverUuid: 'a server',
     onEnded: () => told.push('ended'),
     onClosed: () => told.push('closed'),

@@ -14,6 +14,7 @@ import {
 } from '../../../protocol/streams/stream.ts';
 import { accepted, bind, type RequestContext, type Route } from '../../http/route.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
+import { placeOf } from '../stream-place.ts';
 
 interface StreamRouteDeps {
   tasks: Pick<Tasks, 'create'>;
@@ -29,12 +30,10 @@ interface StreamedWork {
 }
 
 export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
-  /** The agent is sent to an instance of this zone, whatever the caller says. */
-  const placeOf = (name: string): StreamPlace => {
-    const [instance] = name.split('.');
-    const address = addresses().find(({ uuid }) => uuid === instance);
-    if (address === undefined) throw invalidParameter('stream', 'its instance is not live any more; open a new stream');
-    return { name, host: address.host, port: address.port };
+  const requirePlace = (name: string): StreamPlace => {
+    const place = placeOf(name, addresses());
+    if (place === undefined) throw invalidParameter('stream', 'its instance is not live any more; open a new stream');
+    return place;
   };
 
   /** The parameters of the task are those of the request that are not about the task itself. */
@@ -52,7 +51,7 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
     const request = {
       serverUuid: server_uuid,
       name: task,
-      params: { ...withoutUndefined({ ...rest, ...renamed }), stream: placeOf(stream) },
+      params: { ...withoutUndefined({ ...rest, ...renamed }), stream: requirePlace(stream) },
       requestId,
       actor: actor.name,
       timeoutMs: timeout_ms,

@@ -16,6 +16,7 @@ import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { type VmDocument, vmOfServer, vmWithServer } from '../vm.ts';
 import type { VmRegistry } from '../vm-registry.ts';
+import { type DockerExecDeps, dockerExec } from './docker-exec.ts';
 import {
   checkMigrationTask,
   checkStartUpdate,
@@ -26,13 +27,11 @@ import {
 import { infoOf, vncOf } from './vm-info.ts';
 import { issueOf } from './vm-params.ts';
 
-export interface VmRouteDeps {
+export interface VmRouteDeps extends DockerExecDeps {
   vms: VmRegistry;
   tasks: Pick<Tasks, 'create' | 'known' | 'wait'>;
   servers: Pick<Servers, 'sysinfoParts' | 'standings'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has'>;
-  /** Aborts when this instance leaves and every wait must be answered. */
-  instanceLeaving: AbortSignal;
 }
 
 interface OfServer {
@@ -189,7 +188,10 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       RollbackVmSnapshot: startTask('machine_rollback_snapshot'),
       DeleteVmSnapshot: startTask('machine_delete_snapshot'),
       CreateVmImage: startTask('machine_create_image'),
-      DockerExec: dockerQuestion('docker-exec', { task: 'docker_exec', seconds: 60 }),
+      async DockerExec(context) {
+        if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerExec(deps, context));
+        return ok(await ask(context, { task: 'docker_exec', seconds: 60 }));
+      },
       DockerCopy: (context) =>
         dockerQuestion('docker-copy', {
           task: 'docker_copy',

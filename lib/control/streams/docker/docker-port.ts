@@ -1,0 +1,166 @@
+/**
+ * A TCP port for the caller of one stream, who speaks the lines of docker-lines.ts. It has no
+ * token: only the address that has asked for it may connect, once and within 30 seconds. Made by
+ * caller-streams.ts; docker-port-state.ts draws its states.
+ */
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import type { Clock, Timer } from '../../../platform/clock.ts';
+import { normalizeAddress } from '../../../platform/networks.ts';
+import { keepAlive, type StreamSocketEvents } from '../../../protocol/streams/stream-socket.ts';
+import type { CallerEnd } from '../caller-stream.ts';
+import { type DockerLineOptions, DockerLines, END_OF_INPUT } from './docker-lines.ts';
+import { type PortEffect, type PortEvent, type PortState, stepPort } from './docker-port-state.ts';
+
+export interface DockerPortOptions extends DockerLineOptions {
+  /** Of the caller. */
+  address: string;
+  /** False: the program reads nothing. */
+  hasInput: boolean;
+}
+
+const CONNECT_WITHIN_MS = 30_000;
+/** Kept until the caller has connected; then the agent has to wait. */
+const MAX_KEPT_CHARS = 256 * 1024;
+
+/** Listens at a free port, for a DockerPort. */
+export async function listenForCaller(host: string): Promise<{ server: Server; port: number }> {
+  // The input may end before the output.
+  const server = createServer({ allowHalfOpen: true, noDelay: true });
+  server.listen({ host, port: 0 });
+  await once(server, 'listening');
+  return { server, port: (server.address() as AddressInfo).port };
+}
+
+export class DockerPort implements CallerEnd {
+  readonly #server: Server;
+  readonly #address: string;
+  readonly #hasInput: boolean;
+  readonly #events: StreamSocketEvents;
+  readonly #lines: DockerLines;
+  readonly #timer: Timer;
+  #state: PortState = 'listening';
+  #socket: Socket | undefined;
+  #kept = '';
+  #isFull = false;
+  #isTerminated = false;
+  #reason = 'nobody has connected to the port in time';
+
+  constructor(
+    server: Server,
+    { clock, address, hasInput, ...lines }: DockerPortOptions & { clock: Clock },
+    events: StreamSocketEvents,
+  ) {
+    this.#server = server;
+    this.#address = normalizeAddress(address);
+    this.#hasInput = hasInput;
+    this.#events = events;
+    this.#lines = new DockerLines(lines);
+    this.#timer = clock.after(CONNECT_WITHIN_MS, () => this.#on('late'));
+    server.on('connection', (socket) => this.#connected(socket));
+    server.on('error', () => this.#on('late'));
+  }
+
+  send(message: Buffer): boolean {
+    if (this.#state !== 'listening' && this.#state !== 'connected') return true;
+    const lines = this.#lines.write(message);
+    if (lines === '') return !this.#isFull;
+    if (this.#socket === undefined) {
+      this.#kept += lines;
+      if (this.#kept.length > MAX_KEPT_CHARS) this.#isFull = true;
+    } else if (!this.#socket.write(lines)) this.#isFull = true;
+    return !this.#isFull;
+  }
+
+  pause(): void {
+    this.#socket?.pause();
+  }
+
+  resume(): void {
+    this.#socket?.resume();
+  }
+
+  closeWhenSent(): void {
+    this.#on('ended');
+  }
+
+  /** Emits nothing more. */
+  terminate(): void {
+    this.#isTerminated = true;
+    this.#on('cut');
+  }
+
+  #connected(socket: Socket): void {
+    socket.on('error', (error) => {
+      if (socket === this.#socket) this.#reason = error.message;
+    });
+    if (normalizeAddress(socket.remoteAddress ?? '') === this.#address) this.#on('connected', socket);
+    else socket.destroy();
+  }
+
+  /** `socket`: the one that has connected. */
+  #on(event: PortEvent, socket?: Socket): void {
+    const step = stepPort(this.#state, event);
+    if (step === undefined) return;
+    this.#state = step.state;
+    for (const effect of step.effects) this.#carryOut(effect, socket);
+  }
+
+  #carryOut(effect: PortEffect, socket: Socket | undefined): void {
+    switch (effect) {
+      case 'accept':
+        return socket && this.#accept(socket);
+      case 'refuse':
+        return void socket?.destroy();
+      case 'flush':
+        // What the caller still sends has to be read, or the kernel would drop what it has not taken.
+        this.#socket?.resume();
+        return void this.#socket?.end();
+      case 'close':
+        this.#timer.cancel();
+        this.#server.close();
+        this.#socket?.destroy();
+        this.#kept = '';
+        if (!this.#isTerminated) this.#events.closed(this.#reason);
+        return;
+      default:
+        return effect satisfies never;
+    }
+  }
+
+  #accept(socket: Socket): void {
+    this.#socket = socket;
+    this.#timer.cancel();
+    this.#server.close();
+    keepAlive(socket);
+    this.#reason = 'the caller has left';
+    socket.on('data', (bytes) => this.#receive(bytes));
+    socket.on('end', () => this.#endInput());
+    socket.on('drain', () => this.#drained());
+    socket.on('close', () => this.#on('broken'));
+    const kept = this.#kept;
+    this.#kept = '';
+    if (socket.write(kept)) this.#drained();
+    if (!this.#hasInput) this.#endInput();
+  }
+
+  #receive(bytes: Buffer): void {
+    if (this.#state !== 'connected') return;
+    const messages = this.#lines.read(bytes);
+    if (messages === undefined) {
+      this.#reason = 'the caller has sent a line that is not one of docker-exec';
+      return this.#on('cut');
+    }
+    if (this.#hasInput) for (const message of messages) this.#events.message(message, true);
+  }
+
+  #endInput(): void {
+    if (this.#state === 'connected') this.#events.message(END_OF_INPUT, true);
+  }
+
+  #drained(): void {
+    if (!this.#isFull) return;
+    this.#isFull = false;
+    this.#events.drained();
+  }
+}
