@@ -53,6 +53,8 @@ t.test('a shell in a VM', { skip }, async (t) => {
     terminal.type('stty -isig; trap "" HUP INT TERM; echo ignoring; sleep 4442');
     await terminal.shows(/^ignoring$/m);
     terminal.type('~.');
+    // What is typed before the prompt would be echoed, and the prompt be in front of the answer.
+    await terminal.shows(/^\$\s*$/m);
     terminal.type('echo "left with $?"');
     await terminal.shows(/^left with 130$/m);
     await until(async () => {
