@@ -28,6 +28,7 @@ import {
 } from './container-paths.ts';
 import { statusOfSignal } from './exit-status.ts';
 import { ExitWatch } from './exit-watch.ts';
+import { Freezer } from './freezer.ts';
 import type { ContainerExit } from './lifecycle.ts';
 import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
 import { monitorLimit } from './logs/log-files.ts';
@@ -73,6 +74,7 @@ const END_KNOWN_WITHIN_MS = 1_000;
 export class LinuxRuntime implements ContainerRuntime {
   readonly #deps: LinuxRuntimeDeps;
   readonly #exits: ExitWatch;
+  readonly #freezer: Freezer;
   readonly #starts = new Semaphore(STARTS_AT_ONCE);
   #host: LinuxHost | undefined;
   #unavailableReason: string | undefined = 'The agent has not checked yet whether it can run containers';
@@ -86,6 +88,10 @@ export class LinuxRuntime implements ContainerRuntime {
       exits: exitsOf(deps.directory),
       wasOutOfMemory: async (name) => (await this.#host?.cgroups.wasOutOfMemory(name)) ?? false,
       endUnmonitored: (run) => this.#end(run),
+    });
+    this.#freezer = new Freezer({
+      ...deps,
+      command: (run, command) => freezeOci(this.#needHost().oci, runName(run), command),
     });
   }
 
@@ -102,6 +108,7 @@ export class LinuxRuntime implements ContainerRuntime {
 
   async stop(): Promise<void> {
     this.#exits.stop();
+    this.#freezer.stop();
   }
 
   /** Why no container can run here, as a sentence; undefined if they can. */
@@ -193,14 +200,8 @@ export class LinuxRuntime implements ContainerRuntime {
   }
 
   /** Pauses the processes of a run during the work. */
-  async freeze(run: RunId, work: () => Promise<void>): Promise<void> {
-    const { oci } = this.#needHost();
-    await freezeOci(oci, runName(run), 'pause');
-    try {
-      await work();
-    } finally {
-      await freezeOci(oci, runName(run), 'resume');
-    }
+  freeze(run: RunId, work: () => Promise<void>): Promise<void> {
+    return this.#freezer.during(run, work);
   }
 
   async find(run: RunId): Promise<FoundRun> {
@@ -239,6 +240,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const { directory, networks } = this.#deps;
     const paths = containerPaths(directory, run.id);
     this.#exits.forget(run);
+    this.#freezer.forget(run);
     await this.#end(run);
     await networks.detach(run.id);
     await rm(join(exitsOf(directory), runName(run)), { force: true });
