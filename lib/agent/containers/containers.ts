@@ -43,8 +43,6 @@ interface Entry {
   lock: Semaphore;
   /** Kills the container when a stop takes too long. */
   killTimer: Timer | undefined;
-  /** Looks again for its last run when that has failed. */
-  recoveryTimer?: Timer;
 }
 
 const MAX_CONTAINERS = 1_000;
@@ -61,7 +59,7 @@ export class Containers {
   readonly #entries = new Map<string, Entry>();
   readonly #listeners = new Set<(change: ContainerChange) => void>();
   readonly #recoveries = new Semaphore(RECOVERED_AT_ONCE);
-  #isStopped = false;
+  readonly #stopping = new AbortController();
 
   constructor(deps: ContainersDeps) {
     this.#deps = deps;
@@ -87,11 +85,8 @@ export class Containers {
 
   /** Leaves the containers as they are: the next agent finds them. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    for (const { killTimer, recoveryTimer } of this.#entries.values()) {
-      killTimer?.cancel();
-      recoveryTimer?.cancel();
-    }
+    this.#stopping.abort();
+    for (const entry of this.#entries.values()) entry.killTimer?.cancel();
     await this.#deps.runtime.stop();
   }
 
@@ -251,11 +246,12 @@ export class Containers {
   /** The end of a run is reported only after the run was found, so this is repeated until it succeeds. */
   async #recover(entry: Entry, pauseMs = RECOVER_AGAIN_MS.first): Promise<void> {
     const { clock, log, runtime } = this.#deps;
+    const { signal } = this.#stopping;
     const { id } = entry.container.spec;
     try {
       await this.#recoveries.run(() =>
         entry.lock.run(async () => {
-          if (this.#isStopped || !this.#has(entry)) return;
+          if (signal.aborted || !this.#has(entry)) return;
           const { state } = entry.container;
           const run = 'run' in state ? state.run : undefined;
           const found = run === undefined ? 'not-started' : await runtime.find({ id, number: run });
@@ -263,13 +259,13 @@ export class Containers {
         }),
       );
     } catch (err) {
-      if (this.#isStopped) return;
+      if (signal.aborted) return;
       log.error(
         { err, container: id, pause_ms: pauseMs },
         'containers: a container cannot be recovered; the agent tries again',
       );
       const nextMs = Math.min(2 * pauseMs, RECOVER_AGAIN_MS.longest);
-      entry.recoveryTimer = clock.after(pauseMs, () => void this.#recover(entry, nextMs));
+      void clock.sleep(pauseMs, signal).then(() => this.#recover(entry, nextMs));
     }
   }
 
