@@ -19,7 +19,7 @@ import type { ErrorCode } from '../protocol/api/contract/errors.ts';
 import { type Address, addressesOf, addressKey, addressText, type Discovery, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
-import { bodyOf, Connections, describeHttpError, type HttpCall } from './http-call.ts';
+import { bodyOf, Connections, describeHttpError, type HttpCall, type UpgradeOptions } from './http-call.ts';
 import { openedOf } from './upgrade.ts';
 
 export interface FailoverClientDeps {
@@ -188,7 +188,7 @@ export class FailoverClient {
    * Opens a WebSocket at the first instance that takes it. @throws ApiError for a refusal that
    * another instance would repeat, NoAnswerError
    */
-  async upgrade(path: string, options: { protocol: string; maxBytes: number }): Promise<WebSocket> {
+  async upgrade(path: string, options: UpgradeOptions): Promise<WebSocket> {
     const attempts: FailedAttempt[] = [];
     for (const address of await this.#inOrder()) {
       const at = addressText(address);

@@ -3,7 +3,7 @@
  * not followed: the token is for this address.
  */
 import { createSecureContext, type SecureContext } from 'node:tls';
-import { WebSocket } from 'ws';
+import { type ClientOptions, WebSocket } from 'ws';
 import type { Clock } from '../platform/clock.ts';
 import { hostAndPort, tlsOptionsOf } from '../platform/http-client/connect.ts';
 import { HttpClient, type HttpRequest } from '../platform/http-client/http-client.ts';
@@ -17,10 +17,9 @@ export interface HttpCall extends Pick<HttpRequest, 'method' | 'path' | 'headers
   withinMs: number;
 }
 
-interface UpgradeOptions {
+export interface UpgradeOptions {
   protocol: string;
-  /** Of a message. */
-  maxBytes: number;
+  socket: Pick<ClientOptions, 'perMessageDeflate' | 'maxPayload'>;
 }
 
 const UPGRADE_WITHIN_MS = 10_000;
@@ -64,19 +63,18 @@ export class Connections {
   }
 
   /** Opens a WebSocket, whose events the caller listens to. @throws CredentialsError */
-  async upgrade(address: Address, path: string, { protocol, maxBytes }: UpgradeOptions): Promise<WebSocket> {
+  async upgrade(address: Address, path: string, { protocol, socket }: UpgradeOptions): Promise<WebSocket> {
     const { secureContext } = await this.#read();
     const token = await this.token(address);
     const { host, port, name, otherNames = [], secure } = address;
     const tls = { names: [name, ...otherNames], secureContext };
     return new WebSocket(`${secure ? 'wss' : 'ws'}://${hostAndPort({ host, port })}${path}`, protocol, {
+      ...socket,
       ...(secure && tlsOptionsOf(tls)),
       headers: {
         host: hostAndPort({ host: name, port }),
         ...(token !== undefined && { authorization: `Bearer ${token}` }),
       },
-      perMessageDeflate: false,
-      maxPayload: maxBytes,
       followRedirects: false,
       handshakeTimeout: UPGRADE_WITHIN_MS,
     });

@@ -4,7 +4,6 @@ import {
   CHANNELS,
   channelIn,
   jsonIn,
-  MAX_STREAM_MESSAGE,
   STREAM_SUBPROTOCOL,
   type StreamStatus,
   streamGreeting,
@@ -13,7 +12,7 @@ import {
   streamStatus,
   type TerminalSize,
 } from '../protocol/streams/stream.ts';
-import { StreamSocket } from '../protocol/streams/stream-socket.ts';
+import { STREAM_SOCKET, StreamSocket } from '../protocol/streams/stream-socket.ts';
 import { NoAnswerError } from './client-errors.ts';
 import type { FailoverClient } from './failover-client.ts';
 
@@ -41,7 +40,7 @@ export class ClientStream {
   /** Resolves when the instance has named it. @throws ApiError, NoAnswerError, UnexpectedAnswerError */
   static async open(http: FailoverClient, serverUuid: string, events: ClientStreamEvents): Promise<ClientStream> {
     const path = `/servers/${serverUuid}/stream`;
-    const options = { protocol: STREAM_SUBPROTOCOL, maxBytes: MAX_STREAM_MESSAGE };
+    const options = { protocol: STREAM_SUBPROTOCOL, socket: STREAM_SOCKET };
     const webSocket = await http.upgrade(path, options);
     const named = Promise.withResolvers<string>();
     let status: StreamStatus | undefined;

@@ -3,8 +3,8 @@ import { WebSocket } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
-import { MAX_STREAM_MESSAGE, STREAM_SUBPROTOCOL, type StreamPlace } from '../../protocol/streams/stream.ts';
-import { keepAlive } from '../../protocol/streams/stream-socket.ts';
+import { STREAM_SUBPROTOCOL, type StreamPlace } from '../../protocol/streams/stream.ts';
+import { keepAlive, STREAM_SOCKET } from '../../protocol/streams/stream-socket.ts';
 import type { AgentCredentials } from '../link/credentials.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { JoinedStream } from './joined-stream.ts';
@@ -34,9 +34,8 @@ export class AgentStreams {
     const url = `${tls ? 'wss' : 'ws'}://${hostAndPort(endpoint)}/agents/${serverUuid}/streams/${name}`;
     const socket = new WebSocket(url, STREAM_SUBPROTOCOL, {
       ...(tls && tlsOptionsOf(tls)),
+      ...STREAM_SOCKET,
       headers,
-      perMessageDeflate: false,
-      maxPayload: MAX_STREAM_MESSAGE,
       followRedirects: false,
       handshakeTimeout: OPEN_WITHIN_MS,
       ...(localAddress === undefined ? {} : { localAddress }),

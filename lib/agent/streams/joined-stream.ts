@@ -15,7 +15,7 @@ import {
   type TerminalSize,
   terminalSize,
 } from '../../protocol/streams/stream.ts';
-import { POLICY_VIOLATION, StreamSocket } from '../../protocol/streams/stream-socket.ts';
+import { StreamSocket } from '../../protocol/streams/stream-socket.ts';
 
 /** RFC 6455, section 7.4.1. */
 const NORMAL = 1000;
@@ -78,7 +78,7 @@ export class JoinedStream {
   }
 
   #receive(message: Buffer, isBinary: boolean): void {
-    if (!isBinary) return this.#socket.closeWhenSent(POLICY_VIOLATION, 'messages must be binary');
+    if (!isBinary) return this.#socket.refuse('messages must be binary');
     switch (channelIn(message)) {
       case CHANNELS.stdin:
         if (message.length > 1 && !this.#hasInputEnded && !this.stdin.push(message.subarray(1))) this.#socket.pause();

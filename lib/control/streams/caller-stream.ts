@@ -11,7 +11,12 @@ import {
   type StreamStatus,
   streamMessage,
 } from '../../protocol/streams/stream.ts';
-import { POLICY_VIOLATION, StreamSocket, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
+import {
+  CLOSE_WITHIN_MS,
+  POLICY_VIOLATION,
+  StreamSocket,
+  type StreamSocketEvents,
+} from '../../protocol/streams/stream-socket.ts';
 import { type StreamEffect, type StreamEvent, type StreamState, stepStream } from './stream-state.ts';
 
 /** The caller's end: a WebSocket, or a TCP connection with the lines of Docker's clients. */
@@ -33,8 +38,6 @@ const GOING_AWAY = 1001;
 /** What the instance keeps for an agent that has not joined. */
 const MAX_EARLY_BYTES = 64 * 1024;
 const MAX_EARLY_MESSAGES = 100;
-/** For a reader that has stopped: then what it has not taken is lost. */
-const CLOSE_WITHIN_MS = 600_000;
 
 export class CallerStream {
   readonly serverUuid: string;
@@ -103,7 +106,7 @@ export class CallerStream {
   }
 
   #fromAgent(message: Buffer, isBinary: boolean): void {
-    if (!isBinary) return this.#agent?.closeWhenSent(POLICY_VIOLATION, 'messages must be binary');
+    if (!isBinary) return this.#agent?.refuse('messages must be binary');
     if (channelIn(message) === CHANNELS.status) this.#on({ type: 'status' });
     if (!this.#caller.send(message)) this.#agent?.pause();
   }

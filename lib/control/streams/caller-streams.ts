@@ -11,8 +11,13 @@ import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import type { Random } from '../../platform/random.ts';
-import { MAX_STREAM_MESSAGE, STREAM_SUBPROTOCOL } from '../../protocol/streams/stream.ts';
-import { keepAlive, StreamSocket, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
+import { STREAM_SUBPROTOCOL } from '../../protocol/streams/stream.ts';
+import {
+  keepAlive,
+  STREAM_SOCKET,
+  StreamSocket,
+  type StreamSocketEvents,
+} from '../../protocol/streams/stream-socket.ts';
 import { type CallerEnd, CallerStream } from './caller-stream.ts';
 import { DockerPort, type DockerPortOptions, listenForCaller } from './docker/docker-port.ts';
 
@@ -83,9 +88,8 @@ export class CallerStreams {
   constructor(deps: CallerStreamsDeps) {
     this.#deps = deps;
     this.#server = new WebSocketServer({
+      ...STREAM_SOCKET,
       noServer: true,
-      perMessageDeflate: false,
-      maxPayload: MAX_STREAM_MESSAGE,
       clientTracking: false,
       skipUTF8Validation: false,
       handleProtocols: (offered) => (offered.has(STREAM_SUBPROTOCOL) ? STREAM_SUBPROTOCOL : false),

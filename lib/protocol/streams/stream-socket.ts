@@ -6,6 +6,7 @@
 import { WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { closeReason } from '../link/close-reason.ts';
+import { MAX_STREAM_MESSAGE } from './stream.ts';
 
 export interface StreamSocketEvents {
   message(message: Buffer, isBinary: boolean): void;
@@ -28,6 +29,19 @@ const BINARY = { binary: true };
 const PING_MS = 5_000;
 /** RFC 6455, section 7.4.1. */
 export const POLICY_VIOLATION = 1008;
+/** For a peer that is owed nothing more to answer that the connection is closed. */
+const LEAVE_WITHIN_MS = 30_000;
+/** For a reader that has stopped, after the end of its stream; then what it has not taken is lost. */
+export const CLOSE_WITHIN_MS = 600_000;
+/** Of every WebSocket that carries a stream. */
+export const STREAM_SOCKET = {
+  perMessageDeflate: false,
+  maxPayload: MAX_STREAM_MESSAGE,
+  // ws drops a connection that is not closed by then, with what was sent. The ends of a stream decide earlier.
+  closeTimeout: 2 * CLOSE_WITHIN_MS,
+  // A reader that has paused finds all pings of that time at once; ws breaks the connection above this number.
+  maxPendingAutoPongs: 2_000,
+} as const;
 /** Of silence, after which the kernel asks the peer's machine whether it is there. */
 const KEEPALIVE_MS = 10_000;
 
@@ -39,6 +53,7 @@ export class StreamSocket {
   #isOver = false;
   #closing: { code: number; reason: string } | undefined;
   #pinging: Timer | undefined;
+  #leaving: Timer | undefined;
   readonly #clock: Clock;
 
   constructor(socket: WebSocket, clock: Clock, events: StreamSocketEvents) {
@@ -48,7 +63,7 @@ export class StreamSocket {
     let failure: string | undefined;
     socket.on('message', (data, isBinary) => {
       if (this.#isOver) return;
-      if ((data as Buffer).length === 0) return this.closeWhenSent(POLICY_VIOLATION, 'a message is empty');
+      if ((data as Buffer).length === 0) return this.refuse('a message is empty');
       events.message(data as Buffer, isBinary);
     });
     socket.on('error', (error) => {
@@ -56,6 +71,7 @@ export class StreamSocket {
     });
     socket.on('close', (code, reason) => {
       this.#pinging?.cancel();
+      this.#leaving?.cancel();
       if (this.#isOver) return;
       this.#isOver = true;
       events.closed(failure ?? `closed with ${code} ${reason}`.trimEnd());
@@ -103,15 +119,27 @@ export class StreamSocket {
 
   /** Closes it: at once if the peer has not taken everything, and else with a reason. */
   leave(code: number, reason: string): void {
-    if (this.#unsent > 0) this.#socket.terminate();
-    else this.closeWhenSent(code, reason);
+    if (this.#unsent > 0) return this.#socket.terminate();
+    this.closeWhenSent(code, reason);
+    this.#terminateLater();
+  }
+
+  /** Closes it because the peer has broken the protocol. */
+  refuse(reason: string): void {
+    this.closeWhenSent(POLICY_VIOLATION, reason);
+    this.#terminateLater();
   }
 
   /** Emits nothing more. */
   terminate(): void {
     this.#isOver = true;
     this.#pinging?.cancel();
+    this.#leaving?.cancel();
     this.#socket.terminate();
+  }
+
+  #terminateLater(): void {
+    this.#leaving ??= this.#clock.after(LEAVE_WITHIN_MS, () => this.#socket.terminate());
   }
 
   #sent(cost: number): void {
