@@ -85,6 +85,8 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
   const read = Promise.all(outputs.map((output) => new Promise((resolve) => output.once('close', resolve))));
   const ended = exited.then(async (exit) => {
     streams.stdin.unpipe(stdin);
+    // What is left of the group would take a lost stream for the end of its input.
+    if (run.signal.aborted) await killed();
     stdin.destroy();
     await lastOutput(clock, outputs, { pgid, read, signal: run.signal });
     return exit;

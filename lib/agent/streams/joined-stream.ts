@@ -127,8 +127,8 @@ export class JoinedStream {
   }
 
   #end(reason: string): void {
+    // The input stays open: what it lacks must not look like its end.
     this.#lost.abort(reason);
-    this.#endInput();
     this.#release();
     this.#closed.resolve();
   }

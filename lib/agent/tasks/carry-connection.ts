@@ -1,6 +1,7 @@
 /** Carries a TCP connection over a stream; each direction ends by itself. Used by `connect` and `vm_connect`. */
 import type { Socket } from 'node:net';
 import { finished } from 'node:stream/promises';
+import { resetConnection } from '../../platform/reset-connection.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 
@@ -20,14 +21,14 @@ export async function carryConnection(
   socket.on('error', (error) => {
     failure = error;
   });
-  const destroy = () => void socket.destroy();
-  if (signal.aborted) destroy();
-  else signal.addEventListener('abort', destroy);
+  const reset = () => resetConnection(socket);
+  if (signal.aborted) reset();
+  else signal.addEventListener('abort', reset);
   stdin.pipe(socket);
   // Its end is the end of this direction.
   socket.pipe(stdout);
   await new Promise<void>((resolve) => socket.once('close', () => resolve()));
-  signal.removeEventListener('abort', destroy);
+  signal.removeEventListener('abort', reset);
   stdin.unpipe(socket);
   if (signal.aborted) throw signal.reason;
   if (failure !== undefined) throw connectionFailure(failure, at);

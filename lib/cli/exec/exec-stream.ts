@@ -6,6 +6,7 @@
 import type { Readable, Writable } from 'node:stream';
 import type { Params } from '../../client/request.ts';
 import { ClientStream } from '../../client/stream.ts';
+import { messageOf } from '../../platform/errors.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import type { StreamStatus, Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
@@ -106,7 +107,11 @@ export async function startStreamed(
   });
   try {
     const { id } = await create(stream.name);
-    passOn(input, stream);
+    passOn(input, stream, (error) => {
+      // Not as its end: the command would take what it has got for everything.
+      stream.close();
+      ended.resolve({ status: undefined, reason: `its input cannot be read: ${messageOf(error)}` });
+    });
     // A stream that cannot be followed ends by itself.
     void watch(context, id, (end) => hasJoined || ended.resolve(end)).catch(() => undefined);
     return { id, ended: ended.promise, resize: (size) => stream.resize(size), close: () => stream.close() };
@@ -130,11 +135,11 @@ async function watch({ client, clock }: Context, id: string, resolve: (end: Exec
   }
 }
 
-function passOn(input: Readable | undefined, stream: ClientStream): void {
+function passOn(input: Readable | undefined, stream: ClientStream, onFailed: (error: Error) => void): void {
   if (input === undefined) return stream.endInput();
   input.on('data', (bytes: Buffer) => {
     if (!stream.send(bytes)) input.pause();
   });
   input.once('end', () => stream.endInput());
-  input.once('error', () => stream.endInput());
+  input.once('error', onFailed);
 }

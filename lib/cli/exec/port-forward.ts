@@ -4,6 +4,7 @@ import { PassThrough } from 'node:stream';
 import { getSystemErrorMessage } from 'node:util';
 import { Command } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
+import { resetConnection } from '../../platform/reset-connection.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
@@ -171,10 +172,10 @@ async function carry(
     const { message } = saidOf(end);
     if (message === undefined) return void socket.end();
     context.output.complain(`${name}:${port}: ${message}`);
-    socket.destroy();
+    resetConnection(socket);
   } catch (error) {
     if (!socket.destroyed) context.output.complain(`${name}:${port}: ${messageOf(error)}`);
-    socket.destroy();
+    resetConnection(socket);
   }
 
   function isComplete(): boolean {
