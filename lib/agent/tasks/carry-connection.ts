@@ -32,7 +32,9 @@ export async function carryConnection(
   stdin.unpipe(socket);
   if (signal.aborted) throw signal.reason;
   if (failure !== undefined) throw connectionFailure(failure, at);
-  await finished(stdout);
+  await finished(stdout, { signal }).catch((error: unknown) => {
+    throw signal.aborted ? signal.reason : error;
+  });
   return { bytesReceived: socket.bytesWritten, bytesSent: socket.bytesRead };
 }
 
