@@ -162,7 +162,7 @@ t.test('connections to a port of this machine reach a port of a server', async (
 
   await t.test('what cannot be forwarded says why', async (t) => {
     for (const port of ['0', '80:', 'x', '70000', '1:70000', '80:80:80', ''])
-      t.match(await forward(port).ended, { code: 2, stderr: /is no port; write LOCAL:REMOTE/ }, port);
+      t.match(await forward(port).ended, { code: 2, stderr: /is not a port; write LOCAL:REMOTE/ }, port);
     const taken = await listen(t, () => undefined);
     t.match(await forward(`${taken}:80`).ended, {
       code: 1,
