@@ -31,8 +31,11 @@ export type ContainerState =
   | { name: 'created' }
   | { name: 'starting'; run: number }
   | { name: 'running'; run: number }
-  /** `killAt`: when the container is killed (wall clock of the machine, milliseconds), also by the next agent. */
-  | { name: 'stopping'; run: number; killAt: number }
+  /**
+   * `killAt`: when the container is killed (wall clock of the machine, milliseconds), also by the next
+   * agent. That one sends `signal` again, because it cannot know whether it was sent.
+   */
+  | { name: 'stopping'; run: number; killAt: number; signal?: string }
   | { name: 'stopped'; run: number; exit: ContainerExit }
   /** The container could not be created and can only be deleted. `reason` is a sentence. */
   | { name: 'failed'; reason: string }
@@ -194,7 +197,7 @@ function onStop(
       if (!isSooner) return to(state);
       if (timeoutMs <= 0) return to({ name: 'stopping', run, killAt }, killing(run, now));
       // The timer is armed first: the signal may fail.
-      return to({ name: 'stopping', run, killAt }, [
+      return to({ name: 'stopping', run, killAt, signal }, [
         { do: 'arm-kill', run, at: killAt },
         { do: 'signal', run, signal },
       ]);
@@ -275,7 +278,11 @@ function recoveredRun(
     return to({ name: 'stopped', run, exit }, [{ do: 'clean-up', run }]);
   }
   if (state.name !== 'stopping') return to({ name: 'running', run });
-  return to(state, [{ do: 'arm-kill', run, at: state.killAt }]);
+  const { killAt, signal } = state;
+  return to(state, [
+    { do: 'arm-kill', run, at: killAt },
+    ...(signal === undefined ? [] : [{ do: 'signal' as const, run, signal }]),
+  ]);
 }
 
 function refusalOf(state: { name: 'creating' | 'starting' | 'failed' | 'deleting' }): ContainerRefusal {

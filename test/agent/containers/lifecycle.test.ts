@@ -14,7 +14,9 @@ const creating: ContainerState = { name: 'creating' };
 const created: ContainerState = { name: 'created' };
 const starting: ContainerState = { name: 'starting', run: 2 };
 const running: ContainerState = { name: 'running', run: 2 };
-const stopping: ContainerState = { name: 'stopping', run: 2, killAt: NOW + 5_000 };
+const stopping: ContainerState = { name: 'stopping', run: 2, killAt: NOW + 5_000, signal: 'SIGINT' };
+/** Stopped by an agent of an earlier version, or without time. */
+const unsignalled: ContainerState = { name: 'stopping', run: 2, killAt: NOW + 5_000 };
 /** Its kill has failed. */
 const overdue: ContainerState = { name: 'stopping', run: 2, killAt: NOW };
 const stopped: ContainerState = { name: 'stopped', run: 2, exit };
@@ -87,7 +89,7 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     running,
     stop,
     {
-      state: { name: 'stopping', run: 2, killAt: NOW + 3_000 },
+      state: { name: 'stopping', run: 2, killAt: NOW + 3_000, signal: 'SIGTERM' },
       effects: [
         { do: 'arm-kill', run: 2, at: NOW + 3_000 },
         { do: 'signal', run: 2, signal: 'SIGTERM' },
@@ -105,7 +107,7 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     stopping,
     stop,
     {
-      state: { name: 'stopping', run: 2, killAt: NOW + 3_000 },
+      state: { name: 'stopping', run: 2, killAt: NOW + 3_000, signal: 'SIGTERM' },
       effects: [
         { do: 'arm-kill', run: 2, at: NOW + 3_000 },
         { do: 'signal', run: 2, signal: 'SIGTERM' },
@@ -186,10 +188,22 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     { state: { name: 'stopped', run: 2, exit: { unknown: lost } }, effects: [clear] },
   ],
   [
-    'a new agent keeps the time of a stop',
+    'a new agent keeps the time of a stop, and sends its signal again',
     stopping,
     { type: 'recovered', found: 'running' },
-    { state: stopping, effects: [{ do: 'arm-kill', run: 2, at: NOW + 5_000 }] },
+    {
+      state: stopping,
+      effects: [
+        { do: 'arm-kill', run: 2, at: NOW + 5_000 },
+        { do: 'signal', run: 2, signal: 'SIGINT' },
+      ],
+    },
+  ],
+  [
+    'or only keeps the time, if no signal is recorded',
+    unsignalled,
+    { type: 'recovered', found: 'running' },
+    { state: unsignalled, effects: [{ do: 'arm-kill', run: 2, at: NOW + 5_000 }] },
   ],
   [
     'a new agent learns how a run ended',
