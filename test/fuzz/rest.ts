@@ -29,7 +29,7 @@ export const restPart: Part = {
       arbitrary: requestScripts(document),
       lanes: 6,
       // Labels of metrics and statements are created one after the other.
-      slack: { entries: 60 },
+      slack: { entries: 150 },
       async feed(script) {
         await target.revive();
         if (fed++ % RENEW_EVERY === RENEW_EVERY - 1) await ids.renew();
