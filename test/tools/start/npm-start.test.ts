@@ -207,12 +207,16 @@ async function killedWithWatchdog(t: Test, data: string, options: readonly strin
   const killed = new Start(t, options);
   await killed.ready();
   const processes = processesOf(data);
-  const watchdog = childrenOf(killed.child.pid ?? 0).find((pid) => !processes.some((each) => each.pid === pid));
   process.kill(killed.child.pid ?? 0, 'SIGSTOP');
-  process.kill(watchdog ?? 0, 'SIGKILL');
+  const watchdogs = childrenOf(killed.child.pid ?? 0).filter((pid) =>
+    readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('watchdog.ts'),
+  );
+  t.equal(watchdogs.length, 1, 'one watchdog');
+  for (const pid of watchdogs) process.kill(pid, 'SIGKILL');
   killed.child.kill('SIGKILL');
   await killed.ended;
-  t.equal((await untilGone(processes, 500)).length, processes.length, 'nothing has ended them');
+  const names = processes.map(({ name }) => name);
+  t.strictSame(await untilGone(processes, 500), names, 'nothing has ended them');
   t.teardown(() => endInOrder(processes, systemClock));
   return processes;
 }
