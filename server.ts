@@ -2,10 +2,10 @@
 import { parseArgs } from 'node:util';
 import { App } from './lib/control/app.ts';
 import { loadConfig } from './lib/control/config.ts';
-import { systemClock } from './lib/platform/clock.ts';
 import { CnapiError } from './lib/platform/errors.ts';
 import { createLogger } from './lib/platform/log.ts';
 import { systemRandom } from './lib/platform/random.ts';
+import { systemClock } from './lib/platform/time/clock.ts';
 
 const HELP = `Usage: node server.ts [--config FILE]
 

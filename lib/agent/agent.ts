@@ -5,9 +5,9 @@
  * and the HTTP port (already listening). The agent owns the rest.
  */
 
-import { type Clock, settlesWithin } from '../platform/clock.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Random } from '../platform/random.ts';
+import { type Clock, settlesWithin } from '../platform/time/clock.ts';
 import type {
   HelloFrame,
   PushOrderFrame,

@@ -3,10 +3,10 @@
  * error, 2 usage error (also when another agent uses the data directory).
  */
 import { join, resolve } from 'node:path';
-import { systemClock as clock } from '../platform/clock.ts';
 import { messageOf } from '../platform/errors.ts';
 import { createLogger, type Logger } from '../platform/log.ts';
 import { systemRandom as random } from '../platform/random.ts';
+import { systemClock as clock } from '../platform/time/clock.ts';
 import { VERSION as agentVersion } from '../platform/version.ts';
 import { Agent } from './agent.ts';
 import { type OpenedContainers, openContainers } from './containers/open-containers.ts';

@@ -1,12 +1,12 @@
 /** Addresses of instances: given by the caller or found by DNS. Used by failover-client.ts. */
 import { isIP } from 'node:net';
-import type { Clock } from '../platform/clock.ts';
 import { lookUpHost } from '../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../platform/dns/resolve.ts';
 import { serviceName } from '../platform/dns/zone.ts';
 import { CnapiError } from '../platform/errors.ts';
 import { hostAndPort } from '../platform/http-client/connect.ts';
 import type { Random } from '../platform/random.ts';
+import type { Clock } from '../platform/time/clock.ts';
 
 export interface Address {
   secure: boolean;

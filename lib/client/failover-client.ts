@@ -11,10 +11,10 @@
  */
 import type { WebSocket } from 'ws';
 import type { z } from 'zod';
-import type { Clock } from '../platform/clock.ts';
 import { HttpError } from '../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Random } from '../platform/random.ts';
+import type { Clock } from '../platform/time/clock.ts';
 import type { ErrorCode } from '../protocol/api/contract/errors.ts';
 import { type Address, addressesOf, addressKey, addressText, type Discovery, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';

@@ -4,11 +4,11 @@
  */
 import { createSecureContext, type SecureContext } from 'node:tls';
 import { type ClientOptions, WebSocket } from 'ws';
-import type { Clock } from '../platform/clock.ts';
 import { hostAndPort, tlsOptionsOf } from '../platform/http-client/connect.ts';
 import { HttpClient, type HttpRequest } from '../platform/http-client/http-client.ts';
 import type { HttpError } from '../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
+import type { Clock } from '../platform/time/clock.ts';
 import type { Address } from './address.ts';
 import { type Credentials, tokenFor } from './credentials.ts';
 

@@ -6,13 +6,13 @@
 
 import type { Bus } from '../platform/bus/bus.ts';
 import { createBus } from '../platform/bus/create-bus.ts';
-import { type Clock, isoNow } from '../platform/clock.ts';
-import { type EventLoop, systemEventLoop } from '../platform/event-loop.ts';
 import type { Logger } from '../platform/log.ts';
 import { DatabaseHosts } from '../platform/postgres/hosts.ts';
 import { PostgresDatabase, type PostgresDeps } from '../platform/postgres/pool.ts';
 import { WriteHealth } from '../platform/postgres/write-health.ts';
 import type { Random } from '../platform/random.ts';
+import { type Clock, isoNow } from '../platform/time/clock.ts';
+import { type EventLoop, systemEventLoop } from '../platform/time/event-loop.ts';
 import { VERSION } from '../platform/version.ts';
 import { openApiBytes } from '../protocol/api/contract/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';

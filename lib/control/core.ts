@@ -7,12 +7,12 @@
  * subsystem uses is made in its `open`.
  */
 import type { Bus } from '../platform/bus/bus.ts';
-import type { Clock } from '../platform/clock.ts';
-import type { EventLoop } from '../platform/event-loop.ts';
 import type { Logger } from '../platform/log.ts';
 import { BucketStore } from '../platform/moray/bucket-store.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Random } from '../platform/random.ts';
+import type { Clock } from '../platform/time/clock.ts';
+import type { EventLoop } from '../platform/time/event-loop.ts';
 import { VERSION } from '../platform/version.ts';
 import type { NewServerLimiter } from './access/new-server-limiter.ts';
 import { agentNetworksOf, type Config } from './config.ts';

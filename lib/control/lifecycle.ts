@@ -12,12 +12,12 @@
  * - The roster decides when a drain begins and ends (`roster/relocation/drainer.ts`); the hooks for
  *   it are here.
  */
-import { type Clock, settlesWithin } from '../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { type Migration, migrate } from '../platform/postgres/migrations.ts';
 import { waitForDatabase } from '../platform/postgres/pool.ts';
+import { type Clock, settlesWithin } from '../platform/time/clock.ts';
 import type { DutyHandlers } from './duty/duty.ts';
 import type { UpgradeRoute } from './http/listener/upgrades.ts';
 import type { Route } from './http/route.ts';

@@ -6,11 +6,11 @@
 
 import { readLive } from '../control/roster/membership/instance-store.ts';
 import { type ObservedLeases, observeLeases } from '../control/roster/membership/lease.ts';
-import type { Clock } from '../platform/clock.ts';
 import type { ZoneInstance } from '../platform/dns/zone.ts';
 import type { Logger } from '../platform/log.ts';
-import { Loop } from '../platform/loop.ts';
 import type { Queryable } from '../platform/postgres/database.ts';
+import type { Clock } from '../platform/time/clock.ts';
+import { Loop } from '../platform/time/loop.ts';
 
 interface LivingInstancesDeps {
   database: Queryable;

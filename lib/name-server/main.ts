@@ -7,13 +7,13 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
-import { systemClock } from '../platform/clock.ts';
 import { NameServer } from '../platform/dns/name-server.ts';
 import { createLogger, LOG_LEVELS } from '../platform/log.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import { PostgresDatabase } from '../platform/postgres/pool.ts';
 import { systemRandom } from '../platform/random.ts';
+import { systemClock } from '../platform/time/clock.ts';
 import { LivingInstances } from './living-instances.ts';
 
 const configuration = z.strictObject({

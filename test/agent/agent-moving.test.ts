@@ -1,6 +1,6 @@
 import t from 'tap';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import { matchLists } from '../support/match-lists.ts';
 import { refuse } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';

@@ -4,7 +4,7 @@
  * process ended without a fault.
  */
 import { readFileSync } from 'node:fs';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { Program } from '../../tools/processes/program.ts';
 import type { Zone } from '../support/fleet-harness.ts';
 import type { RosterLook } from './history.ts';

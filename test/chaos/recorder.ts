@@ -1,7 +1,7 @@
 /** Writes a run's history as it happens, and knows its time. */
 import { createWriteStream, readFileSync } from 'node:fs';
 import { finished } from 'node:stream/promises';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { Entry, Workload } from './history.ts';
 
 const CLOCKS_EVERY_MS = 2_000;

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { CnapiClient } from '../../lib/client/client.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { json, scripted } from './rig.ts';
 
 t.test('allServers reads every server, also when one is removed between two pages', async (t) => {

@@ -5,8 +5,8 @@ import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import type { Discovery } from '../../lib/client/address.ts';
 import { FailoverClient } from '../../lib/client/failover-client.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import type { Teardown } from '../support/postgres.ts';
 
 export interface Heard {

@@ -1,7 +1,7 @@
 /** What a test of a locked row needs for each piece of work, and what all of them share. */
 import type { Test } from 'tap';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 
 export const ports = { clock: systemClock, log: silentLogger };
 export const NAMES = ['first', 'held', 'third', 'last'];

@@ -5,10 +5,10 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Servers } from '../../lib/control/servers/servers.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { complaintsSince } from './invariants.ts';
 import { type Knowledge, readKnowledge, worldFrom } from './knowledge.ts';
 import { recordIntents } from './lab-schema.ts';

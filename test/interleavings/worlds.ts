@@ -21,9 +21,9 @@ import { claimTasks, type InheritedRow } from '../../lib/control/tasks/dispatch/
 import { cancelTask, createTask } from '../../lib/control/tasks/record/task-store.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { addTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import type { JsonObject } from '../../lib/protocol/json/bounded-json.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import { createDuties } from '../support/create-duties.ts';

@@ -1,8 +1,8 @@
 import t from 'tap';
 import { LivingInstances } from '../../lib/name-server/living-instances.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { until } from '../support/until.ts';
 
 interface Row {

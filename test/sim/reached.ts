@@ -40,7 +40,7 @@ export interface Reach {
 }
 
 const root = path.resolve(import.meta.dirname, '../..');
-const FOLDERS = ['lib/platform/healthy-timer.ts', ...simulatedFolders.map((folder) => `lib/control/${folder}/`)];
+const FOLDERS = ['lib/platform/time/healthy-timer.ts', ...simulatedFolders.map((folder) => `lib/control/${folder}/`)];
 const MAX_TEXT = 90;
 const CODE = /[\w'"`]/;
 const APART = /[\w'"`]|\n\s*\n/;

@@ -7,7 +7,7 @@
 import type { ProcessGroup } from '../../lib/agent/journal/journal.ts';
 import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/agent/machine/machine.ts';
 import { simulatedSysinfo } from '../../lib/agent/simulated/simulated-sysinfo.ts';
-import type { Timer } from '../../lib/platform/clock.ts';
+import type { Timer } from '../../lib/platform/time/clock.ts';
 import { EPOCH_MS, type SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 

@@ -5,7 +5,7 @@
  *
  *     running ──freeze──▶ frozen ──thaw──▶ running        any ──kill──▶ dead
  */
-import type { Clock, Timer } from '../../lib/platform/clock.ts';
+import type { Clock, Timer } from '../../lib/platform/time/clock.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { SimLoop } from './sim-loop.ts';
 import { PHASE, type Phase, type VirtualTime } from './virtual-time.ts';

@@ -3,7 +3,7 @@
  * process (promises, the in-process database) complete, and only then does time move to the next.
  * So a run depends on nothing but its seed.
  */
-import type { Timer } from '../../lib/platform/clock.ts';
+import type { Timer } from '../../lib/platform/time/clock.ts';
 
 /**
  * The order of events at one moment, as in Node's event loop (timers, then arrived input, then

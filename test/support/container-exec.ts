@@ -6,7 +6,7 @@ import { PassThrough } from 'node:stream';
 import type { ExecRequest, PreparedExec } from '../../lib/agent/containers/runtime.ts';
 import { bootIdOf } from '../../lib/agent/machine/proc.ts';
 import { streamCommand } from '../../lib/agent/machine/streamed-command.ts';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 
 interface RunOptions {
   input?: string;

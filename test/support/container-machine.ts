@@ -32,8 +32,8 @@ import {
 } from '../../lib/agent/containers/linux-runtime.ts';
 import type { RunId } from '../../lib/agent/containers/runtime.ts';
 import { allProcesses, bootIdOf } from '../../lib/agent/machine/proc.ts';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { lacks, programFile } from './debian-programs.ts';
 import { until } from './until.ts';
 

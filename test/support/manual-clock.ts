@@ -2,7 +2,7 @@
  * A clock that the test advances. Timers fire in order of time; what they start settles before the
  * next one fires.
  */
-import type { Clock, Timer } from '../../lib/platform/clock.ts';
+import type { Clock, Timer } from '../../lib/platform/time/clock.ts';
 
 interface Alarm {
   at: number;

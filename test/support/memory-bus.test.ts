@@ -1,7 +1,7 @@
 import t from 'tap';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { busContract } from '../platform/bus/contract.ts';
 import { createMemoryBus, MemoryHub } from './memory-bus.ts';
 import { until } from './until.ts';

@@ -6,9 +6,9 @@
 
 import type { BusConnection, Connect, ConnectionEvents } from '../../lib/platform/bus/bus-connection.ts';
 import { ConnectionBus } from '../../lib/platform/bus/connection-bus.ts';
-import type { Clock } from '../../lib/platform/clock.ts';
 import type { Logger } from '../../lib/platform/log.ts';
 import type { Random } from '../../lib/platform/random.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 
 interface MemoryHubOptions {
   /** Runs a delivery later: in order, and never within the call. */

@@ -5,10 +5,10 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import pg from 'pg';
-import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase, type PostgresDeps } from '../../lib/platform/postgres/pool.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { startTestPostgres } from './postgres-server.ts';
 
 export { startTestPostgres, TestPostgres } from './postgres-server.ts';

@@ -3,7 +3,7 @@
  * or answers 503, it asks the next one, until its time is up. Tasks are created under an
  * idempotency key, so that a repeated request after a lost answer is harmless.
  */
-import type { Clock } from '../../lib/platform/clock.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 
 export interface Answer<Body> {
   status: number;

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import WebSocket from 'ws';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import type { HelloFrame, InstanceFrame } from '../../lib/protocol/link/frames.ts';
 import { until } from './until.ts';
 

@@ -6,9 +6,9 @@ import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
 import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { TestApp } from './apps.ts';
 import { until } from './until.ts';
 

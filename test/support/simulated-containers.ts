@@ -16,7 +16,7 @@ import type {
   PreparedExec,
   RunId,
 } from '../../lib/agent/containers/runtime.ts';
-import type { Clock, Timer } from '../../lib/platform/clock.ts';
+import type { Clock, Timer } from '../../lib/platform/time/clock.ts';
 
 interface SimulatedRun {
   run: number;

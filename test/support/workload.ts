@@ -12,7 +12,7 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import type { Zone } from './fleet-harness.ts';
 import { Caller, type TaskBody, type TaskOrder } from './retrying-caller.ts';
 

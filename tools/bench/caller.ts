@@ -3,7 +3,7 @@
  * besides the instance is measured.
  */
 import http from 'node:http';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 
 export interface TimedAnswer {
   status: number;

@@ -1,10 +1,10 @@
 /** A database with the product's tables for pgbench alone, on the Postgres that the zones use. */
 import { migrations } from '../../lib/control/subsystem-list.ts';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { BenchContext } from './figure.ts';
 import { NoPgbenchError, runPgbench } from './pgbench.ts';
 

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { WebSocket } from 'ws';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import { encodeHeartbeat } from '../../lib/protocol/link/codec.ts';
 import { BenchCaller } from './caller.ts';
 import type { BenchContext } from './figure.ts';

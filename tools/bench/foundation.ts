@@ -5,9 +5,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import { Program } from '../processes/program.ts';
 import { makePlace } from '../start/place.ts';
 import { isListening } from '../start/ports.ts';

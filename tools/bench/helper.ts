@@ -4,7 +4,7 @@
  * with the last lines of its log.
  */
 import type { Serializable } from 'node:child_process';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import { ownProgram, Program } from '../processes/program.ts';
 import type { Answer } from './asked.ts';
 

@@ -1,5 +1,5 @@
 /** Load for figures that count: a number of operations in flight, and turns with the floor. */
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { PgbenchFloor } from './floor-database.ts';
 
 /** Runs `count` lanes, each taking one turn after the other; returns turns per second. */

@@ -6,12 +6,12 @@
 import { migrations } from '../../lib/control/subsystem-list.ts';
 import { claimTasks, readDispatches } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import { type AttemptReport, recordReports } from '../../lib/control/tasks/reports/report-store.ts';
-import { systemClock as clock, isoNow } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { systemClock as clock, isoNow } from '../../lib/platform/time/clock.ts';
 import type { BenchContext } from './figure.ts';
 
 export const FLOOR_OF = 'their tasks alone, in the database';

@@ -1,5 +1,5 @@
 /** REST requests and readings of the figures of push jobs. */
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import { JOB_ENDS } from '../../lib/protocol/api/push/job-schemas.ts';
 import { type BenchCaller, expectStatus } from './caller.ts';
 import type { BenchContext } from './figure.ts';

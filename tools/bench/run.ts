@@ -6,8 +6,8 @@
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { systemClock as clock, isoNow } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
+import { systemClock as clock, isoNow } from '../../lib/platform/time/clock.ts';
 import { guardFolder } from '../processes/guardian.ts';
 import { Program, type ProgramPlan } from '../processes/program.ts';
 import type { BenchContext, Figure } from './figure.ts';

@@ -4,7 +4,7 @@
  * available without changing its settings; the counter's own transactions are few.
  */
 import { readFileSync } from 'node:fs';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { Foundation } from './foundation.ts';
 import type { Zone } from './zone.ts';
 

@@ -9,8 +9,8 @@
  */
 import { agentLayers } from './agent-layers.ts';
 
-/** Imports that every part may use, and need not: the files of lib/platform itself, its limits, and JSON. */
-export const base: readonly string[] = ['platform', 'platform/limiting', 'protocol/json'];
+/** Imports that every part may use, and need not: the files of lib/platform itself, time, limits, and JSON. */
+export const base: readonly string[] = ['platform', 'platform/time', 'platform/limiting', 'protocol/json'];
 const database: readonly string[] = [...base, 'platform/postgres'];
 const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
 
@@ -20,8 +20,10 @@ const rest: readonly string[] = [...base, 'protocol/api', 'control/http'];
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Knows nothing of servers.
   platform: [],
+  // The clock, what runs by it, and how busy the event loop is.
+  'platform/time': ['platform'],
   // What bounds work: semaphores, rates, memory, counts by key.
-  'platform/limiting': ['platform'],
+  'platform/limiting': ['platform', 'platform/time'],
   'platform/postgres': base,
   'platform/moray': database,
   'platform/bus': database,

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
 import { provideRedis } from '../../tools/test/redis.ts';
 import { codeEdits, isSource } from './code-mutants.ts';

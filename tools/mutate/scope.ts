@@ -11,7 +11,7 @@ const MUTATED = [
   'lib/control/{roster,tasks,waitlist,events,duty,push,chef,organizations}/{*.ts,!(routes)/*.ts}',
   'lib/control/{roster,tasks,waitlist,events,duty,push}/migrations/*.sql',
   'lib/control/push/schedules/migrations/*.sql',
-  'lib/platform/healthy-timer.ts',
+  'lib/platform/time/healthy-timer.ts',
   'lib/platform/waits/*.ts',
   'lib/agent/runner/runner.ts',
   'lib/agent/push/*.ts',

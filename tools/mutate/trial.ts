@@ -5,7 +5,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { failuresOf } from '../../tools/test/tap-report.ts';
 
 export interface TrialOptions {

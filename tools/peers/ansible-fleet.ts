@@ -8,7 +8,7 @@ import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import type { BenchContext } from '../bench/figure.ts';
 import { freePort, isListening } from '../start/ports.ts';
 import { findProgram, whyNoProgram } from './find-program.ts';

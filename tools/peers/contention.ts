@@ -2,8 +2,8 @@
  * One lock and its contenders: the same loops for ours and for a peer's. All contenders run in this
  * process, so it knows exactly which one holds the lock, and stops when two do.
  */
-import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 import { runLanes } from '../bench/lanes.ts';
 
 /** Releases the lock; resolves when that is confirmed. */

@@ -13,7 +13,7 @@ import { once } from 'node:events';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Writable } from 'node:stream';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import type { Command } from '../start/child.ts';
 import { guard } from './guardian.ts';
 

@@ -8,7 +8,7 @@
  *                            └──ends──▶ failed                     any ──retire()──▶ retired
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
-import type { Clock, Timer } from '../../lib/platform/clock.ts';
+import type { Clock, Timer } from '../../lib/platform/time/clock.ts';
 import { describeProcess } from '../setup/processes.mjs';
 import type { Rank } from './end-processes.ts';
 import type { RotatingLog } from './rotating-log.ts';

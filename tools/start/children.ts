@@ -3,7 +3,7 @@
  * by its instances, which are added and removed while everything else stays.
  */
 import path from 'node:path';
-import type { Clock } from '../../lib/platform/clock.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import { Child, type Command } from './child.ts';
 import { endInOrder, type Rank } from './end-processes.ts';
 import { Refusal } from './refusal.ts';

@@ -6,8 +6,8 @@
  */
 import { rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import type { Clock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import { type ControlReply, encode, maxOperationBytes, type Operation, parseOperation } from './control.ts';
 
 export interface ControlServerDeps {

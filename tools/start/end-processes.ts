@@ -6,7 +6,7 @@
  * own). All ranks together take less than 10 s.
  */
 import { readFileSync } from 'node:fs';
-import type { Clock } from '../../lib/platform/clock.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import { type DescribedProcess, isAlive } from '../setup/processes.mjs';
 
 export interface Ending extends DescribedProcess {

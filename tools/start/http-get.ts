@@ -1,7 +1,7 @@
 /** One GET of `npm start` from an instance, and its whole answer. */
-import { systemClock } from '../../lib/platform/clock.ts';
 import { targetOf } from '../../lib/platform/http-client/connect.ts';
 import { HttpClient, type HttpRequest } from '../../lib/platform/http-client/http-client.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 
 interface Question extends Pick<HttpRequest, 'headers'> {
   /** Until the end of the answer. */

@@ -7,8 +7,8 @@
  * An instance that must leave gets SIGTERM, hands its agents over and exits; it is killed only if
  * it does not leave in time.
  */
-import type { Clock } from '../../lib/platform/clock.ts';
 import type { Random } from '../../lib/platform/random.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import type { ReadyInstance } from './banner.ts';
 import type { Child, Command } from './child.ts';
 import type { Children } from './children.ts';

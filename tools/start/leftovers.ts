@@ -3,7 +3,7 @@
  * started still run. The next start ends them, and so does `npm start -- --stop`.
  */
 import path from 'node:path';
-import type { Clock } from '../../lib/platform/clock.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import { isAlive } from '../setup/processes.mjs';
 import { type Ending, endInOrder } from './end-processes.ts';
 import { Refusal } from './refusal.ts';

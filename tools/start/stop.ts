@@ -2,7 +2,7 @@
  * `npm start -- --stop`: sends SIGTERM to the running supervisor, waits until it is gone, and sends
  * SIGKILL if it does not end.
  */
-import type { Clock } from '../../lib/platform/clock.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import { type DescribedProcess, isAlive } from '../setup/processes.mjs';
 import { Refusal } from './refusal.ts';
 

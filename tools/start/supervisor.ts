@@ -11,9 +11,9 @@
 import { mkdirSync } from 'node:fs';
 import { configFolder } from '../../lib/client/credentials.ts';
 import { announceLocal, withdrawLocal } from '../../lib/client/local-cnapi.ts';
-import type { Clock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import type { Random } from '../../lib/platform/random.ts';
+import type { Clock } from '../../lib/platform/time/clock.ts';
 import type { Ready, ReadyInstance } from './banner.ts';
 import { Children } from './children.ts';
 import type { Operation } from './control.ts';

@@ -8,7 +8,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import type { Clock, Timer } from '../../lib/platform/clock.ts';
+import type { Clock, Timer } from '../../lib/platform/time/clock.ts';
 import { isAlive } from '../setup/processes.mjs';
 import type { Ending } from './end-processes.ts';
 

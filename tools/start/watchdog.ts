@@ -5,7 +5,7 @@
  * exits. It ignores signals.
  */
 import { createInterface } from 'node:readline';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { type Ending, endInOrder } from './end-processes.ts';
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGPIPE'] as const) process.on(signal, () => undefined);

@@ -6,7 +6,7 @@
  * failed; the details are printed where each failure occurred.
  */
 import path from 'node:path';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
 import { runAgain } from './again.ts';
 import { type Outcome, runCheck, staticChecks } from './checks.ts';

@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { type Lane, lanesOf } from './lanes.ts';
 import { longestFirst } from './order.ts';
 import { durationOf } from './processor-time.ts';

@@ -9,8 +9,8 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type Hierarchy, hierarchiesOf } from './cgroup-mounts.ts';
 import type { ContainerUsage } from './container.ts';
 import { ContainerError } from './container-errors.ts';

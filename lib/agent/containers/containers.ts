@@ -4,10 +4,10 @@
  * different containers do not wait for each other. lifecycle.ts says which state follows.
  */
 import { isDeepStrictEqual } from 'node:util';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import type { RecordFiles } from '../record-files.ts';
 import type { Container, ContainerChange, ContainerSpec, ContainerUsage } from './container.ts';
 import {

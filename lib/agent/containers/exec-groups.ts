@@ -6,7 +6,7 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { ContainerError } from './container-errors.ts';
 import { directoriesIn, pidsIn, problemOf, removeGroup, removeWith } from './control-group.ts';
 

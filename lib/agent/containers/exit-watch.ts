@@ -6,8 +6,8 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { runName } from './container-paths.ts';
 import { signalOfStatus } from './exit-status.ts';
 import type { ContainerExit } from './lifecycle.ts';

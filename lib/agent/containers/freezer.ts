@@ -7,9 +7,9 @@
  *
  * The next agent resumes what it finds paused (linux-runtime.ts). Used by linux-runtime.ts.
  */
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { ContainerError } from './container-errors.ts';
 import { runName } from './container-paths.ts';
 import type { RunId } from './runtime.ts';

@@ -1,7 +1,7 @@
 /** Finds what containers need on this machine: programs, control groups, a range of user ids. */
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { makeTraversable } from './bundle.ts';
 import { type Cgroups, findCgroups } from './cgroups.ts';
 import { ContainerError } from './container-errors.ts';

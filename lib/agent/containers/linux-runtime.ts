@@ -9,10 +9,10 @@
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { makeTraversable, writeBundle, writeLimits } from './bundle.ts';
 import type { Cgroups } from './cgroups.ts';
 import type { ContainerSpec, ContainerUsage } from './container.ts';

@@ -9,7 +9,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { processFacts, signalProcess } from '../machine/proc.ts';
 import { executablePath } from '../machine/run-as.ts';
 import type { Cgroups } from './cgroups.ts';

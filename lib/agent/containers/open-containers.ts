@@ -11,8 +11,8 @@
 import { createHash } from 'node:crypto';
 import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type RecordFiles, recordFiles } from '../record-files.ts';
 import type { Container, ContainerSpec } from './container.ts';
 import { parseContainerSpec } from './container-spec.ts';

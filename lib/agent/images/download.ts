@@ -6,11 +6,11 @@
 import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
-import type { Clock } from '../../platform/clock.ts';
 import { lookUpHost } from '../../platform/dns/host-lookup.ts';
 import type { HttpClient } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { allowedTargets, type LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedUrl, shownUrl } from './allowed-sources.ts';
 import { ArchiveFile, type ArchiveLimits, type Arrived, STALLED_MS } from './archive-file.ts';

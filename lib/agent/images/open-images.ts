@@ -1,7 +1,7 @@
 /** Puts the images of one agent together. */
 import { join } from 'node:path';
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { OpenedContainers } from '../containers/open-containers.ts';
 import { recordFiles } from '../record-files.ts';
 import type { StoredImage } from './image.ts';

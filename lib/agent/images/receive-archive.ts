@@ -3,8 +3,8 @@
  * that stalls is ended, because it holds one of the few loads.
  */
 import { Readable } from 'node:stream';
-import type { Clock } from '../../platform/clock.ts';
-import { untilAborted } from '../../platform/until-aborted.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { ArchiveFile, type ArchiveLimits, type Arrived, STALLED_MS } from './archive-file.ts';
 import { ImageSourceError } from './image-errors.ts';
 

@@ -17,9 +17,9 @@ import { createReadStream } from 'node:fs';
 import { type FileHandle, open, rename, stat, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { hasSecrets } from '../../protocol/secret-params.ts';
 import { syncDirectory } from '../sync-directory.ts';
 import {

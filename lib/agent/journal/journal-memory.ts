@@ -1,6 +1,6 @@
 /** A journal in memory, for simulated fleets. It lives as long as its agent. */
-import type { Clock } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { fold, type Journal, type JournalRecord, type JournalState, newJournal, prune } from './journal.ts';
 
 export class MemoryJournal implements Journal {

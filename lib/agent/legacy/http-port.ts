@@ -13,10 +13,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIP } from 'node:net';
 import { hostname } from 'node:os';
-import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { TaskEndFrame } from '../../protocol/link/frames.ts';
 import type { TaskAddress } from '../machine/machine.ts';
 import type { HttpAccess } from './http-access.ts';

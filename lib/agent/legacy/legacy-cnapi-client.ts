@@ -5,9 +5,9 @@
  * legacy-reporter.ts.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { AgentCredentials } from '../link/credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';
 import { requestCnapi } from '../link/http-request.ts';

@@ -11,10 +11,10 @@
  * accepted, and again when they change.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, TRITON_AGENTS } from '../machine/machine.ts';

@@ -6,8 +6,8 @@
  *
  *     post ──► active (in the history) ── task_end ──► finished, failed (acknowledged, answered)
  */
-import { type Clock, isoNow } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/link/frames.ts';
 import { maskParams } from '../../protocol/secret-params.ts';
 import type { Journal } from '../journal/journal.ts';

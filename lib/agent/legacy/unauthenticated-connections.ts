@@ -5,9 +5,9 @@
  * many connections. Owned by the port.
  */
 import type { Socket } from 'node:net';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 
 const MAX_UNKNOWN = 200;
 const MAX_UNKNOWN_PER_SOURCE = 50;

@@ -3,10 +3,10 @@
  * agent and the fleet.
  */
 import { isIP } from 'node:net';
-import type { Clock } from '../../platform/clock.ts';
 import { lookUpHost } from '../../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { AgentDiscovery } from '../options.ts';
 import type { Endpoint } from './endpoints.ts';
 

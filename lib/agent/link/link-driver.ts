@@ -5,11 +5,11 @@
  * ignored; too many of them end the session.
  */
 
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../../protocol/link/codec.ts';
 import type {

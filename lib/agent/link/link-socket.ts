@@ -5,9 +5,9 @@
  */
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
-import type { Clock } from '../../platform/clock.ts';
 import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { closeReason } from '../../protocol/link/close-reason.ts';
 import type { ValueBudget } from '../../protocol/link/codec.ts';
 import { ReadLimiter } from '../../protocol/link/read-limiter.ts';

@@ -4,7 +4,7 @@
  * freeze) counts as zero healthy milliseconds. With `slots`, members are spread over the period,
  * so ten thousand of them do not send at once.
  */
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 
 export interface TickerMember {
   /** `healthyMs` is the part of the time since the last tick in which this process ran. */

@@ -21,7 +21,7 @@ import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { FLUSH_MS, KeptOutput, OutputStreamer } from '../output/output.ts';
 import { TaskFailure } from '../task-failure.ts';

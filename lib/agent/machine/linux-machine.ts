@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { readFile, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { promisify } from 'node:util';
-import { type Clock, isoNow } from '../../platform/clock.ts';
+import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
 import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';

@@ -6,7 +6,7 @@
  */
 import { execFile } from 'node:child_process';
 import { isAbsolute } from 'node:path';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { findExecutable } from './find-executable.ts';
 import type { Command } from './machine.ts';

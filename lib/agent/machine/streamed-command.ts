@@ -10,7 +10,7 @@ import { readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { promisify } from 'node:util';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 import {

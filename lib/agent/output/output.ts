@@ -4,7 +4,7 @@
  * at a bounded rate. Both cut between characters.
  */
 
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../../protocol/limits.ts';
 import type { StreamName } from '../../protocol/output-streams.ts';
 import { completeLength, continuationLength } from './utf8.ts';

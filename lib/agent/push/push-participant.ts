@@ -4,10 +4,10 @@
  * `push_command` (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
  */
 
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } from '../../protocol/link/frames.ts';
 import { type PushRefusal, pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../task-failure.ts';

@@ -3,8 +3,8 @@
  * (checked each minute). Status: at the start of a session, on a significant change (checked every
  * 5 s), and each minute. A change of a VM is reported at once.
  */
-import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import type { Link } from '../link/link-driver.ts';
 import type { Machine, Sysinfo } from '../machine/machine.ts';

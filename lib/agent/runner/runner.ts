@@ -18,11 +18,11 @@
  * higher one, unless the lower one was asked for since.
  */
 
-import { isoNow } from '../../platform/clock.ts';
 import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
+import { isoNow } from '../../platform/time/clock.ts';
 import type {
   TaskAckFrame,
   TaskCancelFrame,

@@ -1,5 +1,5 @@
 /** The time limit of a task, counted from its arrival. It can be changed until it is cancelled. */
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 
 export class TimeLimit {
   readonly #clock: Clock;

@@ -3,7 +3,7 @@
  * at once. On separate machines they would not delay each other's heartbeats. So each turn of the
  * event loop opens only as many connections as take a few milliseconds.
  */
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 
 const TURN_MS = 4;
 

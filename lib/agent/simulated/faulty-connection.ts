@@ -4,8 +4,8 @@
  * does, while TCP stays connected), delay them, or cut the sockets.
  */
 import type { WebSocket } from 'ws';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type AgentCredentials, NO_CREDENTIALS } from '../link/credentials.ts';
 import {
   type Dial,

@@ -4,9 +4,9 @@
  * as one agent or its network would.
  */
 import { createHash } from 'node:crypto';
-import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { Agent, type AgentDeps } from '../agent.ts';
 import { MemoryJournal } from '../journal/journal-memory.ts';
 import type { AgentCredentials } from '../link/credentials.ts';

@@ -5,10 +5,10 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { type Clock, systemClock as clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { createLogger } from '../../platform/log.ts';
 import { systemRandom as random } from '../../platform/random.ts';
+import { type Clock, systemClock as clock } from '../../platform/time/clock.ts';
 import { VERSION as agentVersion } from '../../platform/version.ts';
 import { openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';

@@ -5,8 +5,8 @@
  * in one process.
  */
 
-import { type Clock, isoNow } from '../../platform/clock.ts';
 import type { Random } from '../../platform/random.ts';
+import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import {
   type Command,
   type CommandResult,

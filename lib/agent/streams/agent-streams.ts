@@ -1,8 +1,8 @@
 /** The agent's ends of streams: it opens a WebSocket to the instance where the caller waits. */
 import { WebSocket } from 'ws';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { STREAM_SUBPROTOCOL, type StreamPlace } from '../../protocol/streams/stream.ts';
 import { keepAlive, STREAM_SOCKET } from '../../protocol/streams/stream-socket.ts';
 import type { AgentCredentials } from '../link/credentials.ts';

@@ -4,7 +4,7 @@
  */
 import { finished, Readable, Writable } from 'node:stream';
 import type { WebSocket } from 'ws';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import {
   CHANNELS,
   channelIn,

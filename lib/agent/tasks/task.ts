@@ -1,6 +1,6 @@
 /** The interface between a task of the catalogue and the runner. */
 import type { z } from 'zod';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { StreamName } from '../../protocol/output-streams.ts';
 import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';

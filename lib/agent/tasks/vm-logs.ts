@@ -4,7 +4,7 @@
  * until the VM stops or is deleted.
  */
 import { z } from 'zod';
-import { untilAborted } from '../../platform/until-aborted.ts';
+import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { piecesOf } from '../containers/logs/log-pieces.ts';

@@ -4,7 +4,7 @@
  * the action; the same holds for a task that takes too long.
  */
 import { z } from 'zod';
-import { untilAborted } from '../../platform/until-aborted.ts';
+import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
 import {
   type Vm,

@@ -4,9 +4,9 @@
  */
 import { constants } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { MAX_VM_SNAPSHOTS, VM_STOP_MS, type VmProperties } from '../../protocol/vms.ts';
 import type { ContainerSpec } from '../containers/container.ts';
 import { ContainerNotFoundError, InvalidContainerSpecError } from '../containers/container-errors.ts';

@@ -2,10 +2,10 @@
  * The VMs of this server by uuid: their records on disk, their present states, and a lock for each,
  * by which one action at a time works on a VM.
  */
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Vm } from '../../protocol/vms.ts';
 import type { Container } from '../containers/container.ts';
 import { ContainerNotFoundError } from '../containers/container-errors.ts';

@@ -4,7 +4,7 @@
  * ignored, so a deadline is never noticed too late. A forward jump without a sleep (somebody sets
  * the clock) may end a deadline too early. Used by held-ticket.ts.
  */
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 
 /** Tolerance, because the two clocks are not read at the same moment. */
 const JUMP_MS = 500;

@@ -10,8 +10,8 @@
 
 import type { CallLimits, CnapiClient, TicketOptions } from '../../client/client.ts';
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 import { ElapsedTime } from './elapsed-time.ts';
 import { reportQueuePosition } from './queue-position.ts';

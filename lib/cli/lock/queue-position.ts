@@ -6,7 +6,7 @@
 
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 
 interface PlaceReportDeps {

@@ -6,7 +6,7 @@
  * within the output.
  */
 
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
 import { OUTPUT_STREAMS, type StreamName } from '../../protocol/output-streams.ts';
 import { escapeControlsInLines } from '../terminal/escape-controls.ts';

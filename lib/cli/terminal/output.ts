@@ -4,7 +4,7 @@
  * expects. Any other failed write, as on a full disk, is an error of the command.
  */
 import { getSystemErrorMessage } from 'node:util';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import type { StreamName } from '../../protocol/output-streams.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from './signals.ts';

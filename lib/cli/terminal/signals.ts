@@ -5,7 +5,7 @@
  * passes it in the environment.
  */
 import { constants } from 'node:os';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 
 const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 export type EndingSignal = (typeof ENDING)[number];

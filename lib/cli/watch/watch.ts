@@ -1,7 +1,7 @@
 /** `cnapi watch`: shows the state of the fleet, once or continuously. */
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
-import { isoNow } from '../../platform/clock.ts';
+import { isoNow } from '../../platform/time/clock.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';

@@ -8,11 +8,11 @@
  *             ──none, or Basic──▶ a trusted network's role, else 401
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
-import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import { RateLimit, RateLimiter, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { RequiredRole } from '../../protocol/api/contract/roles.ts';
 import {
   RoleTooSmallError,

@@ -5,12 +5,12 @@
  * is in the audit. Called by `cnapi token create` with --config or --local, and by tools/start.
  */
 
-import { systemClock as clock } from '../../platform/clock.ts';
 import { silentLogger } from '../../platform/log.ts';
 import { databaseText } from '../../platform/postgres/database-url.ts';
 import { migrate } from '../../platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import { systemRandom as random } from '../../platform/random.ts';
+import { systemClock as clock } from '../../platform/time/clock.ts';
 import type { CreatedToken } from '../../protocol/api/tokens.ts';
 import { AuditLog, type AuditSubject } from '../audit/audit-log.ts';
 import { type Config, loadConfig } from '../config.ts';

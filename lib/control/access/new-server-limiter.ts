@@ -6,10 +6,10 @@
  * agent connects, or posts its sysinfo.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Actor } from './token.ts';
 
 /** 429: a caller that is valid for any server has created too many. */

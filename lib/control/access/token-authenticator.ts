@@ -9,15 +9,15 @@
  */
 
 import { chunksOf } from '../../platform/chunks.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
 import { BatchLimit } from '../../platform/postgres/batches/batch-limit.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import { TimedDatabase } from '../../platform/postgres/batches/timed.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { Loop } from '../../platform/time/loop.ts';
 import { type Actor, matchesHash, parseToken, type TokenText } from './token.ts';
 import {
   type KnownToken,

@@ -11,7 +11,6 @@
  *         └──begin fails, or part is refused──▶ perhaps written ──refuse──▶ written with its outcome
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import { sourceOf } from '../../platform/networks.ts';
@@ -20,6 +19,7 @@ import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { RecordPart } from '../../platform/sql-text.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import {
   type AuditEnd,
   type AuditFilter,

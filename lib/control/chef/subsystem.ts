@@ -1,8 +1,8 @@
 /** What Chef's Push Jobs API contributes to an instance: its routes, and the signatures that were received. */
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Events } from '../events/events.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Organizations } from '../organizations/organizations.ts';

@@ -4,9 +4,9 @@
  * periodically. Read by the doctor as well.
  */
 import { close, open, readFileSync } from 'node:fs';
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { Loop } from '../../platform/time/loop.ts';
 
 /** Descriptors needed besides those for agents: callers, listening sockets, the database, files. */
 const FURTHER_DESCRIPTORS = 1600;

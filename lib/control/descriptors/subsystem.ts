@@ -1,6 +1,6 @@
 /** What the watch of file descriptors contributes to an instance. */
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { DescriptorWatch } from './descriptors.ts';
 

@@ -3,11 +3,11 @@
  * machine where it would run, and reports what is wrong and what to do. It changes nothing. Each
  * check has a time limit. A check that cannot run is a finding too.
  */
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { silentLogger } from '../../platform/log.ts';
 import { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type Config, loadConfig } from '../config.ts';
 import { migrations, subsystems } from '../subsystem-list.ts';
 import { checkModes } from './files.ts';

@@ -2,10 +2,10 @@
  * What a check of `cnapi doctor` receives, and its result: a level, what was found, and what to do
  * about it.
  */
-import type { Clock } from '../../platform/clock.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Migration } from '../../platform/postgres/migrations.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Config } from '../config.ts';
 
 /** What checks read. A check changes nothing. */

@@ -1,6 +1,5 @@
 /** Checks the DNS name of the instances, the port of this one, and the clocks of the others. */
 import { createServer } from 'node:net';
-import type { Clock } from '../../platform/clock.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { targetOf } from '../../platform/http-client/connect.ts';
@@ -8,6 +7,7 @@ import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Config } from '../config.ts';
 import { type InstanceRow, readLive } from '../roster/membership/instance-store.ts';
 import { serviceNameOf } from './files.ts';

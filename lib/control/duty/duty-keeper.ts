@@ -14,10 +14,10 @@
  * and the run did not know of it when the round asked, the answer to the claim was lost.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { type Clock, settlesWithin, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { type Clock, settlesWithin, type Timer } from '../../platform/time/clock.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import {
   type DutyHandlers,

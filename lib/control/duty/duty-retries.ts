@@ -3,9 +3,9 @@
  * is no failure of the work (law 9): the handler is called again under the same generation after a
  * short pause. Called by `duty-keeper.ts`.
  */
-import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { DutyHandlers, HeldDuty } from './duty.ts';
 
 /** Doubles while there are only errors. */

@@ -5,10 +5,10 @@
  * a reader follows, the numbering runs more often.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import type { Config } from '../config.ts';
 import {

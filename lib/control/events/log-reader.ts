@@ -9,10 +9,10 @@
  * reader starts again and reports it.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { Loop } from '../../platform/time/loop.ts';
 import { type LoggedEvent, type Position, positionOf, wasRenumbered } from './event.ts';
 import { readEventPage } from './event-store.ts';
 

@@ -5,11 +5,11 @@
  * time.
  */
 import cron, { type ScheduledTask } from 'node-cron';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { Loop } from '../../platform/time/loop.ts';
 import type { Chore } from '../subsystem.ts';
 
 interface HousekeepingDeps {

@@ -1,9 +1,9 @@
 /** What housekeeping contributes to an instance. It is opened last, after all that have chores. */
 
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Chore, Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { Housekeeping } from './housekeeping.ts';
 

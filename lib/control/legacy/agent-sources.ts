@@ -6,12 +6,12 @@
  * that it refuses is dropped, and comes again with the next post.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type AgentSource, recordSources } from './source-store.ts';
 
 interface AgentSourcesDeps {

@@ -2,9 +2,9 @@
  * Ends the posts of runs that are dead, because no process will receive their outcome. Owned by
  * `legacy-dispatch.ts`.
  */
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { PostOutcomes } from '../tasks/dispatch/post-dispatch.ts';
 import { DeadPostingRuns } from './dead-posting-runs.ts';
 import { endPosts, readDeadPostingRuns } from './post-store.ts';

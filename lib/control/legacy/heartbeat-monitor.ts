@@ -10,13 +10,13 @@
  */
 
 import { chunksOf } from '../../platform/chunks.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
-import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
 import { BatchOnce } from '../../platform/postgres/batches/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
+import { Loop } from '../../platform/time/loop.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
 import { foldHeartbeats, readHeartbeatRows, recordHeartbeats, recordSilences } from './heartbeat-store.ts';
 import { LegacyServers, type ReceivedHeartbeat } from './legacy-servers.ts';

@@ -4,11 +4,11 @@
  * `core.ts`.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';

@@ -17,12 +17,12 @@
  * and did not know of when it asked, was never posted. A task takes room from its claim on.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { type Clock, isoNow } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { runEachStep } from '../../platform/postgres/each-step.ts';
+import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import { ClaimProgress } from '../tasks/dispatch/claim-progress.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
 import { failedReads } from '../tasks/dispatch/failed-reads.ts';

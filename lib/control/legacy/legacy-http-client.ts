@@ -5,11 +5,11 @@
  * head. Used by `legacy-agent-api.ts`.
  */
 import { createHash } from 'node:crypto';
-import type { Clock } from '../../platform/clock.ts';
 import { HttpClient, type HttpRequest } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
 import { MemoryBudget } from '../../platform/limiting/memory-budget.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { AgentAddress } from './agent-address.ts';
 
 export interface AgentCall {

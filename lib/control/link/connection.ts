@@ -7,9 +7,9 @@
  *     any ──refused, silent, malformed frame, socket closed, superseded──▶ closed
  */
 import { type RawData, WebSocket } from 'ws';
-import type { Clock, Timer } from '../../platform/clock.ts';
-import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import { cutForLog, type LogFields, type Logger } from '../../platform/log.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import {
   HELLO_WITHIN_MS,
   INVENTORY_WITHIN_MS,

@@ -6,9 +6,9 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
-import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { reasonNotStorable } from '../../protocol/json/storable.ts';
 import {
   type LinkTimes,

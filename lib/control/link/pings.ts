@@ -3,7 +3,7 @@
  * peer answers. Only the answer to a ping sent after the question counts. Deadlines are in healthy
  * ticks (law 4).
  */
-import type { HealthyTimer } from '../../platform/healthy-timer.ts';
+import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import type { AgentSocket } from './agent-socket.ts';
 
 export class Pings {

@@ -3,9 +3,9 @@
  * agent sends it again only in its next session, so storing it is retried while the database is
  * unreachable and the connection is open. Owned by the link server.
  */
-import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { cutForLog } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { SysinfoFrame } from '../../protocol/link/frames.ts';
 import type { AgentConnection } from './connection.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';

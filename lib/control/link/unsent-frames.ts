@@ -5,8 +5,8 @@
  * and sends wait (`session-dispatch.ts`). Connections of which nothing leaves are then ended, those
  * with most unsent first: agents that do not read must not keep the others waiting.
  */
-import type { Clock } from '../../platform/clock.ts';
-import type { HealthyTimer } from '../../platform/healthy-timer.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 
 interface UnsentConnection {
   readonly isOpen: boolean;

@@ -8,7 +8,7 @@
  * histogram takes goes to one of them, which adds it to the histogram that all of them show.
  */
 import prometheus from 'prom-client';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import type { Metric } from './metric.ts';
 
 /** Version and place of this process: the labels of `cnapi_build_info`. */

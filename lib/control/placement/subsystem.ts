@@ -1,8 +1,8 @@
 /** What placement contributes to an instance. */
-import type { Clock } from '../../platform/clock.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';

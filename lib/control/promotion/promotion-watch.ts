@@ -14,12 +14,12 @@
  *                                           └──3 requests failed, this instance admits agents──▶ closed
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
 import { IN_RECOVERY, TIMELINE_NOT_READABLE, TIMELINE_QUERY } from '../../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { Loop } from '../../platform/time/loop.ts';
 import type { InstanceAddress } from '../../protocol/link/frames.ts';
 import { doublingPause, Relocation } from '../roster/relocation/relocation.ts';
 import type { Session, SessionTable } from '../roster/sessions/session.ts';

@@ -1,7 +1,7 @@
 /** What the watch for promotions contributes to an instance. */
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { PromotionWatch } from './promotion-watch.ts';

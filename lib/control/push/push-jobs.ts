@@ -4,12 +4,12 @@
  * holds. The followers are told what happens. Made by `core.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import type { Clock } from '../../platform/clock.ts';
 import { invalidParameter } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { shareHint } from '../../protocol/api/push/job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';

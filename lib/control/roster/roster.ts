@@ -4,12 +4,12 @@
  * instance becomes unhealthy and recovers. Made by `core.ts`; used by the link and the routes.
  */
 import type { Bus, BusMessage, Subscription } from '../../platform/bus/bus.ts';
-import type { Clock } from '../../platform/clock.ts';
-import type { EventLoop } from '../../platform/event-loop.ts';
-import { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import type { EventLoop } from '../../platform/time/event-loop.ts';
+import { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import type { InstanceAddress } from '../../protocol/link/frames.ts';
 import { runTopic } from '../run-topic.ts';
 import { Arrivals } from './accept/arrivals.ts';

@@ -18,12 +18,12 @@
  * refuses, is retried a few times. Then it is dropped; the next one arrives within a minute.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { countMisnamedVms, mergeReports, parseReport, type ServerReport, TooManyVmsError } from './server.ts';
 import { type ReportToStore, storeReports } from './server-store.ts';

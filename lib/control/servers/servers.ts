@@ -5,7 +5,6 @@
  * bounded number of times.
  */
 
-import { type Clock, isoNow } from '../../platform/clock.ts';
 import { CnapiError, DatabaseBusyError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
@@ -14,6 +13,7 @@ import { eq } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
+import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/json/canonical-json.ts';
 import type { WhereCondition } from '../../protocol/where.ts';

@@ -1,7 +1,7 @@
 /** What servers contribute to an instance. */
 
-import type { Clock } from '../../platform/clock.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverRoutes } from './routes/server-routes.ts';

@@ -6,9 +6,9 @@
  * up for it. Called by `report-queue.ts`.
  */
 import { hash } from 'node:crypto';
-import type { Clock } from '../../platform/clock.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { ServerReport } from './server.ts';
 
 const CHANGES = new RateLimit({ perSecond: 5, burst: 1_000 });

@@ -3,7 +3,7 @@
  * Messages pass unchanged; each end is read only as fast as the other one takes.
  */
 import type { WebSocket } from 'ws';
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import {
   CHANNELS,
   channelIn,

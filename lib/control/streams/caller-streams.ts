@@ -7,10 +7,10 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
-import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { STREAM_SUBPROTOCOL } from '../../protocol/streams/stream.ts';
 import {
   keepAlive,

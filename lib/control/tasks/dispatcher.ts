@@ -14,11 +14,11 @@
 
 import type { Bus } from '../../platform/bus/bus.ts';
 import { chunksOf } from '../../platform/chunks.ts';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { runEachStep } from '../../platform/postgres/each-step.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/link/frames.ts';
 import { DeadlineCounter, tickLagMs } from './deadlines/deadline-counter.ts';

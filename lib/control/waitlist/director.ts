@@ -5,9 +5,9 @@
  * poll and notifies the waits of the tickets that moved.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { expireTickets, type MovedTicket, repairQueues } from './ticket-store.ts';
 

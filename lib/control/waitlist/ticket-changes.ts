@@ -10,11 +10,11 @@
  * of each locked queue at a time, and the queues take turns. While a queue has such a line, its
  * changes join it without a try.
  */
-import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError } from '../../platform/errors.ts';
 import { KeyedSemaphore } from '../../platform/limiting/keyed-semaphore.ts';
 import { Semaphore, type WaitLimit } from '../../platform/limiting/semaphore.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type LockWait, type QueueKey, readQueueKey } from './ticket-store.ts';
 
 interface TicketChangesDeps {

@@ -5,12 +5,12 @@
  */
 
 import type { Bus } from '../../platform/bus/bus.ts';
-import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { isTemporary } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';

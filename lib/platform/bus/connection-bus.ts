@@ -11,10 +11,10 @@
  * subscriptions wait.
  */
 
-import { type Clock, settlesWithin, type Timer } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
+import { type Clock, settlesWithin, type Timer } from '../time/clock.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import type { BusConnection, Connect } from './bus-connection.ts';
 import { type Health, type HealthEvent, isGivenUp, LATE_TICK_PERIODS, stepHealth, unprovenHealth } from './health.ts';

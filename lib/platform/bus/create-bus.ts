@@ -3,10 +3,10 @@
  * LISTEN/NOTIFY of the database.
  */
 
-import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import type { DatabaseHosts } from '../postgres/hosts.ts';
 import type { Random } from '../random.ts';
+import type { Clock } from '../time/clock.ts';
 import type { Bus } from './bus.ts';
 import { createPostgresBus } from './postgres-bus.ts';
 import { createRedisBus } from './redis-bus.ts';

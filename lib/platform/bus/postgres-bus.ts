@@ -7,11 +7,11 @@
 import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
 import pg from 'pg';
-import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import { DatabaseClient } from '../postgres/client.ts';
 import { DatabaseHosts } from '../postgres/hosts.ts';
 import type { Random } from '../random.ts';
+import type { Clock } from '../time/clock.ts';
 import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
 import { ConnectionBus } from './connection-bus.ts';
 

@@ -6,9 +6,9 @@
  * report another master.
  */
 import { Redis, type RedisOptions } from 'ioredis';
-import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import { type Random, shuffled } from '../random.ts';
+import type { Clock } from '../time/clock.ts';
 import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
 import { ConnectionBus } from './connection-bus.ts';
 import { parseRedisUrl, type RedisTarget } from './redis-url.ts';

@@ -6,8 +6,8 @@
 import { createSocket } from 'node:dgram';
 import { connect, isIPv6 } from 'node:net';
 import { type DecodedPacket, encode, type Question, RECURSION_DESIRED, type RecordType } from 'dns-packet';
-import type { Clock } from '../clock.ts';
 import type { Random } from '../random.ts';
+import type { Clock } from '../time/clock.ts';
 import { FrameReader, frame } from './frames.ts';
 import { decodeDnsMessage, MAX_TCP_BYTES, optionsRecord } from './message.ts';
 

@@ -1,6 +1,6 @@
 /** The addresses of a host name, by the operating system's resolver. */
 import { lookup } from 'node:dns/promises';
-import { type Clock, settlesWithin } from '../clock.ts';
+import { type Clock, settlesWithin } from '../time/clock.ts';
 
 /**
  * Empty when the system does not know the name, or not in time. The lookup itself cannot be limited

@@ -9,11 +9,11 @@
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, isIPv6, type Server, type Socket } from 'node:net';
-import type { Clock, Timer } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
 import { KeyedCounts } from '../limiting/keyed-counts.ts';
 import type { Logger } from '../log.ts';
 import { type Random, shuffled } from '../random.ts';
+import type { Clock, Timer } from '../time/clock.ts';
 import { FrameReader, frame } from './frames.ts';
 import { replyTo } from './message.ts';
 import { answerQuestion, type Zone, type ZoneAnswer, type ZoneInstance, type ZoneQuestion } from './zone.ts';

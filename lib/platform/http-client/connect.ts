@@ -2,7 +2,7 @@
 import { connect, isIP, type Socket } from 'node:net';
 import { type ConnectionOptions, checkServerIdentity, connect as connectTls, type SecureContext } from 'node:tls';
 import type { buildConnector } from 'undici';
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../time/clock.ts';
 
 export interface HttpTarget {
   /** An IP address is used as it is; a name is resolved by the system. */

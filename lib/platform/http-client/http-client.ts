@@ -8,8 +8,8 @@
  */
 import type { Socket } from 'node:net';
 import type { Dispatcher } from 'undici';
-import type { Clock } from '../clock.ts';
 import { BoundedMap } from '../limiting/bounded-map.ts';
+import type { Clock } from '../time/clock.ts';
 import { type HttpTarget, hostAndPort } from './connect.ts';
 import { HttpConnection, HttpConnectionPool } from './connections.ts';
 import { HttpError } from './http-error.ts';

@@ -7,7 +7,7 @@
  *     at any moment: failed
  */
 import type { Dispatcher } from 'undici';
-import type { Clock, Timer } from '../clock.ts';
+import type { Clock, Timer } from '../time/clock.ts';
 import { failureOf, HttpError, type HttpFailureKind } from './http-error.ts';
 
 type HttpHeaders = Readonly<Record<string, string | string[] | undefined>>;

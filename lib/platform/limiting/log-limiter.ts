@@ -3,8 +3,8 @@
  * would add no information and would fill the disk.
  */
 
-import type { Clock } from '../clock.ts';
 import type { LogFields, Logger } from '../log.ts';
+import type { Clock } from '../time/clock.ts';
 import { RateLimit, RateLimiter } from './rate-limiter.ts';
 
 const TEN_A_MINUTE = new RateLimit({ perSecond: 10 / 60, burst: 10 });

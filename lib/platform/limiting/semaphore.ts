@@ -1,5 +1,5 @@
 /** A counting semaphore: a bounded number of pieces of work run at once, the rest wait in order. */
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../time/clock.ts';
 
 /** How long to wait for a permit, and the error after that. */
 export interface WaitLimit {

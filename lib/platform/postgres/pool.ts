@@ -10,9 +10,9 @@
  *     (each change is logged)
  */
 import pg from 'pg';
-import type { Clock } from '../clock.ts';
 import { DatabaseUnavailableError, isTemporary, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import type { Clock } from '../time/clock.ts';
 import { DatabaseClient } from './client.ts';
 import { IDLE_IN_TRANSACTION_MS, LOCK_TIMEOUT_MS, Sockets, sessionSettings, socketSettings } from './connection.ts';
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions, Values } from './database.ts';

@@ -9,10 +9,10 @@
  *     failing ──a check succeeds, and no such error came during it──▶ writable
  */
 
-import type { Clock } from '../clock.ts';
 import { isTemporary } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import { Loop } from '../loop.ts';
+import type { Clock } from '../time/clock.ts';
+import { Loop } from '../time/loop.ts';
 import type { Database } from './database.ts';
 import { readMigrations } from './migration-files.ts';
 import { writeFailureReason } from './unavailable.ts';

@@ -4,9 +4,9 @@
  * repeated at the next poll.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
-import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
-import { Loop } from '../loop.ts';
+import type { Clock } from '../time/clock.ts';
+import { Loop } from '../time/loop.ts';
 
 interface SlowPollDeps {
   clock: Clock;

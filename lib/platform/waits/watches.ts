@@ -9,10 +9,10 @@
  * them.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
-import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import { BatchQueue } from '../postgres/batches/batch-queue.ts';
 import type { Queryable } from '../postgres/database.ts';
+import type { Clock } from '../time/clock.ts';
 import { changedIds } from './changes.ts';
 import { TooManyWaitersError, WaitStoppedError } from './wait-errors.ts';
 

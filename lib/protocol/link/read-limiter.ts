@@ -4,8 +4,8 @@
  * which is an instance's connection or an agent's. The owner reports every read to it, and the
  * values of every frame before they are created.
  */
-import type { Clock, Timer } from '../../platform/clock.ts';
 import { RateLimiter } from '../../platform/limiting/rate-limiter.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import type { ValueBudget } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
 import { costOfRead, LINK_RATE, VALUE_BYTES } from './link-quota.ts';

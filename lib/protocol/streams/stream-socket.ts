@@ -4,7 +4,7 @@
  * that was sent before.
  */
 import { WebSocket } from 'ws';
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { closeReason } from '../link/close-reason.ts';
 import { MAX_STREAM_MESSAGE } from './stream.ts';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
 import { findCgroups } from '../../../lib/agent/containers/cgroups.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const HYBRID = `30 25 0:27 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
 31 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate

@@ -5,8 +5,8 @@ import { allContainers } from '../../../lib/agent/containers/container-paths.ts'
 import { Containers } from '../../../lib/agent/containers/containers.ts';
 import { containerRecords } from '../../../lib/agent/containers/open-containers.ts';
 import { signalProcess } from '../../../lib/agent/machine/proc.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { ContainerMachine, endOf, lacksContainers, shell } from '../../support/container-machine.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';

@@ -12,8 +12,8 @@ import { openContainers } from '../../../lib/agent/containers/open-containers.ts
 import { LayeredRootFileSystems } from '../../../lib/agent/containers/root/layered-root-file-systems.ts';
 import { allowTraversal } from '../../../lib/agent/data-directory.ts';
 import { bootIdOf } from '../../../lib/agent/machine/proc.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { busyboxLayer } from '../../support/busybox-layer.ts';
 import { lacksContainers } from '../../support/container-machine.ts';
 import { cannotMount, mountedFolder } from '../../support/mounted-folder.ts';

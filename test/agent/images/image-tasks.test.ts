@@ -4,7 +4,7 @@ import { InvalidImageError } from '../../../lib/agent/images/image-errors.ts';
 import type { Images } from '../../../lib/agent/images/images.ts';
 import { imageTasks } from '../../../lib/agent/tasks/image-tasks.ts';
 import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const uuid = randomUUID();
 const image = { uuid, state: { name: 'ready' }, source: 'stream', layers: [{ digest: 'a', bytes: 5 }], usedBy: [] };

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { Ticker } from '../../../lib/agent/link/ticker.ts';
-import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
 
 /** A clock moved by hand: one periodic timer, and polls that happen on demand. */
 function handClock() {

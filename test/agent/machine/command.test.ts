@@ -8,8 +8,8 @@ import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import type { Command } from '../../../lib/agent/machine/machine.ts';
 import { allProcesses, parseStat } from '../../../lib/agent/machine/proc.ts';
 import { TaskFailure } from '../../../lib/agent/task-failure.ts';
-import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { until } from '../../support/until.ts';
 

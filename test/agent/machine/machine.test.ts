@@ -6,9 +6,9 @@ import { parseBootParameters, parseCpuinfo } from '../../../lib/agent/machine/li
 import { isWorthSending, Reports, VMS_GAP_MS } from '../../../lib/agent/reports/reports.ts';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import type { Vms } from '../../../lib/agent/vms/vms.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { digestOf } from '../../../lib/protocol/json/canonical-json.ts';
 import type { AgentFrame } from '../../../lib/protocol/link/frames.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

@@ -7,8 +7,8 @@ import { takeDataDirectory } from '../../../lib/agent/data-directory.ts';
 import { runCommand } from '../../../lib/agent/machine/command.ts';
 import type { Command } from '../../../lib/agent/machine/machine.ts';
 import { launchRefusal, ownProcess } from '../../../lib/agent/machine/run-as.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 
 const asRoot = { skip: process.geteuid?.() === 0 ? false : 'only root can become another user' };
 

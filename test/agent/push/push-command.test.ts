@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
 t.test(

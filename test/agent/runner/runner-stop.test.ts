@@ -2,8 +2,8 @@
 import t from 'tap';
 import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';

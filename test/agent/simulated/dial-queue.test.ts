@@ -1,6 +1,6 @@
 import t from 'tap';
 import { DialQueue } from '../../../lib/agent/simulated/dial-queue.ts';
-import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
 
 /** A clock moved by hand, whose event loop turns on demand. */
 function handClock() {

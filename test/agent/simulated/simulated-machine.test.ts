@@ -3,9 +3,9 @@ import { spawnSync } from 'node:child_process';
 import t from 'tap';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import { jobCommandOf, taskParamsOf } from '../../../lib/cli/runs/program.ts';
-import type { Clock } from '../../../lib/platform/clock.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import type { Clock } from '../../../lib/platform/time/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 function machine(fraction = 0) {
   const slept: number[] = [];

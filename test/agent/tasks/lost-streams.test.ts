@@ -9,7 +9,7 @@ import { streamCommand } from '../../../lib/agent/machine/streamed-command.ts';
 import { JoinedStream } from '../../../lib/agent/streams/joined-stream.ts';
 import { connectTask } from '../../../lib/agent/tasks/connect.ts';
 import { exec } from '../../../lib/agent/tasks/exec.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
 import { until } from '../../support/until.ts';
 

@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap';
 import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
 import { vmTasks } from '../../../lib/agent/tasks/vm-tasks.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { IMAGE, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 
 const A = uuidOf(1);

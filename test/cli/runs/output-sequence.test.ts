@@ -2,7 +2,7 @@
 import t from 'tap';
 import { KeptOutput, OutputStreamer } from '../../../lib/agent/output/output.ts';
 import { type OutputPiece, OutputSequence } from '../../../lib/cli/runs/output-sequence.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const out = (offset: number, text: string) => ({ stream: 'stdout', offset, text });
 const textOf = (pieces: readonly OutputPiece[]) => pieces.map((piece) => ('text' in piece ? piece.text : '')).join('');

@@ -13,9 +13,9 @@ import { createTokenDirectly } from '../../../lib/control/access/direct-token.ts
 import { runChecks } from '../../../lib/control/doctor/doctor.ts';
 import type { Finding } from '../../../lib/control/doctor/finding.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import type { ZoneInstance } from '../../../lib/platform/dns/zone.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { json, scripted } from '../../client/rig.ts';
 import { startNameServer } from '../../platform/dns/support.ts';
 import { freshZone } from '../../support/apps.ts';

@@ -2,10 +2,10 @@
 import { randomUUID } from 'node:crypto';
 import { type DutyHandler, DutyLostError, type HeldDuty } from '../../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { type Logger, silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { createMemoryBus, type MemoryHub } from '../../support/memory-bus.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { liveRun } from '../legacy/support/legacy-seats.ts';

@@ -18,10 +18,10 @@ import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/contr
 import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/log-reader.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import type { FreshDatabase } from '../../support/postgres.ts';

@@ -2,9 +2,9 @@
 import t from 'tap';
 import { HeartbeatMonitor } from '../../../lib/control/legacy/heartbeat-monitor.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable, Values } from '../../../lib/platform/postgres/database.ts';
+import { HealthyTimer } from '../../../lib/platform/time/healthy-timer.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const TIMES = { legacyHeartbeatLifetimeMs: 11_000, legacyHeartbeatRecordMs: 4000, legacyGraceMs: 1000 };

@@ -7,9 +7,9 @@ import { readHeartbeatRows, recordHeartbeats, recordSilences } from '../../../li
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { acceptSession, type RunIdentity, readRow } from '../../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 
 export const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers', 'tasks', 'vms');

@@ -5,8 +5,8 @@
 import net, { type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
 import { type AgentAnswer, type AgentCall, LegacyHttpClient } from '../../../lib/control/legacy/legacy-http-client.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { HttpError } from '../../../lib/platform/http-client/http-error.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

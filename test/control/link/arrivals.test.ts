@@ -4,7 +4,7 @@
  */
 import t from 'tap';
 import { MIN_RATE } from '../../../lib/control/roster/accept/admission.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';

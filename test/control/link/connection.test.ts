@@ -8,9 +8,9 @@ import { AgentConnection, type ConnectionDeps } from '../../../lib/control/link/
 import { SenderQuotas } from '../../../lib/control/link/sender-quotas.ts';
 import { UnsentFrames } from '../../../lib/control/link/unsent-frames.ts';
 import type { Session } from '../../../lib/control/roster/sessions/session.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
+import { HealthyTimer } from '../../../lib/platform/time/healthy-timer.ts';
 import { newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 

@@ -5,9 +5,9 @@
  */
 import t, { type Test } from 'tap';
 import { Fleet } from '../../../lib/agent/simulated/fleet.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { HANG_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';

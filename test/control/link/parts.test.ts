@@ -5,7 +5,7 @@ import { InventoriedSessions } from '../../../lib/control/link/inventoried-sessi
 import { KeyedCoalescer } from '../../../lib/control/link/keyed-coalescer.ts';
 import { Pings } from '../../../lib/control/link/pings.ts';
 import { type Session, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
-import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
+import { HealthyTimer } from '../../../lib/platform/time/healthy-timer.ts';
 import type { InstanceFrame } from '../../../lib/protocol/link/frames.ts';
 import { idleSocket } from '../../support/idle-socket.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

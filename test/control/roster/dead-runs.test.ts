@@ -9,8 +9,8 @@ import { type SessionSocket, SessionTable } from '../../../lib/control/roster/se
 import type { SessionLosses } from '../../../lib/control/roster/sessions/session-losses.ts';
 import { acceptSession, type RunIdentity, readRow, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import type { HelloFrame } from '../../../lib/protocol/link/frames.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -1,9 +1,9 @@
 import t from 'tap';
 import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../../lib/control/servers/servers.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { EtagConflictError } from '../../../lib/platform/moray/moray-errors.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshPglite } from '../../support/pglite.ts';

@@ -14,9 +14,9 @@ import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.
 import { readInheritedTasks, settleInventory } from '../../../lib/control/tasks/dispatch/claim-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
 import { recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { withLimits } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { accept, backdate, claim, create, overdueMs, row, type Seat, seat } from './support/task-database.ts';

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { hintedServers, publishTaskHint } from '../../../lib/control/tasks/task-topics.ts';
 import type { BusMessage } from '../../../lib/platform/bus/bus.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
 import { until } from '../../support/until.ts';
 

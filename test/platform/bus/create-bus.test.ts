@@ -1,8 +1,8 @@
 import t from 'tap';
 import { createBus } from '../../../lib/platform/bus/create-bus.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 

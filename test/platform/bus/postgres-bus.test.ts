@@ -1,9 +1,9 @@
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { channelOf, createPostgresBus } from '../../../lib/platform/bus/postgres-bus.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { freshDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { busContract, collect } from './contract.ts';

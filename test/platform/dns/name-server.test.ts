@@ -6,10 +6,10 @@ import { networkInterfaces } from 'node:os';
 import { decode, encode } from 'dns-packet';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { FrameReader, frame } from '../../../lib/platform/dns/frames.ts';
 import { NameServerAddressError } from '../../../lib/platform/dns/name-server.ts';
 import type { ZoneInstance } from '../../../lib/platform/dns/zone.ts';
+import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
 import { until } from '../../support/until.ts';
 import { instancesNumbering, newNameServer, service, startNameServer } from './support.ts';
 

@@ -2,9 +2,9 @@ import { createSocket, type RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { decode, encode, type Packet } from 'dns-packet';
 import t, { type Test } from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { NameResolutionError, parseServer, resolveInstances } from '../../../lib/platform/dns/resolve.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { instancesNumbering, startNameServer } from './support.ts';
 
 const resolveAt = (port: number, options = {}) =>

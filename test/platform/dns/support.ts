@@ -1,9 +1,9 @@
 import type { Test } from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { NameServer, type NameServerDeps } from '../../../lib/platform/dns/name-server.ts';
 import type { ZoneInstance } from '../../../lib/platform/dns/zone.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 export const service = 'cnapi.local.cnapi.internal';
 

@@ -1,7 +1,7 @@
 import t from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { LogLimiter } from '../../../lib/platform/limiting/log-limiter.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 t.test('after ten warnings at once ten a minute are logged, and each counts those left out', async (t) => {
   let now = 0;

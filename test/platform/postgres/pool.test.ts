@@ -1,11 +1,11 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import t, { type Test } from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { type Logger, silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { waitForDatabase } from '../../../lib/platform/postgres/pool.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { CuttableProxy } from '../../support/cuttable-proxy.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';

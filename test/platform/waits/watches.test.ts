@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { Bus, BusMessage } from '../../../lib/platform/bus/bus.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { Watch, Watches } from '../../../lib/platform/waits/watches.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { until } from '../../support/until.ts';

@@ -32,8 +32,8 @@ const url = 'http://x'; import j from './j.ts';
 
 t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
-    'lib/platform/clock.ts': empty,
-    'lib/control/tasks/record/task.ts': `import type { Clock } from '../../../platform/clock.ts';\nimport { createHash } from 'node:crypto';`,
+    'lib/platform/time/clock.ts': empty,
+    'lib/control/tasks/record/task.ts': `import type { Clock } from '../../../platform/time/clock.ts';\nimport { createHash } from 'node:crypto';`,
     'lib/control/tasks/routes/task-routes.ts': `import { x } from '../record/task.ts';`,
     'lib/control/tasks/subsystem.ts': `import { x } from './routes/task-routes.ts';`,
     'lib/control/subsystem-list.ts': `import { x } from './tasks/subsystem.ts';`,
@@ -48,7 +48,7 @@ t.test('an import in the wrong direction is reported', async (t) => {
     ['lib/control/tasks/dispatcher.ts', '../roster/roster.ts', 'control/tasks may not know control/roster'],
     ['lib/control/waitlist/director.ts', '../servers/server.ts', 'control/waitlist may not know control/servers'],
     ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'control/tasks may not know control/http'],
-    ['lib/platform/clock.ts', '../protocol/frames.ts', 'platform may not know protocol'],
+    ['lib/platform/errors.ts', '../protocol/frames.ts', 'platform may not know protocol'],
     ['lib/agent/link/link.ts', '../../platform/postgres/pool.ts', 'agent/link may not know platform/postgres'],
     ['lib/control/http/route.ts', '../../name-server/main.ts', 'control/http may not know name-server'],
     ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know control/http'],

@@ -3,7 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { describeProcess, isAlive } from '../../../tools/setup/processes.mjs';
 import { Child } from '../../../tools/start/child.ts';
 import { endInOrder } from '../../../tools/start/end-processes.ts';

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import t from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { controlFile, parseOperation } from '../../../tools/start/control.ts';
 import { askRunning } from '../../../tools/start/control-client.ts';
 import { ControlServer, type ControlServerDeps } from '../../../tools/start/control-server.ts';

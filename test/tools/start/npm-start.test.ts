@@ -7,7 +7,7 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, 
 import { createServer } from 'node:net';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { type Ending, endInOrder } from '../../../tools/start/end-processes.ts';
 import { isReachableBy, projectRoot } from '../../../tools/start/place.ts';
 import { isTcpFree } from '../../../tools/start/ports.ts';

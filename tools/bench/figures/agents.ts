@@ -2,7 +2,7 @@
  * The cost of connected agents for an instance: CPU for each heartbeat and memory for each agent,
  * compared with a bare `ws` server that parses and answers the same frames from the same client.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import type { Helper } from '../helper.ts';
 import { profileCpu, writeHeap } from '../profile.ts';

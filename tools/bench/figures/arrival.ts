@@ -3,7 +3,7 @@
  * once. Admission turns the surplus away and says when to return. What is connected must stay connected, and in the end all
  * must be. The agents share the machine with the instances, so the rate itself is this machine's.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
 import { lastChange, readUnknown } from '../unknown-servers.ts';

@@ -5,11 +5,11 @@
  */
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { claimTasks } from '../../../lib/control/tasks/dispatch/claim-store.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median } from '../statistics.ts';
 

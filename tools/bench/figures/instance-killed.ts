@@ -3,7 +3,7 @@
  * other instances. Once in a zone whose machine has reserves, and once with so many agents that
  * their heartbeats alone fill two slow cores.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
 import { lastChange, readUnknown } from '../unknown-servers.ts';

@@ -4,7 +4,7 @@
  * each instance holds half of them.
  */
 
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { DEFAULT_LINK_TIMES } from '../../../lib/protocol/limits.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';

@@ -5,7 +5,7 @@
  * one heartbeat per second.
  */
 import os from 'node:os';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
 import { lastChange, readUnknown, type Unknown } from '../unknown-servers.ts';

@@ -2,7 +2,7 @@
  * How long it takes to abort a push job whose command runs on many servers: until it has ended, and
  * every agent has said that nothing of it runs any more.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { isEnd, measureSlowness, postJob, readServers, startPushZone, untilJob } from '../push.ts';

@@ -2,7 +2,7 @@
  * How long many push jobs of few servers take that do nothing and are posted at the same time, at
  * three instances: from the first POST until all are complete.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { measureSlowness, postJob, readServers, startPushZone } from '../push.ts';

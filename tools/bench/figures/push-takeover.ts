@@ -3,7 +3,7 @@
  * from `kill -9` until another instance has the job, and the job's end. The killed instance has just
  * been added, so that few agents must reconnect; `instance-killed` measures that.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { isEnd, type JobAnswer, measureSlowness, postJob, readServers, startPushZone, untilJob } from '../push.ts';

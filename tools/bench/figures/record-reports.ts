@@ -6,12 +6,12 @@
  */
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { type AttemptReport, recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median } from '../statistics.ts';
 

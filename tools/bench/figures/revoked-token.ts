@@ -7,8 +7,8 @@
 import http from 'node:http';
 import { WebSocket } from 'ws';
 import { formatToken, hashSecret } from '../../../lib/control/access/token.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { type Summary, summarize } from '../statistics.ts';

@@ -4,7 +4,7 @@
  * in a second zone of the same Postgres, by turns: a snapshot keeps the dead rows of its own database only.
  */
 import pg from 'pg';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { runLanes } from '../lanes.ts';

@@ -2,7 +2,7 @@
  * The load of the database while nothing happens: it must be the same with ten thousand agents as
  * with a hundred (law 3).
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { countStatements, type StatementCount } from '../statement-log.ts';
 import { number } from '../table.ts';

@@ -4,8 +4,8 @@
  * same in both cases, and take turns.
  */
 import { WebSocket } from 'ws';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { CHANNELS, MAX_STREAM_MESSAGE, streamMessage } from '../../../lib/protocol/streams/stream.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { median, summarize } from '../statistics.ts';

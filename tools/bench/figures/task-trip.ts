@@ -3,7 +3,7 @@
  * wait for its end at a third. The agents are real, with journals on disk; the trips run one after
  * the other. The wait is requested when the POST is answered.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import type { Floors } from '../floors.ts';

@@ -2,7 +2,7 @@
  * How long the next ticket of a queue waits after its holder releases the lock: released on A, wait
  * answered on C.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { summarize } from '../statistics.ts';

@@ -7,7 +7,7 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../../bench/figure.ts';
 import type { Zone } from '../../bench/zone.ts';
 import { ownProgram } from '../../processes/program.ts';

@@ -2,7 +2,7 @@
  * cnapi's side of the task figures: POST at one instance, the agent at any, the wait at another
  * instance.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller } from '../../bench/caller.ts';
 import { cpuMsOf } from '../../bench/cpu.ts';
 import type { BenchContext } from '../../bench/figure.ts';

@@ -5,8 +5,8 @@
  */
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller } from '../../bench/caller.ts';
 import { cpuMsOf } from '../../bench/cpu.ts';
 import type { BenchContext } from '../../bench/figure.ts';

@@ -3,8 +3,8 @@
  * client froze (its process is stopped: no FIN, no more heartbeats) or died (its process is killed:
  * the kernel closes its connections). The number of clients is the same for all.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../../bench/figure.ts';
 import { machineMs } from '../../bench/machine-clock.ts';
 import { summarize } from '../../bench/statistics.ts';

@@ -5,7 +5,7 @@
  * that all jobs were done.
  */
 import { Redis } from 'ioredis';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { cpuMsOf } from '../../bench/cpu.ts';
 import type { BenchContext } from '../../bench/figure.ts';
 import type { Helper } from '../../bench/helper.ts';

@@ -2,7 +2,7 @@
  * Tasks compared with jobs of queues: from dispatch to the reported end, one at a time; many
  * callers that wait; and a backlog.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../../bench/figure.ts';
 import { median } from '../../bench/statistics.ts';
 import { compare, type Measure, takePairs, withAbsent } from '../contest.ts';

@@ -3,8 +3,8 @@
  * steady rate, count the heartbeats that went both ways, and report connections that were lost
  * without being closed here.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { answerQuestions } from '../../bench/asked.ts';
 import { machineMs } from '../../bench/machine-clock.ts';
 

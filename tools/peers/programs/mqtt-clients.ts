@@ -5,8 +5,8 @@
  */
 import net from 'node:net';
 import { connectAsync } from 'mqtt';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { type Events, serveClients } from './clients.ts';
 
 const KEEPALIVE_SECONDS = 1;

@@ -3,8 +3,8 @@
  * process calls, another one works. The job does nothing, but the worker counts its id, so that no
  * result includes work that was not done.
  */
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { answerQuestions } from '../../bench/asked.ts';
 import { runLanes } from '../../bench/lanes.ts';
 

@@ -2,9 +2,9 @@
  * The logs of the containers of this server: rotated by size while the agent runs, read from any
  * place, and followed. Their files belong to the directory of the container and go with it.
  */
-import type { Clock } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { Container, ContainerChange, ContainerSpec } from '../container.ts';
 import { containerPaths } from '../container-paths.ts';
 import type { ContainerState } from '../lifecycle.ts';

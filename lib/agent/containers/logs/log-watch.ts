@@ -7,7 +7,7 @@
  *     watching ───────────► looking ───────────────────────────► watching
  */
 import { type FSWatcher, watch } from 'node:fs';
-import type { Clock, Timer } from '../../../platform/clock.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import type { LogFiles } from './log-files.ts';
 
 interface LogWatchDeps {

@@ -11,7 +11,7 @@
  */
 import { mkdir, opendir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { allProcesses, processFacts, signalProcess } from '../../machine/proc.ts';
 import type { ExecGroups, ExecId } from '../exec-groups.ts';
 import { isAlive, type ProcessId } from '../monitor.ts';

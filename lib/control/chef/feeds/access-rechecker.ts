@@ -14,12 +14,12 @@
  * did not cause it, and a feed has nothing to tell then. But while the database answers others,
  * nobody reads on for more than five minutes by a right that could not be checked.
  */
-import type { Clock } from '../../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Loop } from '../../../platform/loop.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { Loop } from '../../../platform/time/loop.ts';
 import type { Principal } from '../../access/token.ts';
 import { type PresentRight, readPresentRights } from '../../organizations/organization-store.ts';
 import { ADMINS, mayAct, neededGroups, READERS, type Requestor, WRITERS } from '../../organizations/requestor.ts';

@@ -6,11 +6,11 @@
  * The deletion itself is not refused while there are jobs, because users of the organization could
  * prevent it by starting others. A job that is created at the same time is found in a later round.
  */
-import type { Clock } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { Loop } from '../../../platform/time/loop.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { PushJobEndedError, PushJobNotFoundError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';

@@ -3,7 +3,7 @@
  * charged like a body that is used, and limited. Used by `exchange.ts`.
  */
 import type { IncomingMessage } from 'node:http';
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 
 /** Pieces count, too. */

@@ -5,7 +5,7 @@
  * Called by the listener.
  */
 import type { ServerResponse } from 'node:http';
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { ServerSentEvent } from '../route.ts';
 import { untilDrained } from './write-bounded.ts';
 

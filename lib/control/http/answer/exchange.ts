@@ -5,11 +5,11 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import os from 'node:os';
-import type { Clock } from '../../../platform/clock.ts';
 import { type CnapiError, messageOf } from '../../../platform/errors.ts';
 import type { MemoryShare } from '../../../platform/limiting/memory-budget.ts';
 import { cutForLog, type Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract/contract.ts';
 import { type Actor, ANONYMOUS_ACTOR, callerKey, OPEN_ACTOR } from '../../access/token.ts';
 import type { BodySize } from '../limits/body-costs.ts';

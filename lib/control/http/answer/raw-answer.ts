@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
-import type { Clock, Timer } from '../../../platform/clock.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import type { RouteAnswer } from '../route.ts';
 
 /** Limits the time in which the caller may close its side, and the bytes that it may still send. */

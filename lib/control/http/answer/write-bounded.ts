@@ -4,7 +4,7 @@
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Clock, Timer } from '../../../platform/clock.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 
 /** A caller that takes less than a slice in this time is cut off: 2 KiB per second. */
 export const SLOW_READER_MS = 30_000;

@@ -4,9 +4,9 @@
  * read its counters.
  */
 
-import type { Clock } from '../../../platform/clock.ts';
 import type { MemoryBudget } from '../../../platform/limiting/memory-budget.ts';
 import type { Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { answerBudget } from './answer-budget.ts';
 import { BodyCosts } from './body-costs.ts';
 import { bodyMemory } from './body-memory.ts';

@@ -4,10 +4,10 @@
  * nobody can fill the disk, or hide among their own lines. Owned by the listener.
  */
 
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import { RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 
 interface RequestLogDeps {
   /** Per source; 0: no limit. */

@@ -12,8 +12,8 @@
  */
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { CnapiError } from '../../../platform/errors.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { errorAnswer } from '../answer/error-mapping.ts';
 import type { Exchange } from '../answer/exchange.ts';
 import { answerAndClose } from '../answer/raw-answer.ts';

@@ -6,10 +6,10 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
-import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Loop } from '../../../platform/loop.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { Loop } from '../../../platform/time/loop.ts';
 
 interface CertificateFiles {
   certFile: string;

@@ -8,11 +8,11 @@
 import { constants } from 'node:crypto';
 import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import { LogLimiter, ONE_A_MINUTE } from '../../../platform/limiting/log-limiter.ts';
 import { RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { connectionKey } from './connection-key.ts';
 
 /**

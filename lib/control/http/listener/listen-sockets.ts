@@ -9,9 +9,9 @@
 import type { Server as HttpServer } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';
-import type { Clock } from '../../../platform/clock.ts';
 import { LogLimiter, ONE_A_MINUTE } from '../../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { Certificates } from './certificates.ts';
 import { Handshakes, TLS_OPTIONS } from './handshakes.ts';
 

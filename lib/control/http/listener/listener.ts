@@ -11,10 +11,10 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import restify from 'restify';
-import type { Clock } from '../../../platform/clock.ts';
 import type { CnapiError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import { TooManyRequestsError } from '../../access/access-errors.ts';
 import { ErrorForms } from '../answer/error-forms.ts';

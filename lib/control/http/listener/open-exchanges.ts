@@ -1,7 +1,7 @@
 /** The requests of a listener that are not answered yet, and the connections that they came on. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { Exchange } from '../answer/exchange.ts';
 import { CallerConnection } from './caller-connection.ts';
 

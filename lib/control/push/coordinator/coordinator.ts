@@ -9,11 +9,11 @@
  *                                                                         end ◀────────────┘
  */
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
-import type { Clock } from '../../../platform/clock.ts';
 import { isTemporary } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { DutyHandler, HeldDuty } from '../../duty/duty.ts';

@@ -14,10 +14,10 @@
  * what is remembered of nodes is bounded too (followed-nodes.ts).
  */
 import type { Bus } from '../../../platform/bus/bus.ts';
-import type { Clock } from '../../../platform/clock.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
 import { TooManyWaitersError } from '../../../platform/waits/wait-errors.ts';
 import { type Watch, Watches } from '../../../platform/waits/watches.ts';

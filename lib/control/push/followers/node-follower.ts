@@ -18,7 +18,7 @@
  * a position is sent all nodes that had not ended a while before it, with all their events again.
  */
 import { chunksOf } from '../../../platform/chunks.ts';
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { Watch } from '../../../platform/waits/watches.ts';
 import { PUSH_STREAM_END } from '../../../protocol/api/push/events.ts';
 import type { EventOfTask } from '../../tasks/record/task-store.ts';

@@ -14,10 +14,10 @@
 
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
 import { chunksOf } from '../../../platform/chunks.ts';
-import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
 import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
 import { encodeFrame } from '../../../protocol/link/codec.ts';

@@ -6,13 +6,13 @@
  *     a time has come, a schedule was changed here, or slow poll ──▶ claim those due ──▶ decide
  *     decide ──▶ start, or pass; a failed one is due again when its claim is over
  */
-import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../../platform/errors.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { Loop } from '../../../platform/time/loop.ts';
 import { TooManyPushJobsError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import type { KnownServers } from '../request/job-targets.ts';

@@ -4,9 +4,9 @@
  * continues after any step: the job's id is the idempotency key of the ticket, and the row in
  * `cnapi_push_tickets` stays until the ticket is released. Owned by `coordinator.ts`.
  */
-import type { Clock } from '../../../platform/clock.ts';
 import { isTemporary } from '../../../platform/errors.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { HeldDuty } from '../../duty/duty.ts';
 import { TicketEndedError, TicketNotFoundError, TooManyTicketsError } from '../../waitlist/ticket-errors.ts';
 import type { Waitlist } from '../../waitlist/waitlist.ts';

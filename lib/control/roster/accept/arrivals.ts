@@ -5,10 +5,10 @@
  * left.
  */
 
-import type { Clock } from '../../../platform/clock.ts';
-import type { EventLoop } from '../../../platform/event-loop.ts';
-import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import type { EventLoop } from '../../../platform/time/event-loop.ts';
+import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
 import type { Admission } from '../../../protocol/api/instances.ts';
 import {
   type AdmissionState,

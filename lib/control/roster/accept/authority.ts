@@ -12,11 +12,11 @@
  *                  └─socket closed while the statement ran──▶ its row is ownerless
  */
 import type { Bus } from '../../../platform/bus/bus.ts';
-import type { Clock } from '../../../platform/clock.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Batcher, LOCKED } from '../../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { HelloFrame } from '../../../protocol/link/frames.ts';
 import { runTopic } from '../../run-topic.ts';
 import { isLive } from '../membership/instance-store.ts';

@@ -5,8 +5,8 @@
  * an accept never).
  */
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
-import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Random } from '../../../platform/random.ts';
+import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
 import { runTopic } from '../../run-topic.ts';
 import type { RunMessage } from '../run-message.ts';
 import type { SessionTable } from '../sessions/session.ts';

@@ -11,14 +11,14 @@
  *     any ──stop()──▶ ended (the run marks itself dead; it changes no server's status)
  */
 
-import type { Clock } from '../../../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../../../platform/errors.ts';
-import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { writeFailureReason } from '../../../platform/postgres/unavailable.ts';
 import type { Random } from '../../../platform/random.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
+import { Loop } from '../../../platform/time/loop.ts';
 import type { Admission } from '../../../protocol/api/instances.ts';
 import {
   type BeatResult,

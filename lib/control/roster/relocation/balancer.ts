@@ -6,9 +6,9 @@
  * Decisions: balance.ts.
  */
 
-import type { Clock } from '../../../platform/clock.ts';
-import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
 import type { InstanceRow } from '../membership/instance-store.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { surplusOf } from './balance.ts';

@@ -5,9 +5,9 @@
  * hold in any case.
  */
 
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
 import type { DrainResult } from '../membership/instance-store.ts';
 import type { SessionTable } from '../sessions/session.ts';

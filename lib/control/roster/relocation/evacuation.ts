@@ -8,7 +8,7 @@
  *     begin ──▶ asking at the lowest rate ──agents leave──▶ twice the rate (bounded) ──end──▶ over
  *                             ▲────none left for two seconds─────┘
  */
-import type { Clock, Timer } from '../../../platform/clock.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { doublingPause, Relocation } from './relocation.ts';

@@ -4,7 +4,7 @@
  * session it comes from. Drain, evacuation, balance and the comparison after a promotion each have
  * one of these. They decide how many agents move, and where.
  */
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
 import type { Session } from '../sessions/session.ts';
 

@@ -6,11 +6,11 @@
  */
 
 import { chunksOf } from '../../../platform/chunks.ts';
-import type { Clock } from '../../../platform/clock.ts';
-import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
+import { Loop } from '../../../platform/time/loop.ts';
 import { type AwaitedReturns, readAwaitedReturns } from '../membership/instance-store.ts';
 import type { HeldRow } from '../status/authority-row.ts';
 import {

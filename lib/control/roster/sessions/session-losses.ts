@@ -9,10 +9,10 @@
  *                  └─supersede()──▶ ended, no status change
  */
 
-import type { Clock } from '../../../platform/clock.ts';
 import type { LogFields, Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import { type LossReason, STATUS_REASONS } from '../status/authority-row.ts';
 import { recordLosses, type SessionLoss } from '../status/roster-store.ts';
 import { TransitionLog } from '../status/transition-log.ts';

@@ -6,9 +6,9 @@
  */
 import { chunksOf } from '../../../platform/chunks.ts';
 import { messageOf } from '../../../platform/errors.ts';
-import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
 import { renewRun } from '../status/roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';

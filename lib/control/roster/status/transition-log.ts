@@ -3,8 +3,8 @@
  * loses its servers at once, the rest of a batch is one line with the number of servers for each
  * reason; the status history has every server. A token bucket.
  */
-import type { Clock } from '../../../platform/clock.ts';
 import type { LogFields, Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 
 type Transition = LogFields & { server_uuid: string; reason: string | undefined };
 

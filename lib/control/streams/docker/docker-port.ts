@@ -5,8 +5,8 @@
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import { normalizeAddress } from '../../../platform/networks.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { keepAlive, type StreamSocketEvents } from '../../../protocol/streams/stream-socket.ts';
 import type { CallerEnd } from '../caller-stream.ts';
 import { type DockerLineOptions, DockerLines, END_OF_INPUT } from './docker-lines.ts';

@@ -7,8 +7,8 @@
  *   Their queued tasks have no chance to be taken, so their time to start must not run (law 9). The
  *   dispatcher's slow poll reads the servers whose claims had no answer for a whole period.
  */
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import { isTemporary } from '../../../platform/errors.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 
 /** A row is usually locked for some milliseconds only. */
 const PAUSE_MS = 50;

@@ -8,11 +8,11 @@
  * lasts, and the others do not wait for it. Called by the dispatcher.
  */
 
-import type { Clock } from '../../../platform/clock.ts';
 import { DatabaseBusyError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 import { decideAtInventory } from '../record/task.ts';
 import type { ChangedTask, WrittenTasks } from '../record/written.ts';

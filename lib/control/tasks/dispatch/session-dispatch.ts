@@ -13,11 +13,11 @@
  * of a live agent is closed.
  */
 import { chunksOf } from '../../../platform/chunks.ts';
-import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
 import { runEachStep } from '../../../platform/postgres/each-step.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
 import { recordFullServers, takeOverdue } from '../deadlines/deadline-store.ts';

@@ -6,11 +6,11 @@
  * them. Called by the dispatcher.
  */
 
-import type { Clock } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../../../platform/postgres/database.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/link/frames.ts';
 import type { TaskError } from '../record/task.ts';
 import type { ChangedTask } from '../record/written.ts';

@@ -19,9 +19,9 @@
  * Parts and items set aside share one lane with a short lock timeout, so a part may wait for a slow
  * item that is tried again. New items proceed. A key is in one statement at a time, in order.
  */
-import type { Clock, Timer } from '../../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../../errors.ts';
 import type { Logger } from '../../log.ts';
+import type { Clock, Timer } from '../../time/clock.ts';
 import { type Queryable, withLimits } from '../database.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type BatchPart, BatchParts } from './batch-parts.ts';

@@ -7,8 +7,8 @@
  * connection is reported to all of them at once, and a locked row after a short time.
  */
 
-import type { Clock } from '../../clock.ts';
 import type { Logger } from '../../log.ts';
+import type { Clock } from '../../time/clock.ts';
 import type { Queryable } from '../database.ts';
 import { BatchQueue } from './batch-queue.ts';
 

@@ -3,7 +3,7 @@
  * with each failure; the longest pause of a refused item is longer than that of a locked one. Pure
  * except for the clock that it is given. Used by `batch-queue.ts`.
  */
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../time/clock.ts';
 
 const FIRST_PAUSE_MS = 100;
 export const LONGEST_PAUSE_MS = 1_000;

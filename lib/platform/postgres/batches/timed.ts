@@ -2,7 +2,7 @@
  * Measures the statements of one piece of work, without its waits for a connection or for other
  * work. Used by `batch-queue.ts`, which judges by it how slow the database is.
  */
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../time/clock.ts';
 import type { Queryable } from '../database.ts';
 
 export class TimedDatabase implements Queryable {

@@ -5,7 +5,7 @@ import { LogFiles } from '../../../../lib/agent/containers/logs/log-files.ts';
 import type { LogEntry } from '../../../../lib/agent/containers/logs/log-parser.ts';
 import { LogWatch } from '../../../../lib/agent/containers/logs/log-watch.ts';
 import { type ReadOptions, readContainerLog } from '../../../../lib/agent/containers/logs/read-log.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { HANG_MS } from '../../../support/patience.ts';
 import { until } from '../../../support/until.ts';
 

@@ -2,7 +2,7 @@ import { createPublicKey, randomUUID } from 'node:crypto';
 import { request } from 'node:http';
 import t, { type Test } from 'tap';
 import { UNUSED_KEY } from '../../../../lib/control/organizations/key-material.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { signed } from './sign.ts';
 import { bearer, keyPair, type SignedZone, signedZone } from './signed-api.ts';
 

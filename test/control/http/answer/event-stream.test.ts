@@ -8,7 +8,7 @@ import {
   sendEvents,
 } from '../../../../lib/control/http/answer/event-stream.ts';
 import type { ServerSentEvent } from '../../../../lib/control/http/route.ts';
-import type { Clock } from '../../../../lib/platform/clock.ts';
+import type { Clock } from '../../../../lib/platform/time/clock.ts';
 import type { Teardown } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
 

@@ -4,9 +4,9 @@ import t from 'tap';
 import type { Actor } from '../../../../lib/control/access/token.ts';
 import { Exchange } from '../../../../lib/control/http/answer/exchange.ts';
 import { CallerLimits } from '../../../../lib/control/http/limits/caller-limits.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 
 const LIMITS = {
   access: 'tokens',

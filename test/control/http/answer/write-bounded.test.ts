@@ -2,7 +2,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { SLOW_READER_MS, writeInSlices } from '../../../../lib/control/http/answer/write-bounded.ts';
-import { type Clock, systemClock } from '../../../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../../../lib/platform/time/clock.ts';
 import { until } from '../../../support/until.ts';
 
 const CONTENT = Buffer.alloc(32 * 1024 * 1024, 'x');

@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib';
 import t from 'tap';
 import { BodyCosts } from '../../../../lib/control/http/limits/body-costs.ts';
 import type { CallerLimits } from '../../../../lib/control/http/limits/caller-limits.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/link/link-quota.ts';
 import { until } from '../../../support/until.ts';
 import { type Parts, raw, SERVER, startApi } from '../support.ts';

@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream';
 import t from 'tap';
 import { RequestLog } from '../../../../lib/control/http/limits/request-log.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
 import { until } from '../../../support/until.ts';
 import { type Parts, SERVER, startApi } from '../support.ts';

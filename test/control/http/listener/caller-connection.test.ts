@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t, { type Test } from 'tap';
 import { SLOW_READER_MS } from '../../../../lib/control/http/answer/write-bounded.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { until } from '../../../support/until.ts';
 import { type Api, type ApiOptions, SERVER, startApi, UNKNOWN_UUID } from '../support.ts';
 

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import t from 'tap';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { until } from '../../../support/until.ts';
 import { type Parts, SERVER, startApi } from '../support.ts';
 

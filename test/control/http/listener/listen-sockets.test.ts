@@ -3,7 +3,7 @@ import { createServer, get, type Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { ListenSockets } from '../../../../lib/control/http/listener/listen-sockets.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
 import { until } from '../../../support/until.ts';

@@ -3,7 +3,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { BURST_BYTES } from '../../../../lib/protocol/link/link-quota.ts';
 import { until } from '../../../support/until.ts';
 import { raw, startApi } from '../support.ts';

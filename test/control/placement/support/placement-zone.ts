@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import { type ReportToStore, storeReports } from '../../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../../lib/control/servers/servers.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import type { JsonObject } from '../../../../lib/protocol/json/bounded-json.ts';
 import type { Teardown } from '../../../support/postgres.ts';
 

@@ -9,10 +9,10 @@ import { Coordinator } from '../../../../lib/control/push/coordinator/coordinato
 import { startNodes } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { type NewPushJob, readPushJob, requestAbort } from '../../../../lib/control/push/push-store.ts';
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../../lib/platform/time/clock.ts';
 import { votesOf } from '../../../interleavings/push-statements.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { until } from '../../../support/until.ts';

@@ -5,9 +5,9 @@ import { type FeedEvent, readFeed } from '../../../../lib/control/push/followers
 import { JobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../../lib/platform/time/clock.ts';
 import { freshZone } from '../../../support/apps.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

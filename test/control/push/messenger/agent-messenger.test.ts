@@ -7,10 +7,10 @@ import {
   type PushSession,
 } from '../../../../lib/control/push/messenger/agent-messenger.ts';
 import type { PushOrder } from '../../../../lib/control/push/messenger/messenger-store.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../../lib/protocol/push.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { until } from '../../../support/until.ts';

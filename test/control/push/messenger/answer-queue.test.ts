@@ -5,7 +5,7 @@ import {
   MAX_ANSWERS_PER_SERVER,
   MAX_WAITING_CHARS,
 } from '../../../../lib/control/push/messenger/answer-queue.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
 import { until } from '../../../support/until.ts';
 

@@ -5,8 +5,8 @@ import { abortJob, advanceJob, endJob } from '../../../../lib/control/push/coord
 import { endRehabOfRemoved } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { removeServer } from '../../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../../lib/control/servers/servers.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { claimedJob, lockOf, seatedDatabase, startAll } from '../job-rows.ts';
 
 /** A job that runs on three servers, which have documents. */

@@ -5,8 +5,8 @@
 import t from 'tap';
 import { FIRST_RATE, MAX_CONCURRENT_ADMISSIONS } from '../../../../lib/control/roster/accept/admission.ts';
 import { Arrivals } from '../../../../lib/control/roster/accept/arrivals.ts';
-import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { HealthyTimer } from '../../../../lib/platform/time/healthy-timer.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
 const TICK_MS = 250;

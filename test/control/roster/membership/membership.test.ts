@@ -2,10 +2,10 @@
 import t from 'tap';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
-import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { HealthyTimer } from '../../../../lib/platform/time/healthy-timer.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
 const times = { beatMs: 1000, leaseMs: 5000, silenceMs: 2000, startGraceMs: 18_000 };

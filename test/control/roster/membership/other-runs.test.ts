@@ -3,9 +3,9 @@ import t from 'tap';
 import type { DrainResult } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
-import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { HealthyTimer } from '../../../../lib/platform/time/healthy-timer.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
 

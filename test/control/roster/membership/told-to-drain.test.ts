@@ -11,12 +11,12 @@ import {
   wasAskedToDrain,
 } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
-import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
+import { HealthyTimer } from '../../../../lib/platform/time/healthy-timer.ts';
 import { migrationsOf } from '../../../support/migrations-of.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';

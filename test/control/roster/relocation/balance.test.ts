@@ -4,8 +4,8 @@ import type { InstanceRow } from '../../../../lib/control/roster/membership/inst
 import { type InstanceAgents, surplusOf } from '../../../../lib/control/roster/relocation/balance.ts';
 import { Balancer } from '../../../../lib/control/roster/relocation/balancer.ts';
 import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
-import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { HealthyTimer } from '../../../../lib/platform/time/healthy-timer.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 

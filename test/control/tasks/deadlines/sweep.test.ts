@@ -13,10 +13,10 @@ import {
 import { claimTasks } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { Dispatcher, type DispatcherDeps } from '../../../../lib/control/tasks/dispatcher.ts';
 import { MAX_HELD_BYTES } from '../../../../lib/control/tasks/record/task-limits.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { Reconciler } from '../../../../lib/control/tasks/dispatch/reconciler.ts';
 import type { TaskSession } from '../../../../lib/control/tasks/sessions.ts';
-import { type Clock, systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { type Clock, systemClock } from '../../../../lib/platform/time/clock.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { until } from '../../../support/until.ts';
 

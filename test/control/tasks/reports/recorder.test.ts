@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { Recorder } from '../../../../lib/control/tasks/reports/recorder.ts';
 import type { TaskSession } from '../../../../lib/control/tasks/sessions.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../../lib/protocol/link/frames.ts';
 import { until } from '../../../support/until.ts';
 

@@ -9,10 +9,10 @@ import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/se
 import { hintedServers } from '../../../../lib/control/tasks/task-topics.ts';
 import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import type {
   InventoryFrame,
   TaskCancelFrame,

@@ -2,10 +2,10 @@
 
 import { Waitlist, type WaitlistConfig } from '../../../../lib/control/waitlist/waitlist.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 import { createMemoryBus, type MemoryHub } from '../../../support/memory-bus.ts';
 
 export const ports = { clock: systemClock, random: systemRandom, log: silentLogger };

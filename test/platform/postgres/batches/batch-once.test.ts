@@ -1,9 +1,9 @@
 import t from 'tap';
-import { type Clock, systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import { BatchOnce } from '../../../../lib/platform/postgres/batches/batch-once.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { type Clock, systemClock } from '../../../../lib/platform/time/clock.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
 const database: Queryable = { query: async () => ({ rows: [], rowCount: 0 }) };

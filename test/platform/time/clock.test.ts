@@ -1,7 +1,7 @@
 /** The real clock. */
 import { mock } from 'node:test';
 import t from 'tap';
-import { systemClock } from '../../lib/platform/clock.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -1,6 +1,6 @@
 import t from 'tap';
-import { HealthyTimer } from '../../lib/platform/healthy-timer.ts';
-import { ManualClock } from '../support/manual-clock.ts';
+import { HealthyTimer } from '../../../lib/platform/time/healthy-timer.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 
 function startTicker() {
   const clock = new ManualClock();

@@ -1,9 +1,9 @@
 import t from 'tap';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../lib/platform/errors.ts';
-import { Loop } from '../../lib/platform/loop.ts';
-import { ManualClock } from '../support/manual-clock.ts';
-import { matchLists } from '../support/match-lists.ts';
-import { recordingLogger } from '../support/recording-logger.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { Loop } from '../../../lib/platform/time/loop.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 
 type LoopDeps = ConstructorParameters<typeof Loop>[0];
 

@@ -11,9 +11,9 @@
  *     new, pausing ──stop()──▶ stopped, without a timer
  *     working ──stop()──▶ stopping (the round's signal is aborted) ──the round ended──▶ stopped
  */
+import { isTemporary, messageOf } from '../errors.ts';
+import type { Logger } from '../log.ts';
 import type { Clock } from './clock.ts';
-import { isTemporary, messageOf } from './errors.ts';
-import type { Logger } from './log.ts';
 
 interface LoopDeps {
   clock: Clock;
