@@ -6,7 +6,7 @@ import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { parseServer } from '../platform/dns/resolve.ts';
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import { LOG_LEVELS, type LogLevel } from '../platform/log.ts';
-import { reasonNotANetwork } from '../platform/networks.ts';
+import { reasonNotANetwork } from '../platform/network/networks.ts';
 import { UUID } from '../platform/uuid.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { ContainerOptions } from './containers/open-containers.ts';

@@ -9,7 +9,7 @@ import { z } from 'zod';
 import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
 import { LOG_LEVELS } from '../platform/log.ts';
-import { isLoopback, reasonNotANetwork } from '../platform/networks.ts';
+import { isLoopback, reasonNotANetwork } from '../platform/network/networks.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import type { TrustedNetwork } from './access/trusted-networks.ts';

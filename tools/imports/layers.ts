@@ -9,8 +9,14 @@
  */
 import { agentLayers } from './agent-layers.ts';
 
-/** Imports that every part may use, and need not: the files of lib/platform itself, time, limits, and JSON. */
-export const base: readonly string[] = ['platform', 'platform/time', 'platform/limiting', 'protocol/json'];
+/** Imports that every part may use, and need not: lib/platform itself, its time, network and limits, and JSON. */
+export const base: readonly string[] = [
+  'platform',
+  'platform/time',
+  'platform/network',
+  'platform/limiting',
+  'protocol/json',
+];
 const database: readonly string[] = [...base, 'platform/postgres'];
 const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
 
@@ -22,6 +28,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   platform: [],
   // The clock, what runs by it, and how busy the event loop is.
   'platform/time': ['platform'],
+  // Networks and addresses, sockets, bodies of requests.
+  'platform/network': [],
   // What bounds work: semaphores, rates, memory, counts by key.
   'platform/limiting': ['platform', 'platform/time'],
   'platform/postgres': base,

@@ -5,7 +5,7 @@
  */
 import { isIP } from 'node:net';
 import { type HttpTarget, targetOf } from '../../platform/http-client/connect.ts';
-import { isLoopback, Networks, normalizeAddress } from '../../platform/networks.ts';
+import { isLoopback, Networks, normalizeAddress } from '../../platform/network/networks.ts';
 import type { AllowedSources } from './allowed-sources.ts';
 import { ImageSourceNotAllowedError } from './image-errors.ts';
 

@@ -8,7 +8,7 @@ import { chmod, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { Logger } from '../../platform/log.ts';
-import { Networks, normalizeAddress } from '../../platform/networks.ts';
+import { Networks, normalizeAddress } from '../../platform/network/networks.ts';
 import { ReloadedFile } from '../reloaded-file.ts';
 
 export interface HttpAccess {

@@ -3,9 +3,9 @@
  * Called by http-port.ts.
  */
 import type { IncomingMessage } from 'node:http';
-import { collectBody } from '../../platform/collect-body.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { MemoryBudget } from '../../platform/limiting/memory-budget.ts';
+import { collectBody } from '../../platform/network/collect-body.ts';
 import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../protocol/json/bounded-json.ts';
 import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../protocol/url-encoded.ts';

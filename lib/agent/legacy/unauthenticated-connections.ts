@@ -6,7 +6,7 @@
  */
 import type { Socket } from 'node:net';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
-import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/network/networks.ts';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 
 const MAX_UNKNOWN = 200;

@@ -9,7 +9,7 @@ import { createSecureContext, type SecureContext } from 'node:tls';
 import { messageOf } from '../../platform/errors.ts';
 import type { TlsTarget } from '../../platform/http-client/connect.ts';
 import type { Logger } from '../../platform/log.ts';
-import { isLoopback } from '../../platform/networks.ts';
+import { isLoopback } from '../../platform/network/networks.ts';
 import { ReloadedFile } from '../reloaded-file.ts';
 import type { Endpoint } from './endpoints.ts';
 

@@ -1,7 +1,7 @@
 /** Carries a TCP connection over a stream; each direction ends by itself. Used by `connect` and `vm_connect`. */
 import type { Socket } from 'node:net';
 import { finished } from 'node:stream/promises';
-import { resetConnection } from '../../platform/reset-connection.ts';
+import { resetConnection } from '../../platform/network/reset-connection.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 

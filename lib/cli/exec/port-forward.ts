@@ -4,7 +4,7 @@ import { PassThrough } from 'node:stream';
 import { getSystemErrorMessage } from 'node:util';
 import { Command } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
-import { resetConnection } from '../../platform/reset-connection.ts';
+import { resetConnection } from '../../platform/network/reset-connection.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

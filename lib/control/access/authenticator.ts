@@ -11,7 +11,7 @@
 import { CnapiError, isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import { RateLimit, RateLimiter, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
-import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/network/networks.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { RequiredRole } from '../../protocol/api/contract/roles.ts';
 import {

@@ -8,7 +8,7 @@
 
 import { CnapiError } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
-import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/network/networks.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { Actor } from './token.ts';
 

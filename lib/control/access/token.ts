@@ -6,7 +6,7 @@
  * be guessed, so no slow hash is needed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/network/networks.ts';
 import type { RequiredRole, Role } from '../../protocol/api/contract/roles.ts';
 
 /** A user or client of an organization, which signed its request. */

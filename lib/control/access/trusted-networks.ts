@@ -1,5 +1,5 @@
 /** Callers that are trusted because of their address. Pure. */
-import { Networks } from '../../platform/networks.ts';
+import { Networks } from '../../platform/network/networks.ts';
 import type { Role } from '../../protocol/api/contract/roles.ts';
 import type { Actor } from './token.ts';
 

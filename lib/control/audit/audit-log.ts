@@ -13,7 +13,7 @@
 
 import { RateLimit, RateLimiters } from '../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
-import { sourceOf } from '../../platform/networks.ts';
+import { sourceOf } from '../../platform/network/networks.ts';
 import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batches/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';

@@ -1,6 +1,6 @@
 /** Checks whether an admin has a valid token, and whether tokens are sent unencrypted. */
 
-import { isLoopback } from '../../platform/networks.ts';
+import { isLoopback } from '../../platform/network/networks.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type CheckInput, type Finding, findings } from './finding.ts';
 

@@ -13,7 +13,7 @@
  */
 import { isIP } from 'node:net';
 import { CnapiError } from '../../platform/errors.ts';
-import { isLoopback, Networks } from '../../platform/networks.ts';
+import { isLoopback, Networks } from '../../platform/network/networks.ts';
 
 export interface AgentAddress {
   /** An IP literal. */

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { type AddressParts, type AllowedAddresses, agentAddress } from '../../../lib/control/legacy/agent-address.ts';
-import { isLoopback } from '../../../lib/platform/networks.ts';
+import { isLoopback } from '../../../lib/platform/network/networks.ts';
 
 const nics = (names: string[], ip4addr: unknown) => ({ 'Network Interfaces': { e0: { 'NIC Names': names, ip4addr } } });
 

@@ -9,7 +9,7 @@
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { type RateLimiter, RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
-import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../../platform/network/networks.ts';
 import { LINK_RATE, VALUE_BYTES } from '../../../protocol/link/link-quota.ts';
 import type { Actor } from '../../access/token.ts';
 

@@ -6,7 +6,7 @@
 
 import { RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../../platform/network/networks.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';
 
 interface RequestLogDeps {

@@ -11,7 +11,7 @@ import type { Socket } from 'node:net';
 import { LogLimiter, ONE_A_MINUTE } from '../../../platform/limiting/log-limiter.ts';
 import { RateLimiters } from '../../../platform/limiting/rate-limiter.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../../platform/network/networks.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { connectionKey } from './connection-key.ts';
 

@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { normalizeAddress } from '../../../platform/networks.ts';
+import { normalizeAddress } from '../../../platform/network/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract/contract.ts';
 import { isUuid } from '../../../protocol/api/contract/rules.ts';

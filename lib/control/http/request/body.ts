@@ -7,9 +7,9 @@
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import { type BodyProgress, collectBody } from '../../../platform/collect-body.ts';
 import { CnapiError } from '../../../platform/errors.ts';
 import type { MemoryShare } from '../../../platform/limiting/memory-budget.ts';
+import { type BodyProgress, collectBody } from '../../../platform/network/collect-body.ts';
 import { countJsonValues, isJsonObject, JsonLimitError } from '../../../protocol/json/bounded-json.ts';
 import {
   InvalidContentError,

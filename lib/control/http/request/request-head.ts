@@ -7,7 +7,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import type { CnapiError } from '../../../platform/errors.ts';
-import { isLoopback } from '../../../platform/networks.ts';
+import { isLoopback } from '../../../platform/network/networks.ts';
 import { carriesToken } from '../../access/token.ts';
 import { ForbiddenError, InvalidContentError, printable, RequestTooLargeError } from '../http-errors.ts';
 

@@ -5,7 +5,7 @@
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { normalizeAddress } from '../../../platform/networks.ts';
+import { normalizeAddress } from '../../../platform/network/networks.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { keepAlive, type StreamSocketEvents } from '../../../protocol/streams/stream-socket.ts';
 import type { CallerEnd } from '../caller-stream.ts';

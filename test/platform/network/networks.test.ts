@@ -1,5 +1,5 @@
 import t from 'tap';
-import { isLoopback, normalizeAddress, reasonNotANetwork, sourceOf } from '../../lib/platform/networks.ts';
+import { isLoopback, normalizeAddress, reasonNotANetwork, sourceOf } from '../../../lib/platform/network/networks.ts';
 
 t.test('a network is an address with a prefix that is not too wide', async (t) => {
   for (const text of ['10.0.0.0/24', '10.0.0.7', '10.0.0.0/8', 'fd00::/64', '::1', '192.168.1.1/32'])

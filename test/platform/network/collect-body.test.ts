@@ -1,6 +1,6 @@
 import { PassThrough } from 'node:stream';
 import t from 'tap';
-import { type BodyProgress, collectBody } from '../../lib/platform/collect-body.ts';
+import { type BodyProgress, collectBody } from '../../../lib/platform/network/collect-body.ts';
 
 const nothing = () => undefined;
 
