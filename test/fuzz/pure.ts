@@ -10,7 +10,7 @@ import { ConfigError, loadConfig } from '../../lib/control/config.ts';
 import type { Filter } from '../../lib/platform/moray/filter.ts';
 import { filterCondition } from '../../lib/platform/moray/filter-sql.ts';
 import { InvalidQueryError, NotIndexedError } from '../../lib/platform/moray/moray-errors.ts';
-import { Parameters } from '../../lib/platform/sql-text.ts';
+import { Parameters } from '../../lib/platform/postgres/sql-text.ts';
 import { FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/protocol/link/codec.ts';
 import { agentFrameTexts, instanceFrameTexts } from './frames.ts';
 import { brokenJson, hostileJson, hostileName, hostileText, objectText } from './hostile.ts';

@@ -113,7 +113,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
     'control/waitlist',
   ],
-  'control/push/expiry/expiry-record.ts': [...base, 'control/audit'],
+  'control/push/expiry/expiry-record.ts': ['platform/postgres', 'control/audit'],
   'control/push/schedules/routes': [...rest, 'control/access', 'control/push', 'control/push/routes'],
   'control/push/schedules/subsystem.ts': [
     ...database,
@@ -162,7 +162,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The instance's part of streams: it passes bytes on, and knows nothing of what they are.
   'control/streams': [...base, 'protocol/link', 'protocol/streams'],
   'control/http': [
-    ...base,
+    ...database,
     'control/metrics',
     'protocol',
     'protocol/link',

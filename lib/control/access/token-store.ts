@@ -3,7 +3,7 @@
  * still valid.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type StatementPart } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, type StatementPart } from '../../platform/postgres/sql-text.ts';
 import type { Role } from '../../protocol/api/contract/roles.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 

@@ -4,8 +4,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { StatementPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
-import type { StatementPart } from '../../platform/sql-text.ts';
 import { type Role, reasonNotAName } from '../../protocol/api/contract/roles.ts';
 import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
 import { formatToken, hashSecret } from './token.ts';

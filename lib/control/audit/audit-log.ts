@@ -17,8 +17,8 @@ import { sourceOf } from '../../platform/network/networks.ts';
 import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batches/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { RecordPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
-import type { RecordPart } from '../../platform/sql-text.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import {
   type AuditEnd,

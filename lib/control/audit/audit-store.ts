@@ -1,6 +1,6 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
+import type { ExpiryPart, RecordPart } from '../../platform/postgres/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 
 export interface AuditStart {

@@ -1,6 +1,6 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/postgres/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { addedNodesDetails, nodeAbortDetails } from './audit-details.ts';
 import type { JobState } from './push-job.ts';

@@ -4,7 +4,7 @@
  * in its bytes and in the nodes that are counted for it, not only in its number of jobs.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { fromMicroseconds, inMicroseconds, Parameters } from '../../platform/sql-text.ts';
+import { fromMicroseconds, inMicroseconds, Parameters } from '../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 
 interface PageBounds {

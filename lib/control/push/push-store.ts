@@ -6,7 +6,7 @@ import {
   type RecordPart,
   type StatementPart,
   statementName,
-} from '../../platform/sql-text.ts';
+} from '../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';

@@ -1,6 +1,6 @@
 /** SQL of the filter language over servers (lib/protocol/where.ts). */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters } from '../../platform/sql-text.ts';
+import { Parameters } from '../../platform/postgres/sql-text.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
 
 interface SelectedServer {

@@ -4,7 +4,7 @@
  * its ticket, which is deleted with its history. Called by `waitlist.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, statementName } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
 import {
   type LockWait,
   type NewTicket,

@@ -3,7 +3,7 @@
  * function per statement. Lists of tickets and of queues are in `ticket-list-store.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Expiry, TicketStatus } from './ticket.ts';
 

@@ -10,7 +10,7 @@
  * Finished and expired are final. A trigger of the table refuses all other changes.
  */
 
-import type { StatementPart } from '../../platform/sql-text.ts';
+import type { StatementPart } from '../../platform/postgres/sql-text.ts';
 import type { Issue } from '../../protocol/api/contract/contract.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 import { isDate } from '../../protocol/date.ts';

@@ -7,7 +7,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Database, Queryable } from '../postgres/database.ts';
 import { MigrationError, withMigrationLock } from '../postgres/migrations.ts';
-import { quoteName, quoteText } from '../sql-text.ts';
+import { quoteName, quoteText } from '../postgres/sql-text.ts';
 import type { DocumentBucket, IndexDeclaration, TriggerDeclaration } from './bucket.ts';
 import { type FieldType, sqlTypes } from './field-type.ts';
 

@@ -2,7 +2,7 @@
  * The statements of the bucket store. Pure: declarations and values in, SQL text and parameters
  * out.
  */
-import { combineStatement, Parameters, quoteName, type Statement, type StatementPart } from '../sql-text.ts';
+import { combineStatement, Parameters, quoteName, type Statement, type StatementPart } from '../postgres/sql-text.ts';
 import type { DocumentBucket } from './bucket.ts';
 import type { Filter } from './filter.ts';
 import { filterCondition } from './filter-sql.ts';

@@ -6,7 +6,7 @@
  */
 import { DatabaseBusyError } from '../errors.ts';
 import { type Database, type Queryable, type QueryResult, sqlStateOf } from '../postgres/database.ts';
-import type { Statement, StatementPart } from '../sql-text.ts';
+import type { Statement, StatementPart } from '../postgres/sql-text.ts';
 import { type BucketObject, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
 import { ensureTable, uniqueIndexName, uniqueTogetherName } from './bucket-schema.ts';
 import {

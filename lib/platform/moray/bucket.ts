@@ -3,7 +3,7 @@
  * is a table of the store: a JSON value per key, and a column per index. The database derives the
  * columns from the value, so instances of any version keep all indexes correct.
  */
-import { quoteName } from '../sql-text.ts';
+import { quoteName } from '../postgres/sql-text.ts';
 import { type FieldType, isIndexable } from './field-type.ts';
 import type { QueryField, QueryTarget } from './filter-sql.ts';
 import { InvalidQueryError } from './moray-errors.ts';

@@ -2,7 +2,7 @@
  * Turns a filter into a SQL condition over a bucket's indexed fields. Pure. A comparison with a
  * field that has no value is false.
  */
-import type { Parameters } from '../sql-text.ts';
+import type { Parameters } from '../postgres/sql-text.ts';
 import { type FieldType, parseFieldText, sqlTypes } from './field-type.ts';
 import type { Filter } from './filter.ts';
 import { InvalidQueryError, NotIndexedError } from './moray-errors.ts';

@@ -12,8 +12,8 @@ import type { TaskListPage } from '../../../lib/control/tasks/record/task-list-s
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { Parameters } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import { Parameters } from '../../../lib/platform/sql-text.ts';
 import { queuedRow } from '../tasks/support/queued-row.ts';
 import { SERVER } from './support.ts';
 

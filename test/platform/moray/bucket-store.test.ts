@@ -4,7 +4,7 @@ import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../../lib/platform/moray/filter.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
-import type { StatementPart } from '../../../lib/platform/sql-text.ts';
+import type { StatementPart } from '../../../lib/platform/postgres/sql-text.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { HANG_MS } from '../../support/patience.ts';
 import { freshPglite } from '../../support/pglite.ts';

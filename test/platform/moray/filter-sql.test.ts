@@ -1,7 +1,7 @@
 import t from 'tap';
 import { and, eq, type Filter, startsWith } from '../../../lib/platform/moray/filter.ts';
 import { filterCondition, type QueryTarget } from '../../../lib/platform/moray/filter-sql.ts';
-import { Parameters } from '../../../lib/platform/sql-text.ts';
+import { Parameters } from '../../../lib/platform/postgres/sql-text.ts';
 
 const target: QueryTarget = {
   name: 'things',

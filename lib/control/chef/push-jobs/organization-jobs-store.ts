@@ -1,7 +1,7 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { inMicroseconds } from '../../../platform/sql-text.ts';
+import { inMicroseconds } from '../../../platform/postgres/sql-text.ts';
 import type { ChefJobStatus } from '../../../protocol/api/chef.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { RecordPart } from '../../../platform/sql-text.ts';
+import type { RecordPart } from '../../../platform/postgres/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract/contract.ts';
 import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';

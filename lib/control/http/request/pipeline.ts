@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { RecordPart } from '../../../platform/sql-text.ts';
+import type { RecordPart } from '../../../platform/postgres/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
 import type { Exchange } from '../answer/exchange.ts';

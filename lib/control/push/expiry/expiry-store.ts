@@ -1,6 +1,6 @@
 /** SQL that deletes ended push jobs: by their age, and by their number in an organization. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { type ExpiryPart, fromMicroseconds, inMicroseconds, Parameters } from '../../../platform/sql-text.ts';
+import { type ExpiryPart, fromMicroseconds, inMicroseconds, Parameters } from '../../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import { END_DETAILS } from '../audit-details.ts';
 

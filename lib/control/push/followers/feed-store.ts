@@ -1,6 +1,6 @@
 /** SQL of the feed of a push job: what happened to it, in the words of Chef. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { inMicroseconds } from '../../../platform/sql-text.ts';
+import { inMicroseconds } from '../../../platform/postgres/sql-text.ts';
 
 export interface FeedEvent {
   /** From 2 on; number 1, `start`, is the job itself. */

@@ -1,6 +1,11 @@
 /** SQL of what callers do with a schedule that exists: change, pause, resume, delete and run it. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { combineIfChanged, Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
+import {
+  combineIfChanged,
+  Parameters,
+  type StatementPart,
+  statementName,
+} from '../../../platform/postgres/sql-text.ts';
 import { scheduleChangeDetails } from '../audit-details.ts';
 import type { JobGuard } from '../push-store.ts';
 import { type FullSchedule, type NewSchedule, toTimestamp } from './schedule-store.ts';

@@ -10,7 +10,7 @@ import {
   type RecordPart,
   type StatementPart,
   statementName,
-} from '../../../platform/sql-text.ts';
+} from '../../../platform/postgres/sql-text.ts';
 import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';

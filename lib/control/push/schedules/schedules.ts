@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { checkAll, invalidParameter } from '../../../platform/errors.ts';
-import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
+import type { ExpiryPart, RecordPart } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { RequestKey } from '../push-store.ts';
 import type { Overlap } from './schedule.ts';

@@ -4,7 +4,7 @@
  * Reads only narrow columns, because params and results may be megabytes.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { fromMicroseconds, inMicroseconds } from '../../../platform/sql-text.ts';
+import { fromMicroseconds, inMicroseconds } from '../../../platform/postgres/sql-text.ts';
 import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import { idRangeOf } from '../../../protocol/api/contract/id-prefix.ts';
 import type { TaskOutcome, TaskState } from './task.ts';

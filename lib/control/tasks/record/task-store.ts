@@ -3,7 +3,7 @@
  * per statement. `ticketed-store.ts` creates a task under a ticket.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
+import { Parameters, type StatementPart, statementName } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import {
   endError,

@@ -11,7 +11,7 @@
  * Callers see queued and claimed both as `active`. An ended task does not change any more.
  */
 
-import type { StatementPart } from '../../../platform/sql-text.ts';
+import type { StatementPart } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 import type { TASK_OUTCOMES } from '../../../protocol/statuses.ts';

@@ -5,7 +5,7 @@
  * knows only the table `cnapi_waitlist_tickets` (uuid, server_uuid, status).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, statementName } from '../../../platform/sql-text.ts';
+import { Parameters, statementName } from '../../../platform/postgres/sql-text.ts';
 import { type CreatedTask, type NewTask, taskInsertion, taskInsertionValues, taskRecord } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */

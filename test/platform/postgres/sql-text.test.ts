@@ -1,5 +1,5 @@
 import t from 'tap';
-import { combineStatement, Parameters } from '../../lib/platform/sql-text.ts';
+import { combineStatement, Parameters } from '../../../lib/platform/postgres/sql-text.ts';
 
 t.test('a statement takes a further write along, whether or not it has parts already', async (t) => {
   const also = (parameters: Parameters) => `insert into b values (${parameters.add(2, 'int')})`;
