@@ -5,7 +5,7 @@
  * read, is due for `unknown`. The reaper reads, counts the ticks and writes, and gives agents more
  * time that were told to return later.
  */
-import { UnchangedRows } from '../../../platform/unchanged-rows.ts';
+import { UnchangedRows } from '../membership/unchanged-rows.ts';
 import type { HeldRow } from '../status/authority-row.ts';
 
 export type OwnerlessRows = UnchangedRows<HeldRow>;

@@ -1,8 +1,7 @@
 /**
  * Which rows stay the same for how long, as one observer sees it: counted in its own healthy ticks,
  * with no failed read in between (law 4). No clocks are compared. Pure data: `countHealthyTick`,
- * `readFailed` and `read` are the events. The roster finds lapsed leases and ownerless rows with
- * it.
+ * `readFailed` and `read` are the events. Finds lapsed leases and ownerless rows.
  */
 interface Seen {
   version: string;
