@@ -49,6 +49,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'protocol/api': [...base, 'protocol', 'protocol/streams'],
 
   'control/run-topic.ts': [],
+  'control/request-errors.ts': base,
   // What every noun contributes to an instance, as values.
   'control/metrics': base,
   'control/subsystem.ts': [
@@ -129,6 +130,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks'],
   'control/vms/routes': [
     ...rest,
+    'control/request-errors.ts',
     'protocol',
     'control/access',
     'control/legacy',
@@ -169,11 +171,13 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'control/access',
     'control/audit',
+    'control/request-errors.ts',
   ],
   // The routes of each noun are in its folder `routes`. Those that use other nouns have a line.
-  'control/*/routes': [...rest, 'control/*'],
+  'control/*/routes': [...rest, 'control/request-errors.ts', 'control/*'],
   'control/tasks/routes': [
     ...rest,
+    'control/request-errors.ts',
     'protocol',
     'protocol/streams',
     'control/access',
@@ -199,7 +203,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     ...base,
     'platform/moray',
     'protocol/api',
-    'control/http',
+    'platform/postgres',
+    'control/request-errors.ts',
     'control/subsystem.ts',
     'control/documents/document-bucket.ts',
   ],
@@ -210,7 +215,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     ...subsystem,
     'platform/moray',
     'protocol/api',
-    'control/http',
+    'control/request-errors.ts',
     'control/documents',
     'control/documents/routes',
     'control/nouns/*/contract.ts',
@@ -225,7 +230,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'control/access',
     'control/documents',
-    'control/http',
+    'control/request-errors.ts',
   ],
   // Push jobs in the form of Chef, and the signatures of its clients.
   'control/chef': [
@@ -234,6 +239,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'control/access',
     'control/http',
+    'control/request-errors.ts',
     'control/events',
     'control/organizations',
     'control/push',

@@ -2,8 +2,8 @@
 import type { FieldError } from '../../platform/errors.ts';
 import { type ChefError, MAX_CHEF_BODY_BYTES } from '../../protocol/api/chef.ts';
 import { errorAnswer } from '../http/answer/error-mapping.ts';
-import { InvalidArgumentError } from '../http/http-errors.ts';
 import type { RouteAnswer } from '../http/route.ts';
+import { InvalidArgumentError } from '../request-errors.ts';
 import { InvalidJobError } from './pushy-errors.ts';
 
 /**

@@ -9,10 +9,10 @@ import type { BucketObject, DocumentBucket } from '../../platform/moray/bucket.t
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError, UniqueAttributeError } from '../../platform/moray/moray-errors.ts';
+import type { WithRecord } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
-import { ResourceNotFoundError } from '../http/http-errors.ts';
-import type { WithRecord } from '../http/route.ts';
+import { ResourceNotFoundError } from '../request-errors.ts';
 import { bucketOf } from './document-bucket.ts';
 
 interface DocumentsDeps<Value> {

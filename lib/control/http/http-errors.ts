@@ -1,15 +1,5 @@
-/**
- * Errors in a request that no route's rules check, under the codes of Triton's CNAPI where there
- * are any.
- */
+/** Errors of the transport: requests that reach no route. */
 import { CnapiError, type ErrorFields } from '../../platform/errors.ts';
-
-/** An unacceptable parameter, by name: 409, as in Triton's CNAPI. */
-export class InvalidArgumentError extends CnapiError {
-  constructor(message: string, fields: ErrorFields = {}) {
-    super('InvalidArgument', 409, message, fields);
-  }
-}
 
 /** A body that does not match its declared format. */
 export class InvalidContentError extends CnapiError {
@@ -60,13 +50,6 @@ export class UnsupportedEncodingError extends CnapiError {
   }
 }
 
-/** An unknown path, or a missing object of a known one. */
-export class ResourceNotFoundError extends CnapiError {
-  constructor(message: string) {
-    super('ResourceNotFound', 404, message);
-  }
-}
-
 export class MethodNotAllowedError extends CnapiError {
   constructor(method: string) {
     super('MethodNotAllowedError', 405, `${method} is not allowed`);
@@ -102,33 +85,6 @@ export class NotUpgradableError extends CnapiError {
 export class ExpectationFailedError extends CnapiError {
   constructor() {
     super('ExpectationFailed', 417, 'The expectation is not supported; send Expect: 100-continue, or none');
-  }
-}
-
-export class ServerNotRunningError extends CnapiError {
-  constructor(serverUuid: string, status: string) {
-    super('ServerNotRunning', 409, 'Operation attempted on server which is not running', {
-      errors: [{ field: 'server_uuid', code: 'Invalid', message: `server ${serverUuid} is ${status}` }],
-    });
-  }
-}
-
-/** A required confirmation is missing: a parameter must be given twice. */
-export class PreconditionFailedError extends CnapiError {
-  constructor(message: string) {
-    super('PreconditionFailed', 412, message);
-  }
-}
-
-/**
- * A wait that outlasted the time that a leaving instance gives it. If the caller repeats the
- * request, another instance continues it.
- */
-export class InstanceDrainingError extends CnapiError {
-  constructor() {
-    super('InstanceDraining', 503, 'This instance is leaving; ask again, another one will answer', {
-      retryAfterSeconds: 0,
-    });
   }
 }
 

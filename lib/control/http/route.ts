@@ -4,7 +4,7 @@
  * of what they need (`ticket-routes.ts`, `task-routes.ts` …), and its `subsystem.ts` lists them.
  */
 import type { z } from 'zod';
-import type { RecordPart } from '../../platform/postgres/sql-text.ts';
+import type { WithRecord } from '../../platform/postgres/sql-text.ts';
 import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract/contract.ts';
 import type { Actor } from '../access/token.ts';
 
@@ -74,11 +74,6 @@ export interface RequestContext<Params> {
    */
   withRecord: WithRecord;
 }
-
-export type WithRecord = <Result>(
-  work: (record: RecordPart | undefined) => Promise<Result>,
-  object?: string,
-) => Promise<Result>;
 
 /** How this server answers a route, beyond its contract. */
 interface Serving {

@@ -3,7 +3,7 @@
  */
 import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto';
 import { promisify } from 'node:util';
-import { InvalidArgumentError } from '../http/http-errors.ts';
+import { InvalidArgumentError } from '../request-errors.ts';
 
 const MIN_BITS = 2048;
 /** Checking a signature with a longer key takes milliseconds. */

@@ -22,7 +22,7 @@ import {
 } from '../../protocol/api/organizations.ts';
 import type { Actor } from '../access/token.ts';
 import { Documents } from '../documents/documents.ts';
-import { InvalidArgumentError } from '../http/http-errors.ts';
+import { InvalidArgumentError } from '../request-errors.ts';
 import { checkPublicKey } from './key-material.ts';
 import { OrganizationNotFoundError, TooManyDocumentsError } from './organization-errors.ts';
 import * as store from './organization-store.ts';

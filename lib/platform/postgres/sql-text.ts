@@ -22,6 +22,12 @@ export type StatementPart = (parameters: Parameters) => string;
  */
 export type RecordPart = (parameters: Parameters, details?: string, servers?: string, changed?: string) => string;
 
+/** Carries out a change with its record, if it is recorded; `object`: what it changes. */
+export type WithRecord = <Result>(
+  work: (record: RecordPart | undefined) => Promise<Result>,
+  object?: string,
+) => Promise<Result>;
+
 /**
  * The records of what a statement deletes. `rows`: the name of its part with `id` and `details`.
  */

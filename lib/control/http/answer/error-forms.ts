@@ -2,7 +2,8 @@
  * Answers requests that are refused before their route is asked, or for which there is none, in the
  * form that the routes of the path have for errors.
  */
-import { MethodNotAllowedError, ResourceNotFoundError } from '../http-errors.ts';
+import { ResourceNotFoundError } from '../../request-errors.ts';
+import { MethodNotAllowedError } from '../http-errors.ts';
 import type { Route, RouteAnswer } from '../route.ts';
 import { errorAnswer } from './error-mapping.ts';
 

@@ -9,7 +9,8 @@ import { type FieldError, InvalidParametersError } from '../../../platform/error
 import { type Contract, checkParams, type Issue, pathParamsOf } from '../../../protocol/api/contract/contract.ts';
 import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
-import { InvalidArgumentError, printable } from '../http-errors.ts';
+import { InvalidArgumentError } from '../../request-errors.ts';
+import { printable } from '../http-errors.ts';
 
 type MergedParams = Record<string, unknown>;
 

@@ -6,12 +6,12 @@
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { RecordPart } from '../../../platform/postgres/sql-text.ts';
+import type { RecordPart, WithRecord } from '../../../platform/postgres/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
+import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Exchange } from '../answer/exchange.ts';
-import { InvalidArgumentError } from '../http-errors.ts';
-import type { RequestContext, RequireServer, Route, RouteAnswer, ServerState, WithRecord } from '../route.ts';
+import type { RequestContext, RequireServer, Route, RouteAnswer, ServerState } from '../route.ts';
 import { checkDroppedBody, readBody, readRawBody } from './body.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
 

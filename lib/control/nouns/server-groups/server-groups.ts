@@ -3,7 +3,7 @@
 import { Documents } from '../../documents/documents.ts';
 import type { NounDefinition } from '../../documents/noun.ts';
 import { documentRoutes } from '../../documents/routes/document-routes.ts';
-import { InvalidArgumentError } from '../../http/http-errors.ts';
+import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Subsystem } from '../../subsystem.ts';
 import { type ServerGroup, serverGroups } from './contract.ts';
 

@@ -1,6 +1,6 @@
 /** Reads the server of a request's path, for contracts that require it. */
-import { ServerNotRunningError } from '../../http/http-errors.ts';
 import type { RequireServer } from '../../http/route.ts';
+import { ServerNotRunningError } from '../server-errors.ts';
 import { CORE_PARTS } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';
 

@@ -9,10 +9,11 @@ import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../..
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { STREAM_TASKS } from '../../../protocol/streams/stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
-import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
+import { InvalidArgumentError } from '../../request-errors.ts';
+import { ServerNotRunningError } from '../../servers/server-errors.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { ServerTaskCursor } from '../record/task-store.ts';
 import type { Tasks } from '../tasks.ts';

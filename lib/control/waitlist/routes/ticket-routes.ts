@@ -1,9 +1,9 @@
 /** Answers the routes of the waitlist (lib/protocol/api/tickets.ts). */
 import { MAX_LIST, MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { ticketContracts } from '../../../protocol/api/tickets.ts';
-import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
+import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from '../../request-errors.ts';
 import type { ExpiryRequest } from '../ticket.ts';
 import type { Waitlist } from '../waitlist.ts';
 import { toCreatedTicket, toQueue, toTicket } from './ticket-view.ts';
