@@ -14,18 +14,19 @@ interface ServersSubsystemDeps {
   };
   cnapiUuid: string;
   clock: Clock;
+  config: Parameters<typeof serverRoutes>[0]['config'];
 }
 
 export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
   migrations: readMigrations('servers', import.meta.dirname),
-  open({ servers, roster, cnapiUuid, clock }): Subsystem {
+  open({ servers, roster, cnapiUuid, clock, config }): Subsystem {
     const lastHeartbeat = (serverUuid: string) => {
       const session = roster.sessions.get(serverUuid);
       return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
     };
     return {
       name: 'servers',
-      routes: serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }),
+      routes: serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat, config }),
       agents: {
         frames: { status: (session, frame, size) => servers.queueReport(session, frame.status, size) },
       },

@@ -12,6 +12,7 @@ import type { RemovedServer } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';
 import {
   lastHeartbeatOf,
+  type OverprovisionRatios,
   partSelectionOf,
   pickFields,
   type RecordedStatusChange,
@@ -32,6 +33,7 @@ interface ServerRouteDeps {
   cnapiUuid: string;
   /** When bytes last arrived here from the server over its session, ISO 8601; null if none did. */
   lastHeartbeat(serverUuid: string): string | null;
+  config: { placementRatios: OverprovisionRatios };
 }
 
 const STATUS_PAGE = 100;
@@ -47,7 +49,7 @@ class NegativeOffsetError extends CnapiError {
   }
 }
 
-export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: ServerRouteDeps): Route[] {
+export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat, config }: ServerRouteDeps): Route[] {
   return bind(
     serverContracts,
     {
@@ -67,7 +69,9 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
             const part = { limit: rows, offset: skipped, after, bytes };
             const { servers: read, next } = await servers.list({ ...query, part });
             return {
-              rows: read.map((server) => pickFields(toListedServer(server, extras, heartbeatOf), fields)),
+              rows: read.map((server) =>
+                pickFields(toListedServer(server, extras, config.placementRatios, heartbeatOf), fields),
+              ),
               next,
             };
           },
@@ -76,7 +80,7 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
       async GetServer({ params }) {
         const found = await servers.get(params.server_uuid);
         if (found === undefined) throw new ServerNotFoundError(params.server_uuid);
-        return ok(toServer(found.server, lastHeartbeat));
+        return ok(toServer(found.server, config.placementRatios, lastHeartbeat));
       },
       async UpdateServer({ params }) {
         const { server_uuid, etag_retries, ...update } = params;

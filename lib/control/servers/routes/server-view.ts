@@ -8,10 +8,10 @@ import type { ServerObject } from '../server.ts';
 import type { PartSelection } from '../server-store.ts';
 
 /**
- * Triton's allocator writes this into every server that it reads, whatever was posted: a
- * core may be promised four times, memory and disk once.
+ * How many times a server promises its processors, memory and disk to VMs. Of the configuration and
+ * the same for all servers, whatever was posted, as in Triton.
  */
-const OVERPROVISION_RATIOS = { cpu: 4, ram: 1, disk: 1 } as const;
+export type OverprovisionRatios = Readonly<Record<'cpu' | 'ram' | 'disk', number>>;
 
 /** What must be read for these extras. */
 export function partSelectionOf(extras: readonly string[] | undefined): PartSelection {
@@ -25,9 +25,13 @@ export function partSelectionOf(extras: readonly string[] | undefined): PartSele
 }
 
 /** The whole server. `overSession`: as for `lastHeartbeatOf`. */
-export function toServer(server: ServerObject, overSession: (serverUuid: string) => string | null) {
+export function toServer(
+  server: ServerObject,
+  ratios: OverprovisionRatios,
+  overSession: (serverUuid: string) => string | null,
+) {
   const last_heartbeat = lastHeartbeatOf(overSession, server);
-  return { ...server, overprovision_ratios: OVERPROVISION_RATIOS, last_heartbeat };
+  return { ...server, overprovision_ratios: { ...ratios }, last_heartbeat };
 }
 
 /**
@@ -36,11 +40,12 @@ export function toServer(server: ServerObject, overSession: (serverUuid: string)
 export function toListedServer(
   server: ServerObject,
   extras: readonly string[] | undefined,
+  ratios: OverprovisionRatios,
   heartbeatOf?: (server: ServerObject) => string | null,
 ): JsonObject {
   const wants = wantsOf(extras);
   const shown = 'vms' in server ? withoutHidden(server, wants) : server;
-  if (wants('capacity')) shown.overprovision_ratios = OVERPROVISION_RATIOS;
+  if (wants('capacity')) shown.overprovision_ratios = { ...ratios };
   return heartbeatOf === undefined ? shown : { ...shown, last_heartbeat: heartbeatOf(server) };
 }
 

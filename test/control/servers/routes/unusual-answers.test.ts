@@ -1,5 +1,6 @@
 /** Unusual answers of Triton's CNAPI about servers, which clients may depend on. */
 import t from 'tap';
+import { parseConfig } from '../../../../lib/control/config.ts';
 import { SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 t.test("as Triton's CNAPI: empty texts clear a field, ratios may be any number, each error is listed", async (t) => {
@@ -25,9 +26,10 @@ t.test("as Triton's CNAPI: empty texts clear a field, ratios may be any number, 
 });
 
 t.test("as Triton's CNAPI: overprovision ratios appear only where its allocator would look", async (t) => {
-  const { call, addServer } = await startApi(t);
+  const ratios = { cpu: 2, ram: 1, disk: 1.5 };
+  const config = parseConfig({ databaseUrl: 'postgres://localhost/none', placementRatios: ratios });
+  const { call, addServer } = await startApi(t, { parts: { config } });
   await addServer(SERVER);
-  const ratios = { cpu: 4, ram: 1, disk: 1 };
   t.same((await call('GET', `/servers/${SERVER}`)).body.overprovision_ratios, ratios);
   for (const extras of ['capacity', 'all'])
     t.same((await call('GET', `/servers?extras=${extras}`)).body[0].overprovision_ratios, ratios, extras);
