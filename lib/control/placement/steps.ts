@@ -41,6 +41,9 @@ export type PlacementStep =
   /** Drops nothing: what it computes in the reference is read with each server here. */
   | { kind: 'none' };
 
+/** A reason may quote the traits of its server. */
+const MAX_REASON_CHARS = 500;
+
 /** A filter that decides about each server by itself. */
 export const each = (
   reasonAgainst: (candidate: CandidateServer, context: StepContext) => string | undefined,
@@ -50,7 +53,7 @@ export const each = (
     new Map(
       candidates.flatMap((candidate): [string, string][] => {
         const reason = reasonAgainst(candidate, context);
-        return reason === undefined ? [] : [[candidate.uuid, reason]];
+        return reason === undefined ? [] : [[candidate.uuid, reason.slice(0, MAX_REASON_CHARS)]];
       }),
     ),
 });

@@ -9,8 +9,13 @@ import { array, booleanText, isUuid, object } from './contract/rules.ts';
 import { namedServer } from './servers.ts';
 
 const MAX_SERVERS = 5_000;
-/** Of NIC tags, and of the VMs that one hint names. */
+/** Of traits and NIC tags, of the texts of one trait, and of the VMs that one hint names. */
 const MAX_NAMES = 100;
+/** Of SDC versions, of which two or three have ever existed. */
+const MAX_VERSIONS = 20;
+/** Each name is compared with those of every server, and may be in the reason why a server was dropped. */
+const MAX_NAME_CHARS = 200;
+const isName = (value: unknown): value is string => typeof value === 'string' && value.length <= MAX_NAME_CHARS;
 
 /** `reasonAgainst` is called with a value of the right type. */
 const checked = <Schema extends z.ZodType>(
@@ -29,6 +34,7 @@ const isNumber = (value: unknown) => typeof value === 'number' && value >= 0 && 
 function reasonNotVm(vm: JsonObject): string | undefined {
   if (!isUuid(vm.owner_uuid)) return '"vm.owner_uuid" is an invalid UUID';
   if (!isUuid(vm.vm_uuid)) return '"vm.vm_uuid" is an invalid UUID';
+  if (vm.ram === undefined) return '"vm.ram" is missing (MiB)';
   if (!isNumber(vm.ram) || vm.ram === 0) return '"vm.ram" is not a number above 0 (MiB)';
   if (vm.quota != null && !isNumber(vm.quota)) return '"vm.quota" is not a number (MiB)';
   if (vm.cpu_cap != null && !isNumber(vm.cpu_cap)) return '"vm.cpu_cap" is not a number (100 is one core)';
@@ -56,16 +62,25 @@ function reasonNotImage(image: JsonObject): string | undefined {
 function reasonNotTraits(of: string, traits: unknown): string | undefined {
   if (traits == null) return undefined;
   if (!isJsonObject(traits)) return `"${of}.traits" is not an object`;
-  const isTrait = (value: unknown) =>
-    ['boolean', 'string'].includes(typeof value) ||
-    (Array.isArray(value) && value.every((one) => typeof one === 'string'));
-  const wrong = Object.keys(traits).find((name) => !isTrait(traits[name]));
-  return wrong === undefined ? undefined : `"${of}.traits.${wrong}" is no boolean, text or list of texts`;
+  const names = Object.keys(traits);
+  if (names.length > MAX_NAMES) return `"${of}.traits" has more than ${MAX_NAMES} traits`;
+  if (!names.every(isName)) return `"${of}.traits" has a name of more than ${MAX_NAME_CHARS} characters`;
+  const isTrait = (value: unknown) => typeof value === 'boolean' || isName(value) || isNameList(value);
+  const wrong = names.find((name) => !isTrait(traits[name]));
+  return wrong === undefined
+    ? undefined
+    : `"${of}.traits.${wrong}" is no boolean, text of at most ${MAX_NAME_CHARS} characters or list of at most ${MAX_NAMES} such texts`;
 }
 
 function reasonNotPlatforms(of: string, value: JsonObject): string | undefined {
   for (const name of ['min_platform', 'max_platform']) {
-    if (value[name] != null && !isJsonObject(value[name])) return `"${of}.${name}" is not an object`;
+    const platforms = value[name];
+    if (platforms == null) continue;
+    if (!isJsonObject(platforms)) return `"${of}.${name}" is not an object`;
+    const pairs = Object.entries(platforms);
+    if (pairs.length > MAX_VERSIONS) return `"${of}.${name}" has more than ${MAX_VERSIONS} versions`;
+    if (!pairs.flat().every(isName))
+      return `"${of}.${name}" has a version or platform that is no text of at most ${MAX_NAME_CHARS} characters`;
   }
   return undefined;
 }
@@ -101,8 +116,8 @@ function listOf(text: string): unknown {
 }
 
 const isUuidList = (value: unknown) => Array.isArray(value) && value.length <= MAX_NAMES && value.every(isUuid);
-const isTagList = (value: unknown): value is string[] =>
-  Array.isArray(value) && value.length <= MAX_NAMES && value.every((one) => typeof one === 'string');
+const isNameList = (value: unknown): value is string[] =>
+  Array.isArray(value) && value.length <= MAX_NAMES && value.every(isName);
 
 const servers = () =>
   checked(array(), (value) => {
@@ -165,11 +180,15 @@ export const placementContracts = contracts({
         .optional()
         .describe('Its package: `quota` and `cpu_cap` if the VM has none, `traits`, `overprovision_…`, platforms'),
       servers: servers().optional().describe('Only these servers'),
-      nic_tags: checked(array(), (value) => (isTagList(value) ? undefined : 'invalid nic_tag'))
+      nic_tags: checked(array(), (value) => (isNameList(value) ? undefined : 'invalid nic_tag'))
         .transform((value) => value as string[])
         .describe('NIC tags that the server must have'),
       nic_tag_requirements: checked(array(), (value) =>
-        value.length <= MAX_NAMES && value.every(isTagList) ? undefined : 'value was not an array of arrays of strings',
+        value.every(isNameList)
+          ? value.flat().length <= MAX_NAMES
+            ? undefined
+            : `more than ${MAX_NAMES} NIC tags`
+          : 'value was not an array of arrays of strings',
       )
         .transform((value) => value as string[][])
         .optional()
