@@ -153,6 +153,10 @@ const changeable = {
 type ChangeableField = keyof typeof changeable;
 export const CHANGEABLE_FIELDS: readonly ChangeableField[] = Object.keys(changeable) as ChangeableField[];
 
+/** What a VM gets that asks for nothing else: vmadm's defaults, which has no limit of processor time; here it is one core. */
+export const VM_DEFAULTS = { max_physical_memory: 256, cpu_cap: 100, quota: 10, max_lwps: 2_000, autoboot: true };
+export const DEFAULT_BRAND = 'oci';
+
 /** Parameters that ask for what containers of this backend do not have. */
 const refused = {
   disks: z.array(z.unknown()).max(0, 'are not supported: containers have a root file system and no disks').optional(),
@@ -170,7 +174,9 @@ export const vmCreate = z.object({
   ...refused,
   uuid: vmUuid,
   image_uuid: vmUuid,
-  brand: z.enum(VM_BRANDS, 'is not supported: this server runs VMs of the brand oci (containers) only').default('oci'),
+  brand: z
+    .enum(VM_BRANDS, 'is not supported: this server runs VMs of the brand oci (containers) only')
+    .default(DEFAULT_BRAND),
   nics: nics.default([]),
   customer_metadata: metadata.default({}),
   internal_metadata: metadata.default({}),

@@ -7,6 +7,7 @@ import {
   CHANGEABLE_FIELDS,
   MAX_VM_NICS,
   MAX_VM_RESOLVERS,
+  VM_DEFAULTS,
   type VmCreate,
   type VmNetwork,
   type VmNic,
@@ -16,14 +17,11 @@ import {
 } from '../../protocol/vms.ts';
 import { InvalidVmError } from './vm-errors.ts';
 
-/** The defaults of vmadm, which has no limit of processor time; here it is one core. */
-const DEFAULTS = { max_physical_memory: 256, cpu_cap: 100, quota: 10, max_lwps: 2_000, autoboot: true };
-
 /** @throws InvalidVmError */
 export function propertiesOf(request: VmCreate, random: Random): VmProperties {
   const { uuid, brand, image_uuid, customer_metadata, internal_metadata, tags } = request;
   return {
-    ...DEFAULTS,
+    ...VM_DEFAULTS,
     hostname: uuid,
     resolvers: [],
     ...definedFields(request),

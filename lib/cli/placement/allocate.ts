@@ -1,12 +1,13 @@
 /** `cnapi allocate` and `cnapi capacity`: a server for a VM, and how much room servers have. */
 import { Command } from 'commander';
+import { optionalField } from '../../platform/optional-field.ts';
 import { type Allocation, placementContracts } from '../../protocol/api/placement.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServers, serverLabels } from '../lookup/find.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { parseFields } from '../vms/vm-fields.ts';
 
 interface AllocateOptions {
   server?: string[];
@@ -25,7 +26,7 @@ export function allocateCommand(runner: CommandRunner): Command {
     )
     .argument(
       '<field=value...>',
-      'fields of the VM: ram and quota in MiB, cpu_cap (100 is one core), owner_uuid, traits, locality; a value may be JSON',
+      'fields of the VM: ram, quota (MiB, default 10240), cpu_cap (100 is one core, the default), owner_uuid, traits, locality; a value may be JSON',
     )
     .option(
       '--server <server>',
@@ -60,13 +61,13 @@ async function allocate(
   { server: names = [], nicTag: nic_tags = [], explain = false }: AllocateOptions,
 ): Promise<number> {
   const { client, output, random } = context;
-  const vm = { vm_uuid: random.uuid(), owner_uuid: NOBODY, ...fieldsOf(words) };
+  const vm = { vm_uuid: random.uuid(), owner_uuid: NOBODY, ...parseFields(words) };
   const servers = names.length === 0 ? {} : { servers: (await findServers(client, names)).map(({ uuid }) => uuid) };
   const params = { vm, image: {}, nic_tags, ...servers, ...(explain && { explain }) };
   const allocation = await client.ask(placementContracts.SelectServer, params);
   const { server, funnel = [] } = allocation;
   if (output.json) {
-    output.document(allocation);
+    output.document({ vm_uuid: vm.vm_uuid, ...allocation });
     return server === null ? 1 : 0;
   }
   if (explain) output.table(FUNNEL, funnel);
@@ -74,11 +75,25 @@ async function allocate(
     output.complain('no server is left');
     return 1;
   }
-  output.note(
-    explain ? `${server.hostname ?? ''} would be chosen` : `${server.hostname ?? ''} has room for VM ${vm.vm_uuid}`,
-  );
+  if (explain) output.note(`${server.hostname ?? ''} would be chosen`);
+  else output.note(`${server.hostname ?? ''} holds the room for this VM:\n  ${createCommand(server, vm)}`);
   output.line(server.uuid);
   return 0;
+}
+
+/** As `cnapi vm create` names the fields; its quota is in GiB. */
+function createCommand({ uuid, hostname }: { uuid: string; hostname?: unknown }, vm: JsonObject): string {
+  const { vm_uuid, owner_uuid, ram, quota, cpu_cap } = vm;
+  const fields = {
+    uuid: vm_uuid,
+    ...(owner_uuid !== NOBODY && { owner_uuid }),
+    max_physical_memory: ram,
+    ...(typeof quota === 'number' && { quota: Math.ceil(quota / 1024) }),
+    ...optionalField('cpu_cap', cpu_cap),
+    image_uuid: 'UUID',
+  };
+  const words = Object.entries(fields).map(([name, value]) => `${name}=${value}`);
+  return ['cnapi vm create', typeof hostname === 'string' && hostname !== '' ? hostname : uuid, ...words].join(' ');
 }
 
 const FUNNEL: readonly Column<FunnelRow>[] = [
@@ -116,19 +131,4 @@ async function capacity({ client, output }: Context, names: readonly string[]): 
     ],
     rows,
   );
-}
-
-/** A value that looks like JSON is JSON; any other is a text. @throws UsageError */
-function fieldsOf(words: readonly string[]): JsonObject {
-  const pairs = words.map((word) => {
-    const [, field, value = ''] = /^([a-z_]+)=(.*)$/s.exec(word) ?? [];
-    if (field === undefined) throw new UsageError(`${word} is not FIELD=VALUE`);
-    if (!/^([[{]|\d+(\.\d+)?$|true$|false$)/.test(value)) return [field, value];
-    try {
-      return [field, JSON.parse(value) as unknown];
-    } catch (cause) {
-      throw new UsageError(`${field} is not JSON: ${value}`, { cause });
-    }
-  });
-  return Object.fromEntries(pairs);
 }

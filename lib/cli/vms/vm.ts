@@ -44,7 +44,8 @@ interface Action {
 }
 
 const VM = ['<vm>', 'its uuid or alias'] as const;
-const FIELDS = 'fields of the VM, such as alias=web or max_physical_memory=256; a value may be JSON';
+const FIELDS =
+  'fields of the VM, such as alias=web, max_physical_memory=256 (MiB), quota=10 (GiB) or cpu_cap=100 (one core); a value may be JSON';
 
 export function vmCommand(runner: CommandRunner): Command {
   const command = new Command('vm').description(

@@ -58,10 +58,10 @@ export class Funnel {
       .toSorted((one, other) => other.dropped - one.dropped)
       .map(
         ({ step, dropped, example }) =>
-          `${dropped} by ${step}${example ? ` (${example.hostname} ${example.reason})` : ''}`,
+          `${step} dropped ${dropped}${example ? ` (${example.hostname} ${example.reason})` : ''}`,
       );
     const lost = this.#lost > 0 ? [`other requests took the room on ${this.#lost} first`] : [];
-    return `of ${this.#servers} servers were dropped ${[...dropping, ...lost].join(', ')}`;
+    return `none of ${this.#servers} servers is left: ${[...dropping, ...lost].join(', ')}`;
   }
 }
 

@@ -5,6 +5,7 @@
 import { InvalidParametersError } from '../../platform/errors.ts';
 import type { AllocationParams } from '../../protocol/api/placement.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
+import { DEFAULT_BRAND, VM_DEFAULTS } from '../../protocol/vms.ts';
 import type { Ratios, VmSize } from './candidate.ts';
 
 interface Locality {
@@ -40,10 +41,11 @@ export function placementRequestOf({
   nic_tag_requirements,
 }: AllocationParams): PlacementRequest {
   const requirements = isJsonObject(image.requirements) ? image.requirements : {};
+  const defaults = defaultsOf(vm.brand);
   const size = {
     ram: Number(vm.ram),
-    disk: numberOf(vm.quota) ?? numberOf(pack.quota) ?? 0,
-    cpu: numberOf(vm.cpu_cap) ?? numberOf(pack.cpu_cap) ?? 0,
+    disk: numberOf(vm.quota) ?? numberOf(pack.quota) ?? defaults.disk,
+    cpu: numberOf(vm.cpu_cap) ?? numberOf(pack.cpu_cap) ?? defaults.cpu,
   };
   checkMemory(size.ram, requirements);
   const internal = isJsonObject(vm.internal_metadata) ? vm.internal_metadata : {};
@@ -70,6 +72,12 @@ export function placementRequestOf({
 export const namedVmsOf = ({ locality, volumesFrom }: PlacementRequest): string[] => [
   ...new Set([...volumesFrom, ...(locality?.near ?? []), ...(locality?.far ?? [])]),
 ];
+
+/** What this project's agents give a VM that asks for nothing; other brands have no limit then. */
+const defaultsOf = (brand: unknown): Pick<VmSize, 'disk' | 'cpu'> =>
+  (brand ?? DEFAULT_BRAND) === DEFAULT_BRAND
+    ? { disk: VM_DEFAULTS.quota * 1024, cpu: VM_DEFAULTS.cpu_cap }
+    : { disk: 0, cpu: 0 };
 
 function checkMemory(ram: number, { min_ram, max_ram }: JsonObject): void {
   if (typeof min_ram === 'number' && ram < min_ram)

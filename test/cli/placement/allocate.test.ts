@@ -20,7 +20,10 @@ t.test('servers for VMs on the command line', async (t) => {
   t.match(await cli.run('allocate', `vm_uuid=${vm}`, 'ram=1024', 'quota=10240', 'cpu_cap=100'), {
     code: 0,
     stdout: `${uuid}\n`,
-    stderr: new RegExp(`has room for VM ${vm}`),
+    stderr: new RegExp(
+      `cnapi vm create \\S+ uuid=${vm} max_physical_memory=1024 quota=10 cpu_cap=100 image_uuid=UUID$`,
+      'm',
+    ),
   });
   t.strictSame(await claims(), [{ vm_uuid: vm, server_uuid: uuid, ram: 1024 }]);
   t.match(await cli.run('capacity', uuid), { code: 0, stdout: /175 +3072 +89760/ });
@@ -29,4 +32,9 @@ t.test('servers for VMs on the command line', async (t) => {
   t.match(await cli.run('allocate', 'ram=1', '--server', silent), { code: 1, stderr: /is not running/ });
   t.match(await cli.run('allocate', 'ram'), { code: 2, stderr: /ram is not FIELD=VALUE/ });
   t.match(await cli.run('allocate', 'ram=1', 'traits={'), { code: 2, stderr: /traits is not JSON/ });
+  const other = JSON.parse((await cli.run('allocate', 'ram=64', '--json')).stdout) as { vm_uuid: string };
+  t.ok(
+    (await claims()).some(({ vm_uuid }) => vm_uuid === other.vm_uuid),
+    'the uuid with which to create the VM',
+  );
 });

@@ -102,8 +102,8 @@ t.test('a refusal sums up why, and explain shows every step and claims nothing',
   const silent = await newServer({ status: 'unknown' });
   const refusal = await app.post<{ code: string; message: string }>('/allocate', payload());
   t.equal(refusal.status, 409);
-  t.match(refusal.body.message, /^No compute resources available: of 2 servers were dropped/);
-  t.match(refusal.body.message, /1 by hard-filter-running \(h-\w+ is not running\)/);
+  t.match(refusal.body.message, /^No compute resources available: none of 2 servers is left: /);
+  t.match(refusal.body.message, /hard-filter-running dropped 1 \(h-\w+ is not running\)/);
   const explained = await app.post<Allocation>('/allocate', payload({}, { explain: true }));
   t.equal(explained.status, 200);
   t.equal(explained.body.server, null);
