@@ -1,0 +1,125 @@
+# shellcheck shell=sh
+# Arguments: `file` or `tree`, the target, and for a file its name, mode (octal) and bytes. Reads the file; or an
+# archive of tar with the directory `tree` and, at its end, the file `end`.
+set -u
+kind=$1 target=$2 name=$3 mode=$4 size=$5
+nl='
+'
+fail() { printf '%s\n' "$1" >&2; exit 1; }
+needed='cat chmod find id mkdir mktemp mv readlink rm rmdir stat wc'
+[ "$kind" = file ] || needed="$needed tar"
+for program in $needed; do
+  command -v "$program" >/dev/null || fail "it has no program $program, which a copy needs"
+done
+me=$(id -u)
+
+missing= links=0 rest=$target
+case $target in /*) cd / ;; esac
+while [ -n "$rest" ]; do
+  part=${rest%%/*}
+  case $rest in */*) rest=${rest#*/} ;; *) rest= ;; esac
+  case $part in ''|.) continue ;; esac
+  if [ -n "$missing" ]; then
+    [ "$part" != .. ] || fail "$target: there is no directory before .."
+    case $kind:$target in
+      tree:*|file:*/) ;;
+      *) fail "$target: there is no such directory" ;;
+    esac
+    missing=$missing/$part
+  elif [ -d "./$part" ] && [ -h "./$part" ]; then
+    facts=$(stat -c '%d:%i %u' "./$part")
+    link=$(readlink "./$part" && echo x)
+    link=${link%"${nl}x"}
+    [ "$(stat -c '%d:%i %u' "./$part")" = "$facts" ] || fail "$target: $part has changed"
+    case ${facts#* } in
+      0|"$me") ;;
+      *) fail "$target: $part is a symbolic link of another user" ;;
+    esac
+    links=$((links + 1))
+    [ "$links" -le 40 ] || fail "$target: too many symbolic links"
+    rest=$link/$rest
+    case $link in /*) cd / ;; esac
+  elif [ -d "./$part" ]; then
+    facts=$(stat -c %d:%i "./$part")
+    cd -P "./$part" || exit 1
+    [ "$part" = .. ] || [ "$(stat -c %d:%i .)" = "$facts" ] || fail "$target: $part has changed"
+  elif [ -e "./$part" ] || [ -h "./$part" ]; then
+    [ "$kind" = file ] && [ "$target" = "${target%/}" ] && [ -z "$rest" ] || fail "$target: $part is not a directory"
+    missing=/$part
+  else
+    missing=/$part
+  fi
+done
+if [ "$kind" = file ]; then
+  case $target in */) missing=$missing/$name ;; esac
+  [ -n "$missing" ] || missing=/$name
+fi
+base=$(pwd -P)
+base=${base%/}
+exec 9<. || exit 1
+
+stage= inside=
+cleanup() {
+  [ -z "$inside" ] || rm -rf -- ./file ./full ./tree ./end ./new
+  rmdir -- "/proc/self/fd/9/$stage" 2>/dev/null
+}
+trap 'exit 1' HUP INT TERM
+stage=$(mktemp -d ./.cnapi-cp.XXXXXXXX 2>&1) || fail "cannot write into $base/: ${stage##*: }"
+trap cleanup EXIT
+facts=$(stat -c '%d:%i %u %a' "$stage")
+cd -P "$stage" || exit 1
+case $(stat -c '%d:%i %u %a' .) in
+  "${facts%% *} $me 700"|"${facts%% *} $me 2700") inside=yes ;;
+  *) fail "$base/$stage has changed" ;;
+esac
+
+if [ "$kind" = file ]; then
+  arrived=file
+  cat >file || fail "$target was not changed: the file could not be written"
+  [ "$(wc -c <file)" -eq "$size" ] || fail "$target was not changed: only a part of the file arrived"
+  chmod "$mode" file || exit 1
+else
+  arrived=tree
+  said=$(tar -xpof - 2>&1) || {
+    # GNU tar says how much it has written, and not why.
+    full=$(printf %9999s x | cat 2>&1 >./full) || said=$full
+    fail "$target was not changed: ${said%%"$nl"*}"
+  }
+  [ -f end ] && [ -d tree ] || fail "$target was not changed: only a part of the directory arrived"
+fi
+if [ -z "$missing" ]; then
+  mv tree new || exit 1
+else
+  mkdir -p "new${missing%/*}" && mv "$arrived" "new$missing" || exit 1
+fi
+
+device=$(stat -c %d .)
+# Its arguments: check or move, and where it is, to be shown. It ends the shell in which it is run.
+merge() {
+  for each in ./* ./.[!.]* ./..?*; do
+    [ -e "$each" ] || [ -h "$each" ] || continue
+    there=/proc/self/fd/9/$each
+    shown=$2${each#.}
+    if [ -d "$each" ] && [ ! -h "$each" ]; then
+      if [ -h "$there" ] || { [ -e "$there" ] && [ ! -d "$there" ]; }; then
+        fail "$shown is not a directory; nothing was changed"
+      fi
+      [ -d "$there" ] || continue
+      facts=$(stat -c %d:%i "$there")
+      [ "${facts%%:*}" = "$device" ] || fail "$shown is on another file system; copy into it by itself. Nothing was changed"
+      (
+        cd "$each" && exec 9<"$there" || exit 1
+        [ "$(stat -L -c %d:%i /proc/self/fd/9)" = "$facts" ] || fail "$shown has changed; the copy is incomplete"
+        merge "$1" "$shown"
+      ) || exit 1
+      [ "$1" = check ] || rmdir "$each" || exit 1
+    elif [ -d "$there" ] && [ ! -h "$there" ]; then
+      fail "$shown is a directory; nothing was changed"
+    fi
+  done
+  [ "$1" = check ] || find . -mindepth 1 -maxdepth 1 -exec sh -c 'exec mv -f -- "$@" /proc/self/fd/9/' mv {} + || exit 1
+}
+(cd new && merge check "$base") || exit 1
+# It is to be completed now, even if nobody waits for it any more.
+trap '' HUP INT TERM
+(cd new && merge move "$base") || exit 1
