@@ -1,8 +1,11 @@
 /** The fields of a VM as users write them: words, a file, and options for what is hard to write as a word. */
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
+import { suggestion } from '../../platform/suggestion.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
+import { vmCreate, vmUpdate } from '../../protocol/vms.ts';
 import { variablesOf } from '../runs/program.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
 export interface FieldOptions {
@@ -25,6 +28,28 @@ export async function vmFieldsOf(words: readonly string[], { file, cmd, env }: F
   const { internal_metadata: given = {} } = fields;
   if (!isJsonObject(given)) throw new UsageError('internal_metadata is not a JSON object');
   return { ...fields, internal_metadata: { ...given, ...metadata } };
+}
+
+/** Of the request itself, beside those of the VM. */
+const OF_REQUEST = ['jobid', 'ticket_uuid'];
+const OF_CREATE = [...Object.keys(vmCreate.shape), 'image', ...OF_REQUEST];
+const OF_UPDATE = [...Object.keys(vmUpdate.shape), ...OF_REQUEST];
+
+/**
+ * Instances ignore names that are no fields, because clients of Triton send many; a person has
+ * misspelt them. VMs of another brand than `oci` have other fields, which only their agents know.
+ * @throws UsageError
+ */
+export function checkFields(
+  fields: JsonObject,
+  { action, brand }: { action: 'create' | 'update'; brand: unknown },
+): void {
+  if (brand !== undefined && brand !== 'oci') return;
+  const known = action === 'create' ? OF_CREATE : OF_UPDATE;
+  const wrong = Object.keys(fields).find((field) => !known.includes(field));
+  if (wrong === undefined) return;
+  const meant = suggestion(wrong, known) || `; the fields are ${known.toSorted().join(', ')}`;
+  throw new UsageError(`${escapeControls(wrong)} is not a field that cnapi vm ${action} takes${meant}`);
 }
 
 /** A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws UsageError */

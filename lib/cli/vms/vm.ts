@@ -12,7 +12,7 @@ import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
-import { type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
+import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
 import { findVm, listVms } from './vm-lookup.ts';
 import { vmPortForwardCommand } from './vm-port-forward.ts';
@@ -41,6 +41,8 @@ interface Action {
   contract: Contract;
   done: string;
   params?: JsonObject;
+  /** Called before the task is created. @throws UsageError, RefusedError */
+  check?(vm: StoredVm): void;
 }
 
 const VM = ['<vm>', 'its uuid or alias'] as const;
@@ -121,7 +123,8 @@ export function vmCommand(runner: CommandRunner): Command {
     .action(
       runner.action((context, [vm, fields], options: DetachOptions) => {
         const params = parseFields(fields as string[]);
-        return act(context, String(vm), { contract: vmContracts.UpdateVm, done: 'updated', params }, options);
+        const check = ({ brand }: StoredVm) => checkFields(params, { action: 'update', brand });
+        return act(context, String(vm), { contract: vmContracts.UpdateVm, done: 'updated', params, check }, options);
       }),
     );
   detachable(addTask(command, 'delete', 'Destroys a VM with all that it has stored.', 'web').argument(...VM)).action(
@@ -190,6 +193,7 @@ async function create(
 ): Promise<number> {
   const { client, random, output } = context;
   const given: JsonObject = { uuid: random.uuid(), ...(await vmFieldsOf(fields, others)) };
+  checkFields(given, { action: 'create', brand: given.brand });
   const { uuid: server_uuid } = await findServer(client, server);
   const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
   output.note(`VM ${given.uuid}`);
@@ -214,10 +218,12 @@ async function remove(context: Context, text: string, options: DetachOptions): P
 async function act(
   context: Context,
   text: string,
-  { contract, done, params = {} }: Action,
+  { contract, done, params = {}, check }: Action,
   { detach = false }: DetachOptions,
 ): Promise<number> {
-  const { server_uuid, uuid } = await findVm(context.client, text);
+  const vm = await findVm(context.client, text);
+  check?.(vm);
+  const { server_uuid, uuid } = vm;
   const { id } = await context.client.documents(contract, { ...params, server_uuid, vm_uuid: uuid });
   return reportTask(context, { id: String(id), done: `${done} ${text}`, detach });
 }

@@ -1,5 +1,6 @@
 /** The configuration of placement: its pipeline and weights, checked at start. Pure. */
 import { z } from 'zod';
+import { suggestion } from '../../platform/suggestion.ts';
 import type { Ratios } from './candidate.ts';
 import { DEFAULT_PIPELINE, type Pipeline, type StepName, steps } from './pipeline.ts';
 import { WEIGHTS, type WeightName } from './steps.ts';
@@ -95,18 +96,3 @@ export interface PlacementSettings {
   placementMaxVms: number;
   placementClaimMs: number;
 }
-
-/** The known name that shares the longest beginning or end with this one. */
-function suggestion(name: string, known: readonly string[]): string {
-  const likeness = (other: string) => Math.max(commonStart(name, other), commonStart(reversed(name), reversed(other)));
-  const [best] = known.toSorted((one, other) => likeness(other) - likeness(one));
-  return best === undefined || likeness(best) < 3 ? '' : `; did you mean ${best}?`;
-}
-
-function commonStart(one: string, other: string): number {
-  let length = 0;
-  while (length < one.length && one[length] === other[length]) length += 1;
-  return length;
-}
-
-const reversed = (text: string): string => [...text].reverse().join('');
