@@ -9,7 +9,8 @@ import { streamCommand } from '../../lib/agent/machine/streamed-command.ts';
 import { systemClock as clock } from '../../lib/platform/time/clock.ts';
 
 interface RunOptions {
-  input?: string;
+  /** Null: it stays open. */
+  input?: string | null;
   signal?: AbortSignal;
   /** Receives the output as it comes. */
   output?: (text: string) => void;
@@ -36,8 +37,14 @@ export async function runPrepared(exec: PreparedExec, options: RunOptions = {}) 
       said[name] += chunk;
       output(`${chunk}`);
     });
-  streams.stdin.end(input);
-  const command = { program: { words: exec.words }, env: {}, streams, onResize: () => undefined };
+  if (input !== null) streams.stdin.end(input);
+  const command = {
+    program: { words: exec.words },
+    env: {},
+    streams,
+    onResize: () => undefined,
+    killFirst: () => exec.kill(),
+  };
   const begin = async (group?: { pgid: number }) => void (group && exec.watch(group.pgid));
   try {
     const deps = { clock, directory, bootId: await bootIdOf() };

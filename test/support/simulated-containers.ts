@@ -181,7 +181,12 @@ class SimulatedRuntime implements ContainerRuntime {
 
   /** Prints what it is asked to run. */
   async prepareExec(_run: RunId, { args }: ExecRequest): Promise<PreparedExec> {
-    return { words: ['echo', ...args], watch: () => undefined, finish: async () => 'ended' };
+    return {
+      words: ['echo', ...args],
+      watch: () => undefined,
+      kill: async () => undefined,
+      finish: async () => 'ended',
+    };
   }
 
   async usage(run: RunId): Promise<ContainerUsage | undefined> {

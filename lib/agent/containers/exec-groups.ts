@@ -7,6 +7,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../platform/time/clock.ts';
+import { signalProcess } from '../machine/proc.ts';
 import { ContainerError } from './container-errors.ts';
 import { directoriesIn, pidsIn, problemOf, removeGroup, removeWith } from './control-group.ts';
 
@@ -25,6 +26,8 @@ export interface ExecId {
 }
 
 const RELEASE_WITHIN_MS = 1_000;
+/** Looks for processes that were started meanwhile. */
+const STOP_ROUNDS = 20;
 
 export class ExecGroups {
   readonly #deps: ExecGroupsDeps;
@@ -44,9 +47,22 @@ export class ExecGroups {
     return pidsIn(join(this.#needGroup(run), id));
   }
 
-  /** Kills the program and all that it has started. Idempotent. @throws ContainerError */
-  kill({ run, id }: ExecId): Promise<void> {
-    return removeGroup(this.#deps.clock, join(this.#needGroup(run), id), 0);
+  /**
+   * Kills the program and all that it has started. All of it is stopped before: no process may take the
+   * death of another one for the end of its input. Idempotent. @throws ContainerError
+   */
+  async kill({ run, id }: ExecId): Promise<void> {
+    const group = join(this.#needGroup(run), id);
+    const stopped = new Set<number>();
+    for (let round = 0; round < STOP_ROUNDS; round += 1) {
+      const others = (await pidsIn(group)).filter((pid) => !stopped.has(pid));
+      if (others.length === 0) break;
+      for (const pid of others) {
+        signalProcess(pid, 'SIGSTOP');
+        stopped.add(pid);
+      }
+    }
+    await removeGroup(this.#deps.clock, group, 0);
   }
 
   /** What the program has left belongs to the container from now on. Idempotent. @throws ContainerError */

@@ -160,6 +160,7 @@ export class LinuxRuntime implements ContainerRuntime {
     return {
       words: exec.words,
       watch: (leader) => exec.watch(leader),
+      kill: () => exec.kill(),
       finish: async (end) => {
         try {
           const outcome = await exec.finish(end);

@@ -42,6 +42,11 @@ export interface PreparedExec {
   /** Call it when a process with this pid is going to start `words` as its child. */
   watch(leader: number): void;
   /**
+   * Kills the program and all that it has started, before the processes of `words` are killed: they
+   * hold its input, and it would take their death for the end of that. @throws ContainerError
+   */
+  kill(): Promise<void>;
+  /**
    * Call it in any case, once nothing runs `words` any more. If they were killed, all that the program
    * has started is killed. @throws ContainerError if something cannot be removed
    */

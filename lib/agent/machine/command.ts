@@ -26,7 +26,7 @@ import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { FLUSH_MS, KeptOutput, OutputStreamer } from '../output/output.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
-import type { Command, CommandResult, CommandRun } from './machine.ts';
+import type { Command, CommandResult, CommandRun, StreamedCommand } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { type Account, executablePath, type Launch, launchOf, startOf } from './run-as.ts';
 
@@ -215,12 +215,13 @@ const isWaiting = (stream: Socket): boolean => stream.isPaused() || stream.reada
 export function killAtAbort(
   clock: Clock,
   pgid: number,
-  { signal, ended }: { signal: AbortSignal; ended: Promise<Exit> },
+  { signal, ended, first }: { signal: AbortSignal; ended: Promise<Exit>; first?: StreamedCommand['killFirst'] },
 ) {
   let exited = false;
   let killing: Promise<void> | undefined;
   const kill = () => {
-    if (!exited) killing = killGroup(clock, pgid);
+    // If the first part fails, the rest is killed nevertheless.
+    if (!exited) killing = Promise.resolve(first?.().catch(() => undefined)).then(() => killGroup(clock, pgid));
   };
   void ended.then(() => {
     exited = true;

@@ -84,6 +84,8 @@ export interface StreamedCommand {
   terminal?: Terminal | undefined;
   /** Passes on how the size of the terminal changes. */
   onResize(receive: (size: TerminalSize) => void): void;
+  /** At an abort, ends what the command has started outside of its process group, before that is ended. */
+  killFirst?(): Promise<void>;
 }
 
 export interface CommandRun {

@@ -91,7 +91,7 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
     await lastOutput(clock, outputs, { pgid, read, signal: run.signal });
     return exit;
   });
-  const killed = killAtAbort(clock, pgid, { signal: run.signal, ended: exited });
+  const killed = killAtAbort(clock, pgid, { signal: run.signal, ended: exited, first: command.killFirst });
   const startTime = (await processFacts(pgid))?.startTime ?? '0';
   await run.begin({ pgid, startTime, bootId });
   if (!run.signal.aborted) openGate(child);

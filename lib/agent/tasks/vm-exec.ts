@@ -40,7 +40,7 @@ export const vmExec = defineTask({
       let end: ExecExit & { signal: string | null } = { exitCode: null, signal: null, killed: true };
       let outcome: Awaited<ReturnType<typeof exec.finish>>;
       try {
-        const command = { program: { words: exec.words }, env: {}, terminal };
+        const command = { program: { words: exec.words }, env: {}, terminal, killFirst: () => exec.kill() };
         const begin: typeof context.begin = async (group) => {
           if (group !== undefined) exec.watch(group.pgid);
           await context.begin(group);

@@ -91,6 +91,22 @@ t.test('programs run in a container', { skip }, async (t) => {
     await onlyOwn();
   });
 
+  for (const [name, reader] of Object.entries({
+    'that ignores SIGTERM': `trap "" TERM; echo ready; cat >/tmp/part; touch /tmp/complete`,
+    'whose reader is behind a pipe': 'echo ready; cat | (cat >/tmp/part; touch /tmp/complete); true',
+  }))
+    await t.test(`an abort does not look like the end of its input to one ${name}`, async (t) => {
+      for (let attempt = 0; attempt < 5; attempt++) {
+        const abort = new AbortController();
+        const exec = await prepared(runtime, `rm -f /tmp/complete; ${reader}`);
+        const output = (text: string) => text.includes('ready') && abort.abort();
+        const { killed } = await runPrepared(exec, { input: null, signal: abort.signal, output });
+        t.ok(killed);
+        await onlyOwn();
+        t.match(await run(runtime, 'test -e /tmp/complete'), { exitCode: 1 });
+      }
+    });
+
   await t.test('one that is aborted before it starts does not run', async (t) => {
     const exec = await prepared(runtime, 'touch /tmp/ran');
     t.match(await runPrepared(exec, { signal: AbortSignal.abort() }), { killed: true });

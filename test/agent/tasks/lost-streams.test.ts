@@ -9,15 +9,24 @@ import { streamCommand } from '../../../lib/agent/machine/streamed-command.ts';
 import { JoinedStream } from '../../../lib/agent/streams/joined-stream.ts';
 import { connectTask } from '../../../lib/agent/tasks/connect.ts';
 import { exec } from '../../../lib/agent/tasks/exec.ts';
+import { vmExec } from '../../../lib/agent/tasks/vm-exec.ts';
+import type { Vms } from '../../../lib/agent/vms/vms.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
+import { lacksContainers } from '../../support/container-machine.ts';
+import { cannotMount } from '../../support/mounted-folder.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
+import { payload, uuidOf } from '../../support/vm-rig.ts';
+import { agentOn, dataWithImage, internal_metadata } from '../../support/vms-on-linux.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
 
 const uuid = '11111111-1111-4111-8111-111111111111';
 const place = { name: `${uuid}.${uuid}`, host: '127.0.0.1', port: 1 };
 
 /** The caller's end of a stream, and the context of a task that joins it. */
-async function joined(t: Test) {
+async function joined(t: Test, more: { vms?: Vms } = {}) {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1', perMessageDeflate: false });
   await once(server, 'listening');
   t.teardown(() => server.close());
@@ -36,6 +45,7 @@ async function joined(t: Test) {
     machine,
     streams,
     begin: async () => undefined,
+    ...more,
   } as never;
   return { caller, context };
 }
@@ -70,6 +80,22 @@ t.test('a command whose stream is lost does not take it for the end of its input
   caller.terminate();
   await t.rejects(ended, { code: 'StreamLost' });
   t.notOk(existsSync(file), 'it was not completed');
+});
+
+t.test('nor does a program in a VM', { skip: lacksContainers() || cannotMount() }, async (t) => {
+  const data = await dataWithImage(t);
+  await using agent = await agentOn(data);
+  await agent.vms.create(payload(1, { internal_metadata }));
+  const { caller, context } = await joined(t, agent);
+  const root = path.join(data, 'containers/all', uuidOf(1), 'root/root');
+  const script = `trap '' TERM; echo ready; cat >/imported.new && mv /imported.new /imported`;
+  const ended = vmExec.run({ uuid: uuidOf(1), stream: place, args: ['/bin/sh', '-c', script], env: {} }, context);
+  await once(caller, 'message');
+  caller.send(streamMessage(CHANNELS.stdin, 'a half'));
+  await until(() => existsSync(path.join(root, 'imported.new')), 'the beginning of the import');
+  caller.terminate();
+  await t.rejects(ended, { code: 'StreamLost' });
+  t.notOk(existsSync(path.join(root, 'imported')), 'it was not completed');
 });
 
 t.test('a connection whose stream is lost is reset', async (t) => {

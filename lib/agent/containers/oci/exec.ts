@@ -84,6 +84,10 @@ class OciExec implements PreparedExec {
     this.#watching ??= this.#watch(leader);
   }
 
+  kill(): Promise<void> {
+    return this.#deps.groups.kill(this.#place);
+  }
+
   async finish({ killed }: ExecExit) {
     const { groups } = this.#deps;
     this.#over.abort();
