@@ -190,6 +190,7 @@ export class Core {
     this.streams = new CallerStreams({ cnapiUuid, host: config.host, clock, random });
     this.pushJobs = new PushJobs({
       ...common,
+      buckets: this.buckets,
       run: () => this.roster.membership.run,
       session: (serverUuid) => inventoriedSessions.session(serverUuid),
       unsent,

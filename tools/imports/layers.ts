@@ -83,15 +83,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
-  // Push jobs are created for groups of servers, which are documents.
-  'control/servers': [
-    ...database,
-    'platform/moray',
-    'protocol',
-    'protocol/api',
-    'control/documents/document-bucket.ts',
-    'control/nouns/server-groups/contract.ts',
-  ],
+  'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,
     'platform/bus',
@@ -101,9 +93,12 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
   ],
-  // Push jobs: their work is a duty for each job, and a task for each node.
+  // Push jobs: their work is a duty for each job, and a task for each node. They are created for servers, or for
+  // groups of them, which are documents.
   'control/push': [
     ...database,
+    'platform/moray',
+    'control/documents/document-bucket.ts',
     'platform/bus',
     'platform/waits',
     'protocol',

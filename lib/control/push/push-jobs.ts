@@ -6,6 +6,7 @@
 import type { Bus } from '../../platform/bus/bus.ts';
 import { invalidParameter } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { ExpiryPart, RecordPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
@@ -13,6 +14,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { shareHint } from '../../protocol/api/push/job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
+import type { ServerGroup } from '../nouns/server-groups/contract.ts';
 import { publishTaskHint } from '../tasks/task-topics.ts';
 import {
   type AdditionRefusal,
@@ -59,10 +61,13 @@ import {
   requestAbort,
 } from './push-store.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from './push-topics.ts';
+import { findServerGroup } from './request/server-groups.ts';
 import type { JobTicketDeps } from './tickets/job-ticket.ts';
 
 interface PushJobsDeps {
   database: Queryable;
+  /** Have the server groups. */
+  buckets: Pick<BucketStore, 'page'>;
   bus: Bus;
   clock: Clock;
   random: Random;
@@ -162,6 +167,11 @@ export class PushJobs {
     const nodes = await listPushNodes(this.#deps.database, id, page);
     if (nodes.length === 0) await this.get(id);
     return nodes;
+  }
+
+  /** The group of servers with this name. */
+  serverGroup(name: string): Promise<ServerGroup | undefined> {
+    return findServerGroup(this.#deps.buckets, name);
   }
 
   /** The states of these servers in push jobs, in no order. */

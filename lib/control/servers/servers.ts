@@ -9,7 +9,6 @@ import { CnapiError, DatabaseBusyError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
-import { eq } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
@@ -17,8 +16,6 @@ import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/json/canonical-json.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
-import { bucketOf } from '../documents/document-bucket.ts';
-import { type ServerGroup, serverGroups } from '../nouns/server-groups/contract.ts';
 import { ReportQueue } from './report-queue.ts';
 import { type SelectedServers, selectServers } from './selection-store.ts';
 import {
@@ -93,9 +90,6 @@ const MAX_SYSINFOS = 25;
 /** For a report whose row is locked: two seconds, as statements wait for a lock. */
 const LOCKED_TRIES = 40;
 const LOCKED_PAUSE_MS = 50;
-
-const MAX_GROUP_BYTES = 1024 * 1024;
-const serverGroupsBucket = bucketOf(serverGroups);
 
 type Stored = BucketObject<ServerDocument>;
 
@@ -201,16 +195,6 @@ export class Servers {
   /** The servers that meet all of these conditions, at most `most`. */
   select(conditions: readonly WhereCondition[], most: number): Promise<SelectedServers> {
     return selectServers(this.#database, conditions, most);
-  }
-
-  /** The group of servers with this name. */
-  async group(name: string): Promise<ServerGroup | undefined> {
-    const { objects } = await this.#buckets.page<ServerGroup>(serverGroupsBucket, eq('name', name), {
-      limit: 1,
-      after: undefined,
-      bytes: MAX_GROUP_BYTES,
-    });
-    return objects[0]?.value;
   }
 
   /** The server, whole by default, or the defaults under the name `default`. */

@@ -153,6 +153,7 @@ const noSuchJob = (id: string) => Promise.reject(new PushJobNotFoundError(id));
 const noPushJobs: Parts['pushJobs'] = {
   create: () => Promise.reject(new Error('not here')),
   findByIdempotencyKey: async () => undefined,
+  serverGroup: async () => undefined,
   get: noSuchJob,
   list: async () => ({ jobs: [], next: undefined }),
   nodes: noSuchJob,

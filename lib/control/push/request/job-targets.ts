@@ -10,7 +10,7 @@ import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
 import type { ServerGroup } from '../../nouns/server-groups/contract.ts';
 import type { NewNode, PushNodeRow } from '../push-store.ts';
 
-/** The servers and server groups that a request can name. */
+/** The servers that a request can name. */
 export interface KnownServers {
   /** The hostnames, by uuid, of the given servers that exist. */
   hostnames(serverUuids: readonly string[]): Promise<ReadonlyMap<string, string>>;
@@ -19,17 +19,16 @@ export interface KnownServers {
     conditions: readonly WhereCondition[],
     most: number,
   ): Promise<{ servers: readonly { serverUuid: string; hostname: string }[]; unknown: string | undefined }>;
-  /** By the name of the group. */
-  group(name: string): Promise<Pick<ServerGroup, 'servers' | 'where'> | undefined>;
 }
 
-/** What is known of earlier jobs. */
+/** Server groups and earlier jobs, which a request can name instead of servers. */
 export interface KnownJobs {
   /** In order of the servers' uuids. @throws PushJobNotFoundError */
   nodes(
     id: string,
     page: { state: PushNodeRow['state'] | undefined; after: string | undefined; limit: number },
   ): Promise<readonly Pick<PushNodeRow, 'server_uuid'>[]>;
+  serverGroup(name: string): Promise<Pick<ServerGroup, 'servers' | 'where'> | undefined>;
 }
 
 interface TargetRequest {
@@ -53,7 +52,7 @@ export async function resolveTargets(
   const { servers: uuids, where, group, from_job: job, from_status: status } = request;
   if (uuids !== undefined) return resolveNodes(uuids, servers);
   if (where !== undefined) return selected('where', where, servers);
-  if (group !== undefined) return serversOfGroup(group, servers);
+  if (group !== undefined) return serversOfGroup(group, servers, jobs);
   if (job !== undefined) return resolveNodes(await serversOf(job, status, jobs), servers, 'from_job');
   throw new Error('a push job without targets was not refused');
 }
@@ -72,8 +71,8 @@ export async function resolveNodes(
 }
 
 /** @throws InvalidParametersError */
-async function serversOfGroup(name: string, known: KnownServers): Promise<NewNode[]> {
-  const group = await known.group(name);
+async function serversOfGroup(name: string, known: KnownServers, jobs: KnownJobs): Promise<NewNode[]> {
+  const group = await jobs.serverGroup(name);
   if (group === undefined) throw invalidParameter('group', `there is no server group ${JSON.stringify(name)}`);
   const { servers = [], where } = group;
   if (where !== undefined) return selected('group', where, known);

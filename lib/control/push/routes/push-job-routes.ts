@@ -19,13 +19,14 @@ export interface PushJobRouteDeps {
     | 'get'
     | 'list'
     | 'nodes'
+    | 'serverGroup'
     | 'change'
     | 'addNodes'
     | 'abort'
     | 'abortNodes'
     | 'delete'
   >;
-  servers: Pick<Servers, 'hostnames' | 'select' | 'group'>;
+  servers: Pick<Servers, 'hostnames' | 'select'>;
   random: Random;
 }
 

@@ -37,7 +37,7 @@ export interface SchedulerDeps {
   log: Logger;
   config: { slowPollMs: number };
   servers: KnownServers;
-  pushJobs: Pick<PushJobs, 'create' | 'findByIdempotencyKey' | 'nodes'>;
+  pushJobs: Pick<PushJobs, 'create' | 'findByIdempotencyKey' | 'nodes' | 'serverGroup'>;
 }
 
 /** How many schedules a round claims. The others are left to other instances and the next round. */

@@ -232,7 +232,7 @@ export class PushSchedules {
   }
 
   async #requireGroup({ group }: JsonObject): Promise<void> {
-    if (typeof group === 'string' && (await this.#deps.servers.group(group)) === undefined)
+    if (typeof group === 'string' && (await this.#deps.pushJobs.serverGroup(group)) === undefined)
       throw invalidParameter('job', `group: there is no server group ${JSON.stringify(group)}`);
   }
 

@@ -1,6 +1,8 @@
 /** Instances that carry out schedules over one database. All clocks are the test's. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
+import { bucketOf } from '../../../../lib/control/documents/document-bucket.ts';
+import { serverGroups } from '../../../../lib/control/nouns/server-groups/contract.ts';
 import { PushJobs } from '../../../../lib/control/push/push-jobs.ts';
 import {
   PushSchedules,
@@ -10,6 +12,7 @@ import {
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { BucketStore } from '../../../../lib/platform/moray/bucket-store.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
@@ -19,6 +22,8 @@ export const SERVERS: readonly string[] = [randomUUID(), randomUUID()];
 
 export async function scheduleZone(t: Test) {
   const { database, open } = await freshDatabase(t, { migrations });
+  const buckets = new BucketStore({ database });
+  await buckets.ensureBucket(bucketOf(serverGroups));
   const known = new Map<string, string>(SERVERS.map((uuid) => [uuid, `host-${uuid.slice(0, 4)}`]));
   const instances: Date[] = [];
   const setDatabaseTime = (time: string) =>
@@ -35,7 +40,6 @@ export async function scheduleZone(t: Test) {
       config: { slowPollMs: 5_000 },
       servers: {
         hostnames: async (uuids) => new Map([...known].filter(([uuid]) => uuids.includes(uuid))),
-        group: async () => undefined,
         select: async () => ({ servers: [], unknown: undefined }),
       },
       pushJobs: new PushJobs({
@@ -46,6 +50,7 @@ export async function scheduleZone(t: Test) {
         hintTasks: () => {},
         hintDuties: () => hints.push('duties'),
         waitlist: {} as never,
+        buckets,
       }),
     });
   };
