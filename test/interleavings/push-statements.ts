@@ -12,7 +12,7 @@ import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import {
   addPushNodes,
   changePushJob,
-  type JobChanges,
+  type PushJobChanges,
   requestAbortOfNodes,
 } from '../../lib/control/push/change-store.ts';
 import {
@@ -111,7 +111,7 @@ const ofJob = (kind: PushKind) => (world: World) => {
   return duty && ([duty.id] as [string]);
 };
 
-const changed = (kind: PushKind, changes: JobChanges): CallOf<[string, { changes: JobChanges }], unknown> => ({
+const changed = (kind: PushKind, changes: PushJobChanges): CallOf<[string, { changes: PushJobChanges }], unknown> => ({
   args(world) {
     const duty = world.pushJob(kind);
     return duty && [duty.id, { changes }];

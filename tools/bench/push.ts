@@ -7,7 +7,7 @@ import { number } from './table.ts';
 import type { Zone } from './zone.ts';
 
 /** The part of an answered job that the figures read. */
-export interface JobAnswer {
+export interface PushJobAnswer {
   id: string;
   status: string;
   counts: Record<string, number>;
@@ -40,11 +40,11 @@ export async function readServers(zone: Zone): Promise<string[]> {
 }
 
 /** A job that needs all of its servers. */
-export async function postJob(caller: BenchCaller, { url, servers, command = 'true' }: NewJob): Promise<JobAnswer> {
+export async function postJob(caller: BenchCaller, { url, servers, command = 'true' }: NewJob): Promise<PushJobAnswer> {
   return JSON.parse(expectStatus(await caller.post(`${url}/push-jobs`, { servers, command }), 201).text);
 }
 
-export async function getJob(caller: BenchCaller, url: string, id: string): Promise<JobAnswer> {
+export async function getJob(caller: BenchCaller, url: string, id: string): Promise<PushJobAnswer> {
   return JSON.parse(expectStatus(await caller.get(`${url}/push-jobs/${id}`), 200).text);
 }
 
@@ -52,8 +52,8 @@ export async function getJob(caller: BenchCaller, url: string, id: string): Prom
 export async function untilJob(
   caller: BenchCaller,
   { url, id }: { url: string; id: string },
-  isSo: (job: JobAnswer) => boolean,
-): Promise<JobAnswer> {
+  isSo: (job: PushJobAnswer) => boolean,
+): Promise<PushJobAnswer> {
   const deadline = clock.now() + GIVE_UP_MS;
   for (;;) {
     const job = await getJob(caller, url, id);
@@ -64,7 +64,7 @@ export async function untilJob(
 }
 
 /** @throws when it did not run successfully on all of its nodes, with their reasons */
-async function expectSuccess(zone: Zone, { id, status, counts }: JobAnswer, nodes: number): Promise<void> {
+async function expectSuccess(zone: Zone, { id, status, counts }: PushJobAnswer, nodes: number): Promise<void> {
   if (status === 'complete' && counts.succeeded === nodes) return;
   const reasons = await zone.sql<{ state: string; reason: string | null; count: number }>(
     `select state, reason, count(*)::int as count from cnapi_push_nodes where job = $1::uuid

@@ -8,7 +8,7 @@ import { ticketOf } from '../jobs/job-options.ts';
 import { findTicket } from '../lookup/find.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
 import type { Listener, Run } from '../runs/ending.ts';
-import { JobRun } from '../runs/job-run.ts';
+import { PushJobRun } from '../runs/job-run.ts';
 import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../runs/program.ts';
 import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../runs/reports.ts';
 import { TaskRun } from '../runs/task-run.ts';
@@ -139,7 +139,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const run = await runOf(context, { servers, asked, concurrency, options, listener });
   await client.learnInstances().catch(() => undefined);
   input?.refuse('send what it needs with --script - or as arguments');
-  if (run instanceof JobRun && options.detach) {
+  if (run instanceof PushJobRun && options.detach) {
     output.onUnwritable = () => undefined;
     const id = await run.create();
     return (await hasLostOutput(output, [`push job ${id}`])) ? EXIT.incomplete : EXIT.ok;
@@ -177,7 +177,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   if (isUnread) return interruptedWith ?? EXIT.failed;
   if (servers.length > 1) summarize(context, servers, endings);
   const mayRetry = endings.some((ending) => ending.kind === 'failed' && ending.mayRetry === true);
-  if (run instanceof JobRun && run.id !== undefined && mayRetry)
+  if (run instanceof PushJobRun && run.id !== undefined && mayRetry)
     output.note(`to run it again where it did not succeed: cnapi job retry ${run.id.slice(0, 8)}`);
   const started = options.detach ? endings.flatMap(({ id }) => (id === undefined ? [] : `task ${id}`)) : [];
   const isIncomplete = (await hasLostOutput(output, started)) || listener.isIncomplete();
@@ -268,7 +268,7 @@ async function runOf(context: Context, { servers, asked, concurrency, options, l
         `push job ${id} waits for the lock ${escapeControls(`${ticket.scope}/${ticket.id}`)}, if another holds it`,
       );
   };
-  return new JobRun({ client, random, listener, onJob }, servers, {
+  return new PushJobRun({ client, random, listener, onJob }, servers, {
     ...jobCommandOf(program),
     ...jobVariablesOf(variables),
     ticket,

@@ -14,7 +14,7 @@ import { parseDuration } from '../terminal/duration.ts';
 import { UsageError, unreadable } from '../terminal/usage-error.ts';
 import { parseAmount, parseQuorum, percentageOf } from './amounts.ts';
 
-export interface JobOptions extends TargetOptions {
+export interface PushJobOptions extends TargetOptions {
   quorum?: string;
   concurrency?: string;
   startRate?: string;
@@ -91,7 +91,7 @@ export function commandOf({ rest = [] }: Pick<Context, 'rest'>): string {
  * The request for the job, without its servers. `nodeCount`: undefined if it is not known.
  * @throws UsageError
  */
-export async function jobBodyOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
+export async function jobBodyOf(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
   const command = commandOf(context);
   if (options.maxFail !== undefined && options.concurrency === undefined && options.startRate === undefined)
     throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
@@ -99,7 +99,7 @@ export async function jobBodyOf(context: Context, options: JobOptions, nodeCount
 }
 
 /** The fields of a job that the options set; all others are undefined. @throws UsageError */
-export async function jobFieldsOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
+export async function jobFieldsOf(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);
   return {
@@ -120,7 +120,7 @@ export async function jobFieldsOf(context: Context, options: JobOptions, nodeCou
 }
 
 /** @throws UsageError */
-function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): number | undefined {
+function maxFailuresOf(options: PushJobOptions, nodeCount: number | undefined): number | undefined {
   const { percent, count } = parseAmount(options.maxFail, '--max-fail');
   if (percent !== undefined && nodeCount === undefined)
     throw new UsageError(

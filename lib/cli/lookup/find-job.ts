@@ -21,7 +21,7 @@ export async function findJob({ client }: Pick<Context, 'client'>, text: string)
   return uniqueMatch('push job', text, ids);
 }
 
-interface JobSearch {
+interface PushJobSearch {
   /** How many jobs to return at most. */
   count: number;
   status?: PushJob['status'] | undefined;
@@ -35,7 +35,7 @@ interface JobSearch {
  */
 export async function newestJobs(
   { client }: Pick<Context, 'client'>,
-  { count, status, schedule, matches }: JobSearch,
+  { count, status, schedule, matches }: PushJobSearch,
 ): Promise<PushJob[]> {
   const jobs: PushJob[] = [];
   for (let after: string | undefined; ; ) {

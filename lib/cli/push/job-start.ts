@@ -4,12 +4,12 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { followStarted } from '../jobs/follow-job.ts';
-import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../jobs/job-options.ts';
+import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from '../jobs/job-options.ts';
 import { printServers, serversOf, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 
-interface StartOptions extends JobOptions {
+interface StartOptions extends PushJobOptions {
   at?: string;
   dryRun?: boolean;
   detach?: boolean;

@@ -16,7 +16,7 @@ import { FollowedJob } from './followed-job.ts';
 
 type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
 
-interface JobRunDeps {
+interface PushJobRunDeps {
   client: CnapiClient;
   random: Random;
   listener: Listener;
@@ -25,15 +25,15 @@ interface JobRunDeps {
 
 const LEAVE_WITHIN_MS = 2_000;
 
-export class JobRun implements Run {
-  readonly #deps: JobRunDeps;
+export class PushJobRun implements Run {
+  readonly #deps: PushJobRunDeps;
   readonly #servers: readonly NamedServer[];
   readonly #request: RunRequest;
   readonly #followed: FollowedJob;
   #id: string | undefined;
   #isCancelled = false;
 
-  constructor(deps: JobRunDeps, servers: readonly NamedServer[], request: RunRequest) {
+  constructor(deps: PushJobRunDeps, servers: readonly NamedServer[], request: RunRequest) {
     this.#deps = deps;
     this.#servers = servers;
     this.#request = request;

@@ -8,7 +8,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../jobs/job-options.ts';
+import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from '../jobs/job-options.ts';
 import { printServers, serversOf, type Targets, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -20,7 +20,7 @@ export interface TimeOptions {
   overlap?: (typeof OVERLAPS)[number];
 }
 
-interface CreateOptions extends JobOptions, TimeOptions {
+interface CreateOptions extends PushJobOptions, TimeOptions {
   dryRun?: boolean;
 }
 
@@ -81,7 +81,7 @@ export function scheduleTimesOf({ at, cron, timeZone }: TimeOptions, now: number
 }
 
 /** @throws UsageError */
-export function refuseSecrets({ secretEnv }: JobOptions): void {
+export function refuseSecrets({ secretEnv }: PushJobOptions): void {
   if (secretEnv !== undefined)
     throw new UsageError('--secret-env cannot be used in a schedule: the secret would stay in the database');
 }

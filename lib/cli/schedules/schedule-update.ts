@@ -3,7 +3,7 @@ import { Command, Option } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { commandOf, type JobOptions, jobFieldsOf } from '../jobs/job-options.ts';
+import { commandOf, jobFieldsOf, type PushJobOptions } from '../jobs/job-options.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -16,7 +16,7 @@ import {
 } from './schedule-create.ts';
 import { showSchedule } from './schedule-view.ts';
 
-interface UpdateOptions extends JobOptions, TimeOptions {
+interface UpdateOptions extends PushJobOptions, TimeOptions {
   without?: string[];
 }
 

@@ -27,7 +27,7 @@ export class NotJsonError extends CnapiError {
   }
 }
 
-export class JobNotFoundError extends CnapiError {
+export class ChefJobNotFoundError extends CnapiError {
   constructor(id: string, organization: string) {
     super('ResourceNotFound', 404, `organization '${organization}' has no push job '${id}'`);
   }

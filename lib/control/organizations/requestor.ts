@@ -11,7 +11,7 @@ export const READERS = 'pushy_job_readers';
 export const WRITERS = 'pushy_job_writers';
 export const ADMINS = 'admins';
 
-export type JobAction = 'read' | 'write';
+export type PushJobAction = 'read' | 'write';
 
 /** `token`: a token of this API, with the rights that it has on /push-jobs. */
 export interface Requestor {
@@ -20,7 +20,7 @@ export interface Requestor {
   /** Names of the groups that it belongs to, also by way of other groups. */
   groups: ReadonlySet<string>;
   /** The group that each action needs; undefined: none. */
-  needs: Readonly<Record<JobAction, string | undefined>>;
+  needs: Readonly<Record<PushJobAction, string | undefined>>;
   /** The actor that audit records name. */
   actor: Actor;
 }
@@ -31,16 +31,16 @@ export function neededGroups(existing: ReadonlySet<string>): Requestor['needs'] 
 }
 
 /** @throws NoAccessError that names the group that the requestor is not in */
-export function requireAccess(requestor: Requestor, action: JobAction): void {
+export function requireAccess(requestor: Requestor, action: PushJobAction): void {
   const rule = brokenRule(requestor, action);
   if (rule !== undefined) throw new NoAccessError(requestor.name, rule);
 }
 
-export function mayAct(requestor: Requestor, action: JobAction): boolean {
+export function mayAct(requestor: Requestor, action: PushJobAction): boolean {
   return brokenRule(requestor, action) === undefined;
 }
 
-function brokenRule({ kind, groups, needs, actor }: Requestor, action: JobAction): string | undefined {
+function brokenRule({ kind, groups, needs, actor }: Requestor, action: PushJobAction): string | undefined {
   if (kind === 'token') {
     const role = action === 'read' ? 'reader' : 'operator';
     return permits(actor.roles, role) ? undefined : `it needs a token with the role ${role}`;

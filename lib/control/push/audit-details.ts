@@ -87,18 +87,18 @@ const selectionOf = ({ where, group, from_job, from_status }: SelectionBody) => 
 });
 
 /** Details of a new schedule, as JSON. */
-export const newScheduleDetails = (job: JobMembers): string => JSON.stringify(bodyDetailsOf(job));
+export const newScheduleDetails = (job: PushJobMembers): string => JSON.stringify(bodyDetailsOf(job));
 
 /** Details of a change of a schedule, as JSON. `job`: those members of its job that change. */
-export const scheduleChangeDetails = ({ job, ...others }: { job?: JobMembers | undefined }): string =>
+export const scheduleChangeDetails = ({ job, ...others }: { job?: PushJobMembers | undefined }): string =>
   JSON.stringify({ ...others, ...(job && { job_fields: fieldsOf(job), ...bodyDetailsOf(job) }) });
 
-const fieldsOf = (job: JobMembers): string[] =>
+const fieldsOf = (job: PushJobMembers): string[] =>
   Object.keys(job)
     .slice(0, FIELDS.most)
     .map((name) => cut(name, FIELDS.chars));
 
-const bodyDetailsOf = (job: JobMembers) => ({
+const bodyDetailsOf = (job: PushJobMembers) => ({
   command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,
   user: job.user && cut(job.user),
   dir: job.dir && cut(job.dir),
@@ -114,7 +114,7 @@ const bodyDetailsOf = (job: JobMembers) => ({
  * and has no secrets.
  */
 type SelectionBody = { [Name in keyof TargetSelection]: TargetSelection[Name] | null };
-type JobMembers = SelectionBody & {
+type PushJobMembers = SelectionBody & {
   command?: unknown;
   user?: string | null;
   dir?: string | null;

@@ -3,14 +3,14 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/postgres/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { addedNodesDetails, nodeAbortDetails } from './audit-details.ts';
-import type { JobState } from './push-job.ts';
+import type { PushJobState } from './push-job.ts';
 import type { NewNode } from './push-store.ts';
 
 /** A quorum as callers give it: a number of nodes, or a percentage. */
 type Quorum = number | { percent: number };
 
 /** What may be changed of a job; null: no limit any more. */
-export interface JobChanges {
+export interface PushJobChanges {
   quorum?: Quorum | undefined;
   concurrency?: number | null | undefined;
   start_rate?: number | null | undefined;
@@ -20,7 +20,7 @@ export interface JobChanges {
 }
 
 export interface RecordedJobChange {
-  changes: JobChanges;
+  changes: PushJobChanges;
   record?: RecordPart | undefined;
 }
 
@@ -105,7 +105,7 @@ export async function addPushNodes(
 
 interface ChangeOfNodes {
   /** The state of the job before the change. */
-  state: JobState;
+  state: PushJobState;
   /** Some of the servers that are not nodes of the job. If there are any, nothing was changed. */
   missing: string[];
 }

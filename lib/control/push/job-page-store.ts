@@ -17,7 +17,7 @@ interface PageBounds {
   nodes: number;
 }
 
-export interface JobPage<Row> {
+export interface PushJobPage<Row> {
   jobs: Row[];
   /** Where the next page begins; undefined after the last one. */
   next: Cursor | undefined;
@@ -39,7 +39,7 @@ export async function readJobPage<Row extends { cursor: Cursor }>(
   database: Queryable,
   { columns, where, values }: { columns: string; where: string; values: readonly unknown[] },
   { after, limit, bytes, nodes }: PageBounds,
-): Promise<JobPage<Row>> {
+): Promise<PushJobPage<Row>> {
   const parameters = new Parameters(values);
   const isAfter =
     after === undefined

@@ -14,8 +14,8 @@
 import { RateLimit } from '../../platform/limiting/rate-limiter.ts';
 import type { NodeStatus } from '../../protocol/api/push/job-schemas.ts';
 
-export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
-export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
+export type PushJobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
+export type PushJobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 
 /** How many nodes have each status. */
 export type NodeCounts = Readonly<Record<NodeStatus, number>>;
@@ -30,9 +30,9 @@ const FAILURES: readonly NodeStatus[] = ['failed', 'crashed', 'timed_out'];
 export type TicketHold = 'none' | 'queued' | 'active' | 'lost';
 
 export interface CoordinatedJob {
-  state: JobState;
+  state: PushJobState;
   /** How it ends, once it is aborting. */
-  ending: JobOutcome | undefined;
+  ending: PushJobOutcome | undefined;
   /** While it is aborting: started commands may end by themselves. */
   isSoft: boolean;
   /** How many nodes must be ready before one starts. */
@@ -50,7 +50,7 @@ export interface CoordinatedJob {
   abortTimeoutMs: number;
 }
 
-export interface JobSnapshot {
+export interface PushJobSnapshot {
   job: CoordinatedJob;
   nodeCounts: NodeCounts;
   ticket: TicketHold;
@@ -91,14 +91,14 @@ export type CoordinatorAction =
   | { do: 'close-voting' }
   /** Abort the nodes that a caller named. The job goes on. */
   | { do: 'abort-nodes' }
-  | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string; cause: AbortCause | undefined }
-  | { do: 'end'; outcome: JobOutcome };
+  | { do: 'abort'; ending: PushJobOutcome; soft: boolean; reason: string; cause: AbortCause | undefined }
+  | { do: 'end'; outcome: PushJobOutcome };
 
 /**
  * What applies, in this order; never empty. The holder of the duty takes the next one only if the one before
  * changes nothing, because rows are locked. Timeouts of the job come first.
  */
-export function decideActions(view: JobSnapshot): Iterable<CoordinatorAction> {
+export function decideActions(view: PushJobSnapshot): Iterable<CoordinatorAction> {
   switch (view.job.state) {
     case 'waiting':
       return [whileWaiting(view)];
@@ -115,7 +115,7 @@ export function decideActions(view: JobSnapshot): Iterable<CoordinatorAction> {
   }
 }
 
-function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): CoordinatorAction {
+function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: PushJobSnapshot): CoordinatorAction {
   if (job.abortRequested) return abort('aborted', 'a caller asked for it');
   if (ticket === 'active' || ticket === 'none') return { do: 'begin-voting' };
   if (ticket === 'lost') return abort('aborted', LOST);
@@ -124,7 +124,7 @@ function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): C
   return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs / 1000} s`);
 }
 
-function* whileVoting(view: JobSnapshot): Generator<CoordinatorAction> {
+function* whileVoting(view: PushJobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, toAbort, ageMs } = view;
   if (job.abortRequested) return yield abort('aborted', 'a caller asked for it');
   if (ticket === 'lost') return yield abort('aborted', LOST);
@@ -144,7 +144,7 @@ function* whileVoting(view: JobSnapshot): Generator<CoordinatorAction> {
   });
 }
 
-function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
+function* whileRunning(view: PushJobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return yield abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', { soft: true });
@@ -173,7 +173,7 @@ function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
   };
 }
 
-function* whileAborting(view: JobSnapshot): Generator<CoordinatorAction> {
+function* whileAborting(view: PushJobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
   const outcome = job.ending ?? 'aborted';
   if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', { soft: job.isSoft });
@@ -194,7 +194,10 @@ const nodesOf = (count: number): string => `${count} ${count === 1 ? 'node' : 'n
 const MAX_STARTS = 1_000;
 
 /** How many of the nodes that wait may start now, and in how many ms the next ones may. */
-function mayStart({ job, started, startBucketFullInMs }: JobSnapshot, waiting: number): { most: number; inMs: number } {
+function mayStart(
+  { job, started, startBucketFullInMs }: PushJobSnapshot,
+  waiting: number,
+): { most: number; inMs: number } {
   const { concurrency = Number.POSITIVE_INFINITY, startRate } = job;
   const room = Math.max(0, Math.min(MAX_STARTS, waiting, concurrency - started));
   if (startRate === undefined || room === 0) return { most: room, inMs: Number.POSITIVE_INFINITY };
@@ -234,18 +237,21 @@ export class StartRateLimiter {
   }
 }
 
-type StoredBucket = Pick<JobSnapshot, 'job' | 'startBucketFullInMs'>;
+type StoredBucket = Pick<PushJobSnapshot, 'job' | 'startBucketFullInMs'>;
 
 const LOST = 'its ticket ended before it did';
 
 const abort = (
-  ending: JobOutcome,
+  ending: PushJobOutcome,
   reason: string,
   { soft = false, cause }: { soft?: boolean; cause?: AbortCause } = {},
 ): CoordinatorAction => ({ do: 'abort', ending, soft, reason, cause });
 
 /** The status of a job for callers of /push-jobs; /pushy shows another one while it is aborting. */
-export function toJobStatus(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {
+export function toJobStatus(
+  state: PushJobState,
+  outcome: PushJobOutcome | null,
+): Exclude<PushJobState, 'ended'> | PushJobOutcome {
   return state === 'ended' ? (outcome ?? 'aborted') : state;
 }
 

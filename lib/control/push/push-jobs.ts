@@ -20,9 +20,9 @@ import {
   type AdditionRefusal,
   addPushNodes,
   changePushJob,
-  type JobChanges,
   type NodeAbortRequest,
   type NodeAddition,
+  type PushJobChanges,
   type RecordedJobChange,
   requestAbortOfNodes,
 } from './change-store.ts';
@@ -30,8 +30,8 @@ import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToNotify } from './coordinator/coordinator-store.ts';
 import { deleteEndedPushJobs } from './expiry/expiry-store.ts';
 import { SurplusJobDeletion } from './expiry/surplus-job-deletion.ts';
-import { JobFollowers } from './followers/job-followers.ts';
-import type { JobPage } from './job-page-store.ts';
+import { PushJobFollowers } from './followers/job-followers.ts';
+import type { PushJobPage } from './job-page-store.ts';
 import { AgentMessenger, type PushSession } from './messenger/agent-messenger.ts';
 import {
   PushJobEndedError,
@@ -45,13 +45,13 @@ import {
   type AbortRequest,
   createPushJob,
   deletePushJob,
-  type JobFilter,
   listPushJobs,
   listPushNodes,
   MAX_UNFINISHED,
   type NewPushJob,
   type NodePage,
   type NodeStateRow,
+  type PushJobFilter,
   type PushJobRow,
   type PushNodeRow,
   type RequestKey,
@@ -62,7 +62,7 @@ import {
 } from './push-store.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from './push-topics.ts';
 import { findServerGroup } from './request/server-groups.ts';
-import type { JobTicketDeps } from './tickets/job-ticket.ts';
+import type { PushJobTicketDeps } from './tickets/job-ticket.ts';
 
 interface PushJobsDeps {
   database: Queryable;
@@ -83,7 +83,7 @@ interface PushJobsDeps {
   /** A duty was created. */
   hintDuties: () => void;
   /** Takes, renews and releases the tickets of jobs. */
-  waitlist: JobTicketDeps['waitlist'];
+  waitlist: PushJobTicketDeps['waitlist'];
 }
 
 /** How many jobs, and nodes with them, one statement deletes. */
@@ -98,7 +98,7 @@ const MAX_TRIES = 5;
 export class PushJobs {
   readonly coordinator: Coordinator;
   readonly messenger: AgentMessenger;
-  readonly followers: JobFollowers;
+  readonly followers: PushJobFollowers;
   readonly #deps: PushJobsDeps;
   readonly #surplus: SurplusJobDeletion;
 
@@ -106,7 +106,7 @@ export class PushJobs {
     this.#deps = deps;
     this.#surplus = new SurplusJobDeletion(deps.database, { keep: KEEP_ENDED, ...DELETE_BATCH });
     this.messenger = new AgentMessenger(deps);
-    this.followers = new JobFollowers(deps);
+    this.followers = new PushJobFollowers(deps);
     this.coordinator = new Coordinator({
       ...deps,
       notify: (servers) => this.#notify(servers),
@@ -158,7 +158,7 @@ export class PushJobs {
   }
 
   /** Lists push jobs, newest first. */
-  list(filter: JobFilter): Promise<JobPage<PushJobRow>> {
+  list(filter: PushJobFilter): Promise<PushJobPage<PushJobRow>> {
     return listPushJobs(this.#deps.database, filter);
   }
 
@@ -256,7 +256,7 @@ export class PushJobs {
 }
 
 /** Why the job does not take these changes; undefined: it has changed since, and may take them now. */
-function refusalOfChange(job: PushJobRow, { quorum }: JobChanges): Error | undefined {
+function refusalOfChange(job: PushJobRow, { quorum }: PushJobChanges): Error | undefined {
   const { id, state, node_count: nodes, abort_requested: abortRequested } = job;
   switch (state) {
     case 'ended':

@@ -12,8 +12,8 @@ import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
-import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from './job-page-store.ts';
-import type { JobOutcome, JobState, toJobStatus } from './push-job.ts';
+import { CURSOR, NODE_COUNTS, type PushJobPage, readJobPage } from './job-page-store.ts';
+import type { PushJobOutcome, PushJobState, toJobStatus } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */
@@ -78,11 +78,11 @@ export interface NewPushJob {
   record?: RecordPart | undefined;
   /** The schedule that a caller runs, for the audit. */
   schedule?: string | undefined;
-  guard?: JobGuard | undefined;
+  guard?: PushJobGuard | undefined;
 }
 
 /** A condition, evaluated in the same statement: nothing is created unless it is true. */
-export interface JobGuard {
+export interface PushJobGuard {
   /** The same name always has the same text. */
   name: string;
   condition: StatementPart;
@@ -229,8 +229,8 @@ export interface PushJobRow {
   run_timeout_ms: number;
   node_timeout_ms: number | null;
   ticket: ShownTicket | null;
-  state: JobState;
-  outcome: JobOutcome | null;
+  state: PushJobState;
+  outcome: PushJobOutcome | null;
   reason: string | null;
   /** The abort that a caller has requested. */
   abort_requested: 'soft' | 'hard' | null;
@@ -262,7 +262,7 @@ export async function readPushJob(database: Queryable, id: string): Promise<Push
   return rows[0];
 }
 
-export interface JobFilter {
+export interface PushJobFilter {
   status?: ReturnType<typeof toJobStatus> | undefined;
   /** Only jobs whose ids begin like this. */
   idPrefix?: string | undefined;
@@ -278,9 +278,9 @@ const PAGE_BOUNDS = { bytes: 1024 * 1024, nodes: 50_000 };
 /** The newest first. A page may have fewer than `limit` jobs and still not be the last. */
 export function listPushJobs(
   database: Queryable,
-  { status, idPrefix, schedule, after, limit }: JobFilter,
+  { status, idPrefix, schedule, after, limit }: PushJobFilter,
   bounds = PAGE_BOUNDS,
-): Promise<JobPage<PushJobRow>> {
+): Promise<PushJobPage<PushJobRow>> {
   const ids = idPrefix === undefined ? undefined : idRangeOf(idPrefix);
   const where = `($1::text is null or coalesce(j.outcome, j.state) = $1::text)
          and ($2::uuid is null or j.id between $2::uuid and $3::uuid)

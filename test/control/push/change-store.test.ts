@@ -4,7 +4,7 @@ import t, { type Test } from 'tap';
 import {
   addPushNodes,
   changePushJob,
-  type JobChanges,
+  type PushJobChanges,
   requestAbortOfNodes,
 } from '../../../lib/control/push/change-store.ts';
 import {
@@ -44,7 +44,7 @@ const rowOf = async (database: Queryable, job: string) =>
   (await database.query<Record<string, unknown>>('select * from cnapi_push_jobs where id = $1::uuid', [job])).rows[0];
 
 /** Of a job of three nodes; the states that take the change, and what the row is then. */
-const changes: readonly [JobChanges, readonly State[], Record<string, unknown>][] = [
+const changes: readonly [PushJobChanges, readonly State[], Record<string, unknown>][] = [
   [{ quorum: 2 }, FREE, { quorum: 2, quorum_percent: null }],
   [{ quorum: 3 }, FREE, { quorum: 3, quorum_percent: null }],
   [{ quorum: 4 }, [], {}],
@@ -228,7 +228,7 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
 
 t.test('a start that was decided before a change of the job starts what the job allows now', async (t) => {
   const start = { runMs: 20_000, refillMs: 0 };
-  const rows: readonly [JobChanges, typeof start, number][] = [
+  const rows: readonly [PushJobChanges, typeof start, number][] = [
     [{ concurrency: 2 }, start, 1],
     [{ start_rate: 20 }, start, 2],
     [{ start_rate: 20 }, { ...start, refillMs: 50 }, 1],
@@ -261,7 +261,7 @@ t.test('a start that was decided before a change of the job starts what the job 
 
 t.test('an abort whose cause a caller has taken away does nothing', async (t) => {
   const times = { ageMs: 30_000, stateMs: 30_000 };
-  const rows: readonly [AbortCause, without: JobChanges, withIt: JobChanges][] = [
+  const rows: readonly [AbortCause, without: PushJobChanges, withIt: PushJobChanges][] = [
     ['run-timeout', { run_timeout_ms: 30_001 }, { run_timeout_ms: 30_000 }],
     ['failures', { max_failures: null }, { max_failures: 0 }],
     ['failures', { max_failures: 1 }, { max_failures: 0 }],

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { listOrganizationJobs } from '../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import { endJob } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import type { JobPage } from '../../../lib/control/push/job-page-store.ts';
+import type { PushJobPage } from '../../../lib/control/push/job-page-store.ts';
 import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -26,7 +26,7 @@ t.test('lists of push jobs', async (t) => {
     bytes?: number;
     nodes?: number;
   }
-  type Read = (after: Cursor | undefined, bounds: Required<Bounds>) => Promise<JobPage<{ id: string }>>;
+  type Read = (after: Cursor | undefined, bounds: Required<Bounds>) => Promise<PushJobPage<{ id: string }>>;
   const lists: Record<string, Read> = {
     'all jobs': (after, { limit, bytes, nodes }) => listPushJobs(database, { after, limit }, { bytes, nodes }),
     'those of an organization': (after, { limit, bytes }) =>
@@ -197,11 +197,12 @@ t.test('a list of one status reads the jobs that it shows, and not all there are
   await database.query('vacuum analyze cnapi_push_jobs');
   const TABLES = ['cnapi_push_jobs'];
   const limit = 10;
-  const lists: Record<string, (connection: Queryable, status: 'running' | 'aborted') => Promise<JobPage<unknown>>> = {
-    'all jobs': (connection, status) => listPushJobs(connection, { status, limit }),
-    'those of an organization': (connection, status) =>
-      listOrganizationJobs(connection, 'acme', { status, limit, bytes: 1_000_000, withCounts: true }),
-  };
+  const lists: Record<string, (connection: Queryable, status: 'running' | 'aborted') => Promise<PushJobPage<unknown>>> =
+    {
+      'all jobs': (connection, status) => listPushJobs(connection, { status, limit }),
+      'those of an organization': (connection, status) =>
+        listOrganizationJobs(connection, 'acme', { status, limit, bytes: 1_000_000, withCounts: true }),
+    };
   for (const [name, list] of Object.entries(lists))
     for (const [status, count] of [
       ['running', 3],

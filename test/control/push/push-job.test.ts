@@ -5,8 +5,8 @@ import {
   type CoordinatedJob,
   countQuorum,
   decideActions,
-  type JobSnapshot,
   type NodeCounts,
+  type PushJobSnapshot,
   StartRateLimiter,
   toJobStatus,
 } from '../../../lib/control/push/push-job.ts';
@@ -15,8 +15,8 @@ import { NODE_STATUSES, type NodeStatus } from '../../../lib/protocol/api/push/j
 function view(
   job: Partial<CoordinatedJob>,
   counts: Partial<Record<NodeStatus, number>>,
-  more: Partial<JobSnapshot> = {},
-): JobSnapshot {
+  more: Partial<PushJobSnapshot> = {},
+): PushJobSnapshot {
   const nodeCounts = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts[state] ?? 0])) as NodeCounts;
   return {
     job: {
@@ -49,9 +49,9 @@ function view(
 }
 
 /** The first of those that apply. */
-const nextActionOf = (view: JobSnapshot) => [...decideActions(view)][0];
+const nextActionOf = (view: PushJobSnapshot) => [...decideActions(view)][0];
 
-const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
+const rows: Record<string, [PushJobSnapshot, Record<string, unknown>]> = {
   'WAITING, its ticket is queued: it asks nobody': [
     view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued' }),
     { do: 'wait', forMs: 599_000 },
@@ -309,7 +309,7 @@ const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
 for (const [name, [given, wanted]] of Object.entries(rows))
   t.test(name, async (t) => t.match(nextActionOf(given), wanted));
 
-const orders: Record<string, [JobSnapshot, string[]]> = {
+const orders: Record<string, [PushJobSnapshot, string[]]> = {
   'VOTING, nodes to abort are locked: the others start': [
     view({}, { ready: 9, new: 1 }, { toAbort: 1 }),
     ['abort-nodes', 'start', 'wait'],

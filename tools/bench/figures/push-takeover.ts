@@ -6,7 +6,7 @@
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
-import { isEnd, type JobAnswer, measureSlowness, postJob, readServers, startPushZone, untilJob } from '../push.ts';
+import { isEnd, measureSlowness, type PushJobAnswer, postJob, readServers, startPushZone, untilJob } from '../push.ts';
 import { number } from '../table.ts';
 import type { Instance, Zone } from '../zone.ts';
 
@@ -25,7 +25,7 @@ interface Phase {
   name: string;
   command: string;
   /** The instance is killed when this is so. */
-  isReached: (job: JobAnswer) => boolean;
+  isReached: (job: PushJobAnswer) => boolean;
   hasAbort?: true;
 }
 

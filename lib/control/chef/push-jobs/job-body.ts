@@ -12,7 +12,7 @@ import { MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../
 import { InvalidJobError } from '../pushy-errors.ts';
 import { duplicateKeyIn } from './duplicate-key.ts';
 
-export interface JobBody {
+export interface ChefJobBody {
   command: string;
   /** The names of the nodes, each once. */
   nodes: string[];
@@ -31,7 +31,7 @@ const MAX_VALUES = 50_000;
 const { shape } = pushJobContracts.CreatePushJob.params;
 
 /** @throws InvalidJobError */
-export function parseJobBody(bytes: Buffer): JobBody {
+export function parseJobBody(bytes: Buffer): ChefJobBody {
   const text = textOf(bytes);
   const fields = fieldsOf(text);
   const unknownKey = Object.keys(fields).find((key) => !(CHEF_JOB_KEYS as readonly string[]).includes(key));

@@ -34,14 +34,14 @@ export function toCountedChefJob(job: CountedJob, withContents: boolean): ChefLi
   return job.counts === null ? listed : { ...listed, counts: job.counts };
 }
 
-interface JobDetails {
+interface ChefJobDetails {
   nodes: readonly { state: NodeStatus; names: string[] }[];
   withContents: boolean;
   /** The contents of its file, if the caller wants them. */
   file?: Buffer | undefined;
 }
 
-export function toChefJob(job: OrganizationJob, { nodes, withContents, file }: JobDetails): ChefJob {
+export function toChefJob(job: OrganizationJob, { nodes, withContents, file }: ChefJobDetails): ChefJob {
   const { file_specified: hasFile, ...listed } = toListedChefJob(job, withContents);
   return {
     ...listed,

@@ -8,11 +8,11 @@ import type { NodeLookup } from '../../organizations/organizations.ts';
 import { mayExecute, type Requestor } from '../../organizations/requestor.ts';
 import type { NewPushJob } from '../../push/push-store.ts';
 import { InvalidJobError } from '../pushy-errors.ts';
-import type { JobBody } from './job-body.ts';
+import type { ChefJobBody } from './job-body.ts';
 
-interface JobParts {
+interface ChefJobParts {
   id: string;
-  body: JobBody;
+  body: ChefJobBody;
   organization: Organization;
   requestor: Requestor;
   nodes: ReadonlyMap<string, NodeLookup>;
@@ -21,7 +21,7 @@ interface JobParts {
 const NAMED = 10;
 
 /** @throws InvalidJobError */
-export function buildPushJob({ id, body, organization, requestor, nodes }: JobParts): NewPushJob {
+export function buildPushJob({ id, body, organization, requestor, nodes }: ChefJobParts): NewPushJob {
   const { command, user, dir, env, capture, file, quorum, runTimeoutMs } = body;
   if (!isAllowed(command, organization.allowed_commands ?? undefined))
     throw new InvalidJobError(
@@ -73,7 +73,7 @@ export function isAllowed(command: string, allowed: readonly string[] | undefine
 function nodesOf(
   names: readonly string[],
   nodes: ReadonlyMap<string, NodeLookup>,
-  { organization, requestor }: Pick<JobParts, 'organization' | 'requestor'>,
+  { organization, requestor }: Pick<ChefJobParts, 'organization' | 'requestor'>,
 ): NewPushJob['nodes'] {
   const found = names.map((name) => [name, nodes.get(name) ?? 'unknown'] as const);
   refuse(found, 'unknown', `organization '${organization.name}' has no nodes of these names`);

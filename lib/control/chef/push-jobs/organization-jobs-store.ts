@@ -5,7 +5,7 @@ import { inMicroseconds } from '../../../platform/postgres/sql-text.ts';
 import type { ChefJobStatus } from '../../../protocol/api/chef.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
-import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from '../../push/job-page-store.ts';
+import { CURSOR, NODE_COUNTS, type PushJobPage, readJobPage } from '../../push/job-page-store.ts';
 import type { PushOptions } from '../../push/push-store.ts';
 
 export interface OrganizationJob {
@@ -95,7 +95,7 @@ export function listOrganizationJobs(
   database: Queryable,
   organization: string,
   { status, after, limit, bytes, withCounts }: OrganizationJobFilter,
-): Promise<JobPage<CountedJob>> {
+): Promise<PushJobPage<CountedJob>> {
   const columns = `${COLUMNS}, ${withCounts ? NODE_COUNTS : 'null'} as counts`;
   const where = `j.organization = $1::text and ($2::text is null or $2::text = ${STATUS})`;
   const nodes = withCounts ? MAX_COUNTED : Number.MAX_SAFE_INTEGER;

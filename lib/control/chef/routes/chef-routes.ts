@@ -13,7 +13,7 @@ import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
-import { type JobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
+import { type PushJobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
 import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
@@ -23,7 +23,7 @@ import { parseJobBody } from '../push-jobs/job-body.ts';
 import { parseChefId, toChefId, toChefJob, toChefNodeState, toCountedChefJob } from '../push-jobs/job-shape.ts';
 import { buildPushJob } from '../push-jobs/new-job.ts';
 import * as store from '../push-jobs/organization-jobs-store.ts';
-import { JobNotFoundError, NoOutputError, NotJsonError } from '../pushy-errors.ts';
+import { ChefJobNotFoundError, NoOutputError, NotJsonError } from '../pushy-errors.ts';
 import { baseUrlOf, requireAccept } from './negotiation.ts';
 import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
 
@@ -78,7 +78,7 @@ type Authorizer = ReturnType<typeof authorizer>;
 function authorizer(deps: ChefRouteDeps) {
   async function authorize(
     context: OrganizationContext<unknown>,
-    action: JobAction,
+    action: PushJobAction,
     type = JSON_TYPE,
   ): Promise<Authorized> {
     const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
@@ -90,7 +90,7 @@ function authorizer(deps: ChefRouteDeps) {
   async function jobIn({ organization }: Authorized, id: string): Promise<store.OrganizationJob> {
     const uuid = parseChefId(id);
     const job = uuid && (await store.readOrganizationJob(deps.database, organization.uuid, uuid));
-    if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
+    if (job === undefined || job === '') throw new ChefJobNotFoundError(id, organization.name);
     return job;
   }
 

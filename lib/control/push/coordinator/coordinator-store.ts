@@ -7,11 +7,11 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceValues } from '../duty-fence.ts';
-import type { AbortCause, JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
+import type { AbortCause, NodeCounts, PushJobOutcome, PushJobSnapshot, PushJobState } from '../push-job.ts';
 
 interface AdvanceRow {
-  state: JobState;
-  ending: JobOutcome | null;
+  state: PushJobState;
+  ending: PushJobOutcome | null;
   is_soft: boolean;
   quorum: number;
   abort_requested: 'soft' | 'hard' | null;
@@ -37,7 +37,7 @@ interface AdvanceRow {
 }
 
 /** What one round found. */
-export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'> {
+export interface PushJobRound extends Omit<PushJobSnapshot, 'ticket' | 'ticketTimeoutMs'> {
   /** New events of the job's feed. */
   newEvents: number;
   /** Nodes are left to settle, or to tell of in the feed: there were too many for one round. */
@@ -68,7 +68,7 @@ const ENDS_OF_CNAPI = Object.values(taskEnds).map((end) => JSON.stringify(end));
  * One round: nodes get the ends of their tasks, those whose agents are gone leave the job, and all
  * are counted. @throws DutyLostError
  */
-export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobRound> {
+export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<PushJobRound> {
   const { rows } = await database.query<AdvanceRow>(
     'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json, $7::text[])',
     [...fenceValues(duty), NODES_A_STEP, ...CANCELS, ENDS_OF_CNAPI],
@@ -152,7 +152,7 @@ interface AbortOptions {
    * The statement does nothing if the cause no longer holds. Absent: the cause cannot disappear.
    */
   because?: { cause: AbortCause; ageMs: number; stateMs: number } | undefined;
-  ending: JobOutcome;
+  ending: PushJobOutcome;
   soft: boolean;
   reason: string;
   /** Maximum of tasks cancelled by this call. */
@@ -178,7 +178,7 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
  * Returns how many nodes are left before the job ends: to give up, or, if it was to be complete,
  * added since they were counted. @throws DutyLostError
  */
-export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<number> {
+export async function endJob(database: Queryable, duty: HeldDuty, outcome: PushJobOutcome): Promise<number> {
   const { rows } = await database.query<{ unended: number | null }>(
     'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::int, $6::json, $7::json) as unended',
     [...fenceValues(duty), outcome, NODES_A_STEP, ...CANCELS],

@@ -22,12 +22,12 @@ import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
 import {
   type CoordinatorAction,
   decideActions,
-  type JobSnapshot,
-  type JobState,
+  type PushJobSnapshot,
+  type PushJobState,
   StartRateLimiter,
 } from '../push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
-import { JobTicket, type JobTicketDeps } from '../tickets/job-ticket.ts';
+import { PushJobTicket, type PushJobTicketDeps } from '../tickets/job-ticket.ts';
 import { beginVoting, readPushTicket } from '../tickets/ticket-store.ts';
 import {
   abortJob,
@@ -36,14 +36,14 @@ import {
   changeTimeouts,
   closeVoting,
   endJob,
-  type JobRound,
   NODES_A_STEP,
+  type PushJobRound,
   readTasksOfJob,
   type ServerToNotify,
   startNodes,
 } from './coordinator-store.ts';
 
-interface CoordinatorDeps extends JobTicketDeps {
+interface CoordinatorDeps extends PushJobTicketDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;
@@ -86,7 +86,7 @@ interface ActiveJob {
   tasks: Set<string>;
   startRateLimiter: StartRateLimiter;
   /** The job's state in the last round. */
-  state: JobState | undefined;
+  state: PushJobState | undefined;
   /** The steps of the last round, with what was left to do before them. */
   steps: ReadonlySet<string>;
   /** The counts of the job's nodes in the last round. */
@@ -98,7 +98,7 @@ interface ActiveJob {
 type Aborting = Omit<Extract<CoordinatorAction, { do: 'abort' }>, 'do' | 'cause'>;
 
 interface Round {
-  view: JobSnapshot;
+  view: PushJobSnapshot;
   active: ActiveJob;
   /** The least time until the next round. */
   pauseMs: number;
@@ -163,9 +163,9 @@ export class Coordinator implements DutyHandler {
   }
 
   async #rounds(duty: HeldDuty, active: ActiveJob, signal: AbortSignal): Promise<void> {
-    const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
+    const times = new PushJobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
     const row = await readPushTicket(this.#deps.database, duty.id);
-    const ticket = row && new JobTicket(this.#deps, duty, row);
+    const ticket = row && new PushJobTicket(this.#deps, duty, row);
     const { clock } = this.#deps;
     const lookAtTicket = async () => (await ticket?.ensureHeld(() => this.changed([duty.id]), signal)) ?? 'none';
     for (;;) {
@@ -188,7 +188,7 @@ export class Coordinator implements DutyHandler {
       if (counted.job.state === 'ended') {
         return ticket?.release();
       }
-      const view: JobSnapshot = {
+      const view: PushJobSnapshot = {
         ...counted,
         startBucketFullInMs: active.startRateLimiter.fullInMs(counted, clock.now()),
         ticket: await lookAtTicket(),
@@ -225,7 +225,7 @@ export class Coordinator implements DutyHandler {
    * A start, an abort, or the beginning of the voting may have been refused: the next round finds
    * out.
    */
-  #logProgress({ id }: HeldDuty, active: ActiveJob, { job: { state, isSoft }, nodeCounts }: JobRound): void {
+  #logProgress({ id }: HeldDuty, active: ActiveJob, { job: { state, isSoft }, nodeCounts }: PushJobRound): void {
     const isProgress =
       active.state !== undefined && active.state !== state && (state === 'voting' || state === 'running');
     if (isProgress)
@@ -296,7 +296,11 @@ export class Coordinator implements DutyHandler {
    * Notifies the followers if the round found a change. Nodes only move forward, so each change shows
    * in the counts.
    */
-  #notifyFollowers(job: string, active: ActiveJob, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
+  #notifyFollowers(
+    job: string,
+    active: ActiveJob,
+    { job: { state }, nodeCounts, started, newEvents }: PushJobRound,
+  ): void {
     const counts = JSON.stringify([state, nodeCounts, started]);
     if (counts === active.counts && newEvents === 0) return;
     active.counts = counts;
@@ -331,7 +335,7 @@ export class Coordinator implements DutyHandler {
 }
 
 /** The work that a step reduces. If it is the same in the next round, rows are locked. */
-function leftOf({ do: what }: CoordinatorAction, view: JobSnapshot): unknown {
+function leftOf({ do: what }: CoordinatorAction, view: PushJobSnapshot): unknown {
   const { job, nodeCounts, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
   if (what === 'close-voting') return nodeCounts.new;
   if (what === 'abort-nodes') return toAbort;
@@ -341,13 +345,13 @@ function leftOf({ do: what }: CoordinatorAction, view: JobSnapshot): unknown {
 }
 
 /** The poll interval when no change is announced. */
-function roundMsOf({ started, nodeCounts }: JobSnapshot): number {
+function roundMsOf({ started, nodeCounts }: PushJobSnapshot): number {
   const nodes = Object.values(nodeCounts).reduce((sum, count) => sum + count, 0);
   return (started > nodeCounts.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
 }
 
 /** For how long the job has run: what is left of its run timeout is the limit of a command. */
-function runMsOf({ job, stateMs }: JobSnapshot): number {
+function runMsOf({ job, stateMs }: PushJobSnapshot): number {
   return job.state === 'voting' ? 0 : Math.min(MAX_TASK_TIMEOUT_MS, Math.round(stateMs));
 }
 
@@ -357,7 +361,7 @@ function runMsOf({ job, stateMs }: JobSnapshot): number {
  * they said first. The counter may have been behind when the job was created, so its lag does not
  * count: no timeout ends early, and each holder may add the lag.
  */
-class JobTimes {
+class PushJobTimes {
   readonly #clock: Clock;
   readonly #lagMs: number;
   #createdAt: number | undefined;
@@ -369,7 +373,7 @@ class JobTimes {
     this.#lagMs = lagMs;
   }
 
-  corrected(view: JobRound): JobRound {
+  corrected(view: PushJobRound): PushJobRound {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
     this.#createdAt ??= now - this.#without(view.ageMs);

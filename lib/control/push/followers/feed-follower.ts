@@ -6,11 +6,11 @@
  */
 import type { Watch } from '../../../platform/waits/watches.ts';
 import type { FeedEvent } from './feed-store.ts';
-import type { JobPosition } from './follow-store.ts';
+import type { PushJobPosition } from './follow-store.ts';
 import type { SharedRead } from './shared-read.ts';
 
 interface FeedFollowerDeps {
-  watch: Watch<JobPosition>;
+  watch: Watch<PushJobPosition>;
   pages: SharedRead<{ job: string; after: number }, FeedEvent[]>;
 }
 
@@ -20,7 +20,7 @@ export async function* followFeed(
 ): AsyncGenerator<FeedEvent, void, undefined> {
   try {
     for (let at = after; ; ) {
-      const hasMore = (position: JobPosition | undefined) =>
+      const hasMore = (position: PushJobPosition | undefined) =>
         position === undefined || position.lastEvent > at || position.state === 'ended';
       const seen = await watch.until(hasMore, { endSignal: ending });
       if (ending.aborted) return;

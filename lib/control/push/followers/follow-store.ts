@@ -3,7 +3,7 @@
  * locked.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { JobState } from '../push-job.ts';
+import type { PushJobState } from '../push-job.ts';
 import { nodeColumns, type PushNodeRow } from '../push-store.ts';
 
 export interface ChangedNodes {
@@ -33,13 +33,13 @@ export async function readChangedNodes(
 }
 
 /** How far a job has come, as one read found it. */
-export interface JobPosition {
+export interface PushJobPosition {
   id: string;
   /** The number of the read on this instance, in the order in which reads began. */
   number: number;
   /** The database's time, in which nodes say when they changed. */
   moment: Date;
-  state: JobState;
+  state: PushJobState;
   /** The number of the last event of its feed. */
   lastEvent: number;
 }
@@ -48,8 +48,8 @@ export interface JobPosition {
 export async function readJobPositions(
   database: Queryable,
   jobs: readonly string[],
-): Promise<Omit<JobPosition, 'number'>[]> {
-  const { rows } = await database.query<Omit<JobPosition, 'number'>>(
+): Promise<Omit<PushJobPosition, 'number'>[]> {
+  const { rows } = await database.query<Omit<PushJobPosition, 'number'>>(
     `select id, cnapi_now() as moment, state, last_event as "lastEvent" from cnapi_push_jobs where id = any ($1::uuid[])`,
     [jobs],
     { name: 'read positions of push jobs' },

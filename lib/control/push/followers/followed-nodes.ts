@@ -13,7 +13,7 @@ type NodeOfJob = Pick<PushNodeRow, 'server_uuid' | 'state' | 'task'>;
 export const isEnd = ({ state }: Pick<PushNodeRow, 'state'>): boolean => !OPEN_NODE_STATUSES.includes(state);
 
 /** The nodes of a job in the order in which they were first read: each has a place. */
-export class JobNodes {
+export class PushJobNodes {
   readonly #places = new Map<string, number>();
   readonly #servers: string[] = [];
   readonly #tasks: (string | null)[] = [];
@@ -44,14 +44,14 @@ export class JobNodes {
 
 /** What one follower was sent. */
 export class SentNodes {
-  readonly #nodes: JobNodes;
+  readonly #nodes: PushJobNodes;
   /** By place: the last state that was sent; 0: none. */
   #states = new Uint8Array(0);
   /** By place: the number of the last event of its task. */
   #seqs = new Uint32Array(0);
   #openTasks = 0;
 
-  constructor(nodes: JobNodes) {
+  constructor(nodes: PushJobNodes) {
     this.#nodes = nodes;
   }
 
@@ -112,7 +112,7 @@ const BYTES_OF_SENT = 2 * 5;
 
 /** What one follower holds of a job. */
 export interface FollowedNodes {
-  nodes: JobNodes;
+  nodes: PushJobNodes;
   /**
    * Nodes were added to the job: they count from now on.
    * @throws TooManyFollowedNodesError
@@ -122,8 +122,8 @@ export interface FollowedNodes {
   close(): void;
 }
 
-interface JobEntry {
-  nodes: JobNodes;
+interface PushJobEntry {
+  nodes: PushJobNodes;
   /** Number of its nodes that are counted. */
   counted: number;
   followers: number;
@@ -132,7 +132,7 @@ interface JobEntry {
 /** The jobs whose nodes are followed at this instance. */
 export class FollowedJobs {
   readonly #maxBytes: number;
-  readonly #jobs = new Map<string, JobEntry>();
+  readonly #jobs = new Map<string, PushJobEntry>();
   #bytes = 0;
 
   constructor(maxBytes: number) {
@@ -149,7 +149,7 @@ export class FollowedJobs {
    * @throws TooManyFollowedNodesError
    */
   open(job: string, nodeCount: number): FollowedNodes {
-    const followed = this.#jobs.get(job) ?? { nodes: new JobNodes(), counted: 0, followers: 0 };
+    const followed = this.#jobs.get(job) ?? { nodes: new PushJobNodes(), counted: 0, followers: 0 };
     const { nodes } = followed;
     let counted = 0;
     const countUpTo = (count: number) => {

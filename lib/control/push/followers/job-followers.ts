@@ -27,12 +27,12 @@ import { type PushJobRow, readPushJob } from '../push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { followFeed } from './feed-follower.ts';
 import { type FeedEvent, readFeed } from './feed-store.ts';
-import { type JobPosition, readChangedNodes, readJobPositions } from './follow-store.ts';
+import { type PushJobPosition, readChangedNodes, readJobPositions } from './follow-store.ts';
 import { FollowedJobs, type FollowedNodes } from './followed-nodes.ts';
 import { type FollowUpdate, followNodes, type NodeReads } from './node-follower.ts';
 import { SharedRead } from './shared-read.ts';
 
-interface JobFollowersDeps {
+interface PushJobFollowersDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;
@@ -52,16 +52,16 @@ const EVENTS_A_TASK = 10;
 const MAX_REMEMBERED_BYTES = 128 * 1024 * 1024;
 
 /** A job as its follower has read it. */
-type JobToFollow = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
+type PushJobToFollow = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
 
 interface FollowJobOptions {
   since: Date | undefined;
   signal: AbortSignal;
 }
 
-export class JobFollowers {
+export class PushJobFollowers {
   readonly #clock: Clock;
-  readonly #watches: Watches<JobPosition>;
+  readonly #watches: Watches<PushJobPosition>;
   readonly #slowPoll: SlowPoll;
   readonly #leaving = new AbortController();
   readonly #pages: SharedRead<{ job: string; after: number }, FeedEvent[]>;
@@ -70,11 +70,11 @@ export class JobFollowers {
   #reads = 0;
   #refused = 0;
 
-  constructor(deps: JobFollowersDeps) {
+  constructor(deps: PushJobFollowersDeps) {
     const { clock, database, maxFollowers = MAX_FOLLOWERS, maxRememberedBytes = MAX_REMEMBERED_BYTES } = deps;
     this.#clock = clock;
     this.#followedJobs = new FollowedJobs(maxRememberedBytes);
-    this.#watches = new Watches<JobPosition>({
+    this.#watches = new Watches<PushJobPosition>({
       ...deps,
       what: 'push job',
       topic: PUSH_PROGRESS_TOPIC,
@@ -139,7 +139,7 @@ export class JobFollowers {
    * PushJobNotFoundError if the job is deleted, DatabaseUnavailableError
    */
   nodes(
-    { id: job, state, node_count: count }: JobToFollow,
+    { id: job, state, node_count: count }: PushJobToFollow,
     { since, signal }: FollowJobOptions,
   ): AsyncIterable<FollowUpdate> {
     const watch = this.#open(job, signal);
@@ -154,14 +154,14 @@ export class JobFollowers {
   }
 
   /** It is closed when `signal` aborts, even if nobody ever asks for the first event. */
-  #open(job: string, signal: AbortSignal): Watch<JobPosition> {
+  #open(job: string, signal: AbortSignal): Watch<PushJobPosition> {
     const watch = this.#counted(() => this.#watches.open(job, true));
     signal.addEventListener('abort', () => watch.close(), { once: true });
     if (signal.aborted) watch.close();
     return watch;
   }
 
-  #followNodes(watch: Watch<JobPosition>, count: number): FollowedNodes {
+  #followNodes(watch: Watch<PushJobPosition>, count: number): FollowedNodes {
     try {
       return this.#counted(() => this.#followedJobs.open(watch.id, count));
     } catch (error) {

@@ -24,8 +24,8 @@ import { PUSH_STREAM_END } from '../../../protocol/api/push/events.ts';
 import type { EventOfTask } from '../../tasks/record/task-store.ts';
 import { PushJobNotFoundError } from '../push-errors.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';
-import type { ChangedNodes, JobPosition } from './follow-store.ts';
-import { type FollowedNodes, isEnd, JobNodes, SentNodes } from './followed-nodes.ts';
+import type { ChangedNodes, PushJobPosition } from './follow-store.ts';
+import { type FollowedNodes, isEnd, PushJobNodes, SentNodes } from './followed-nodes.ts';
 import type { SharedRead } from './shared-read.ts';
 
 /** `position`: where to resume. An update without more reports a new position only. */
@@ -52,7 +52,7 @@ export interface NodeReads {
 
 interface NodeFollowerDeps {
   clock: Clock;
-  watch: Watch<JobPosition>;
+  watch: Watch<PushJobPosition>;
   /** Reads the job's position again, for all its followers. */
   poll: () => void;
   reads: NodeReads;
@@ -87,7 +87,7 @@ interface Round {
 
 /** Nodes, and what this follower was sent of them. */
 interface KnownNodes {
-  nodes: JobNodes;
+  nodes: PushJobNodes;
   sent: SentNodes;
 }
 
@@ -169,10 +169,10 @@ class NodeFollower {
   }
 
   /** Undefined: the job does not exist. */
-  async #nextPosition(): Promise<JobPosition | undefined> {
+  async #nextPosition(): Promise<PushJobPosition | undefined> {
     const { watch, poll } = this.#deps;
     const { ending } = this.#follow;
-    const isNewer = (position: JobPosition | undefined) => position === undefined || position.number > this.#number;
+    const isNewer = (position: PushJobPosition | undefined) => position === undefined || position.number > this.#number;
     for (let pauseMs = this.#pauseMs; ; pauseMs = Math.max(FIRST_PAUSE_MS, this.#pauseMs)) {
       const timeoutMs = this.#sent.openTasks > 0 ? pauseMs : Number.POSITIVE_INFINITY;
       const seen = await watch.until(isNewer, { timeoutMs, endSignal: ending });
@@ -205,7 +205,7 @@ class NodeFollower {
           limit: NODES_A_PAGE,
         }),
       );
-      const nodes = isFirst && isLast ? new JobNodes() : this.#deps.followed.nodes;
+      const nodes = isFirst && isLast ? new PushJobNodes() : this.#deps.followed.nodes;
       const known: KnownNodes = {
         nodes,
         sent: nodes === this.#deps.followed.nodes ? this.#sent : new SentNodes(nodes),

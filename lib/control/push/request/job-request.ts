@@ -20,14 +20,14 @@ import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
 import type { WantedTicket } from '../tickets/ticket-store.ts';
 import { type KnownJobs, type KnownServers, resolveTargets } from './job-targets.ts';
 
-type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
+type PushJobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
 
 /**
  * The key of a request, with a hash of the request. The hash is stored, so it is computed without
  * the values of secret variables: it cannot be used to test guesses of them.
  */
 export function createRequestKey(
-  request: JobRequest,
+  request: PushJobRequest,
   key: string | undefined,
   actor: string | undefined,
 ): RequestKey | undefined {
@@ -55,7 +55,7 @@ const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[
  * with its servers, its quorum and its ticket
  */
 export async function resolvePushJob(
-  request: JobRequest,
+  request: PushJobRequest,
   { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewPushJob> {
   const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
@@ -93,7 +93,10 @@ export async function resolvePushJob(
   };
 }
 
-async function wantedTicketOf(wanted: JobRequest['ticket'], servers: KnownServers): Promise<WantedTicket | undefined> {
+async function wantedTicketOf(
+  wanted: PushJobRequest['ticket'],
+  servers: KnownServers,
+): Promise<WantedTicket | undefined> {
   if (wanted === undefined) return undefined;
   const { server_uuid: serverUuid = 'default', scope, id, expires_in, timeout_ms } = wanted;
   if (serverUuid !== 'default' && !(await servers.hostnames([serverUuid])).has(serverUuid))

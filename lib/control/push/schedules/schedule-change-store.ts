@@ -7,7 +7,7 @@ import {
   statementName,
 } from '../../../platform/postgres/sql-text.ts';
 import { scheduleChangeDetails } from '../audit-details.ts';
-import type { JobGuard } from '../push-store.ts';
+import type { PushJobGuard } from '../push-store.ts';
 import { type FullSchedule, type NewSchedule, toTimestamp } from './schedule-store.ts';
 
 /** A schedule with everything that callers run or change. */
@@ -122,7 +122,7 @@ export async function deleteSchedule(database: Queryable, id: string): Promise<b
 export function runGuard(
   { id, changes }: Pick<WholeSchedule, 'id' | 'changes'>,
   { job, actor, key }: { job: string; actor: string | undefined; key: string | undefined },
-): JobGuard {
+): PushJobGuard {
   const condition: StatementPart = (parameters) =>
     `cnapi_run_push_schedule(${[
       parameters.add(id, 'uuid'),

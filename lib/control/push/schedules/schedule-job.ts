@@ -9,7 +9,7 @@ import type { NewPushJob } from '../push-store.ts';
 import { resolvePushJob } from '../request/job-request.ts';
 import type { KnownJobs, KnownServers } from '../request/job-targets.ts';
 
-interface JobDeps {
+interface PushJobDeps {
   id: string;
   actor: string | undefined;
   servers: KnownServers;
@@ -19,7 +19,7 @@ interface JobDeps {
 /** The job as its body says, for the servers that there are now. @throws errors of the request */
 export async function resolveScheduledJob(
   body: JsonObject,
-  { pushJobs: jobs, ...known }: JobDeps,
+  { pushJobs: jobs, ...known }: PushJobDeps,
 ): Promise<NewPushJob> {
   const { data, issues } = checkParams(pushJobContracts.CreatePushJob, body);
   if (data !== undefined && issues.length === 0) return resolvePushJob(data, { ...known, jobs });

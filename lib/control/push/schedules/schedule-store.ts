@@ -15,8 +15,8 @@ import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';
-import type { JobOutcome, JobState } from '../push-job.ts';
-import type { JobGuard } from '../push-store.ts';
+import type { PushJobOutcome, PushJobState } from '../push-job.ts';
+import type { PushJobGuard } from '../push-store.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
 export interface NewSchedule {
@@ -75,8 +75,8 @@ export interface ScheduleRow {
   last_message: string | null;
   last_job: string | null;
   /** Null: there is none, or it was deleted. */
-  last_job_state: JobState | null;
-  last_job_outcome: JobOutcome | null;
+  last_job_state: PushJobState | null;
+  last_job_outcome: PushJobOutcome | null;
   /** Number of nodes by state; null until it has ended, because they would have to be counted. */
   last_job_counts: Partial<Record<NodeStatus, number>> | null;
   created_at: Date;
@@ -249,7 +249,7 @@ type AsRead = Pick<DueSchedule, 'id' | 'changes' | 'next_at' | 'queued_at'>;
 export function firingGuard(
   { id, changes, next_at, queued_at }: AsRead,
   { at, thenAt, job }: { at: number; thenAt: number | undefined; job: string },
-): JobGuard {
+): PushJobGuard {
   const condition: StatementPart = (parameters) =>
     `cnapi_fire_push_schedule(${[
       parameters.add(id, 'uuid'),

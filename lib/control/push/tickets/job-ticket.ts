@@ -13,7 +13,7 @@ import type { Waitlist } from '../../waitlist/waitlist.ts';
 import type { TicketHold } from '../push-job.ts';
 import { deletePushTicket, type PushTicketRow, recordPushTicket } from './ticket-store.ts';
 
-export interface JobTicketDeps {
+export interface PushJobTicketDeps {
   database: Queryable;
   clock: Clock;
   waitlist: Pick<Waitlist, 'create' | 'get' | 'renew' | 'release' | 'wait'>;
@@ -22,8 +22,8 @@ export interface JobTicketDeps {
 /** After a renewal that was not answered; until then the ticket is only read. */
 const RETRY_MS = 2_000;
 
-export class JobTicket {
-  readonly #deps: JobTicketDeps;
+export class PushJobTicket {
+  readonly #deps: PushJobTicketDeps;
   readonly #duty: HeldDuty;
   readonly #row: PushTicketRow;
   #ticket: string | undefined;
@@ -32,7 +32,7 @@ export class JobTicket {
   #isLost = false;
   #isAwaited = false;
 
-  constructor(deps: JobTicketDeps, duty: HeldDuty, row: PushTicketRow) {
+  constructor(deps: PushJobTicketDeps, duty: HeldDuty, row: PushTicketRow) {
     this.#deps = deps;
     this.#duty = duty;
     this.#row = row;

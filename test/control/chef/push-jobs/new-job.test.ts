@@ -1,6 +1,6 @@
 /** Which jobs an organization accepts, and what they become. */
 import t from 'tap';
-import type { JobBody } from '../../../../lib/control/chef/push-jobs/job-body.ts';
+import type { ChefJobBody } from '../../../../lib/control/chef/push-jobs/job-body.ts';
 import { buildPushJob } from '../../../../lib/control/chef/push-jobs/new-job.ts';
 import type { NodeLookup } from '../../../../lib/control/organizations/organizations.ts';
 import { neededGroups, type Requestor } from '../../../../lib/control/organizations/requestor.ts';
@@ -14,7 +14,7 @@ const ALICE: Requestor = {
   needs: neededGroups(new Set()),
   actor: { name: "user 'alice' of 'acme'", roles: [] },
 };
-const BODY: JobBody = {
+const BODY: ChefJobBody = {
   command: 'chef-client',
   nodes: ['web'],
   quorum: 1,
@@ -38,7 +38,7 @@ const NODES = new Map([
 ]);
 
 interface Given {
-  body?: Partial<JobBody>;
+  body?: Partial<ChefJobBody>;
   allowed?: string[] | null;
   requestor?: Requestor;
 }

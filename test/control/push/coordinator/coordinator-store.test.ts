@@ -7,8 +7,8 @@ import {
   advanceJob,
   closeVoting,
   endJob,
-  type JobRound,
   NODES_A_STEP,
+  type PushJobRound,
   startNodes,
 } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
@@ -43,7 +43,7 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
 });
 
 /** What the coordinator does after this round. */
-const actionOf = (round: JobRound): CoordinatorAction => {
+const actionOf = (round: PushJobRound): CoordinatorAction => {
   const [action] = decideActions({ ...round, startBucketFullInMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
   if (action === undefined) throw new Error('no action applies');
   return action;

@@ -1,9 +1,9 @@
 /** What followers of push jobs cost the database, with rows that the test writes itself. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { JobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
+import { PushJobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
 import type { FollowUpdate } from '../../../../lib/control/push/followers/node-follower.ts';
-import type { JobState } from '../../../../lib/control/push/push-job.ts';
+import type { PushJobState } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../../../../lib/control/push/push-topics.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
@@ -36,7 +36,7 @@ class CountingClock extends ManualClock {
 /**
  * A job of three nodes that no instance carries out, and followers whose statements are counted.
  */
-async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, state = 'voting' as JobState } = {}) {
+async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, state = 'voting' as PushJobState } = {}) {
   const { database } = await freshDatabase(t, { migrations });
   const job: NewPushJob = {
     id: randomUUID(),
@@ -101,7 +101,15 @@ async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, st
   await bus.start();
   t.teardown(() => bus.stop());
   const config = { slowPollMs: NEVER_MS, slowPollNoBusMs: NEVER_MS };
-  const followers = new JobFollowers({ database: counting, bus, clock, log, config, maxFollowers, maxRememberedBytes });
+  const followers = new PushJobFollowers({
+    database: counting,
+    bus,
+    clock,
+    log,
+    config,
+    maxFollowers,
+    maxRememberedBytes,
+  });
   followers.start();
   t.teardown(() => followers.stop());
 

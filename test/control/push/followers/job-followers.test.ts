@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { type FeedEvent, readFeed } from '../../../../lib/control/push/followers/feed-store.ts';
-import { JobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
+import { PushJobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
@@ -79,7 +79,7 @@ t.test('a zone of two instances', async (t) => {
   const b = await zone.startApp();
   const agents = await startAgents(t, [a, b], 3);
   const nodes = agents.map(({ serverUuid }, index) => ({ serverUuid, name: `web-${index}` }));
-  const followers = new JobFollowers({
+  const followers = new PushJobFollowers({
     database: zone.database,
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     clock,

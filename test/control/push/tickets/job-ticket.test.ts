@@ -1,7 +1,7 @@
 /** The ticket of a job, with a waitlist and a clock that do as the test says. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { JobTicket, type JobTicketDeps } from '../../../../lib/control/push/tickets/job-ticket.ts';
+import { PushJobTicket, type PushJobTicketDeps } from '../../../../lib/control/push/tickets/job-ticket.ts';
 import type { PushTicketRow } from '../../../../lib/control/push/tickets/ticket-store.ts';
 import type { TicketRequest, TicketStatus } from '../../../../lib/control/waitlist/ticket.ts';
 import { TicketEndedError, TooManyTicketsError } from '../../../../lib/control/waitlist/ticket-errors.ts';
@@ -37,7 +37,7 @@ function jobWithTicket() {
     return result;
   };
   const ticket = (uuid: string) => ({ uuid, status: world.status }) as never;
-  const waitlist: JobTicketDeps['waitlist'] = {
+  const waitlist: PushJobTicketDeps['waitlist'] = {
     async create({ idempotencyKey = '' }: TicketRequest) {
       calls.push('create');
       if (world.isFull) throw new TooManyTicketsError('This queue', 1);
@@ -62,9 +62,9 @@ function jobWithTicket() {
       if (text.includes('record_push_ticket')) row.ticket = String(values.at(-1));
       return { rows: [{ held: true }], rowCount: 1 };
     },
-  } as unknown as JobTicketDeps['database'];
-  const holder = () => new JobTicket({ database, clock, waitlist }, duty, { ...row });
-  const look = (of: JobTicket) => of.ensureHeld(() => {}, new AbortController().signal);
+  } as unknown as PushJobTicketDeps['database'];
+  const holder = () => new PushJobTicket({ database, clock, waitlist }, duty, { ...row });
+  const look = (of: PushJobTicket) => of.ensureHeld(() => {}, new AbortController().signal);
   const count = (call: string) => calls.filter((one) => one === call).length;
   return { clock, world, calls, holder, look, count };
 }
