@@ -3,11 +3,11 @@
  * those of GNU and of BusyBox. Paths are arguments, so nothing in them is read by the shell.
  *
  * Other users of that machine may own the directories on the way to the target, or in it, and change
- * them at any time. So RECEIVE follows a symbolic link only on the way to the target, and only one of
- * root or of its own user. It enters a directory, and then compares it with what it has found before. What
- * arrives is written into a new directory of its own, which only it may enter, and which is on the
- * file system of the target. When all of it has arrived it is renamed into the target, which
- * descriptor 9 holds. No link is followed then.
+ * them at any time. So RECEIVE follows a symbolic link only on the way to the target, and only where
+ * nobody but root and its own user can change what the path leads to. It enters a directory, and then
+ * compares it with what it has found before. What arrives is written into a new directory of its own,
+ * which only it may enter, and which is on the file system of the target. When all of it has arrived
+ * it is renamed into the target, which descriptor 9 holds. No link is followed then.
  */
 import { readFileSync } from 'node:fs';
 

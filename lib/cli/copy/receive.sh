@@ -13,8 +13,27 @@ for program in $needed; do
 done
 me=$(id -u)
 
-missing= links=0 rest=$target
-case $target in /*) cd / ;; esac
+# Whether nobody but root and this user can put another directory in the place of one that is here and belongs to $1.
+is_fixed() {
+  holder=$(stat -c '%u %a' .)
+  is_ours "${holder% *}" || return 1
+  case ${holder#* } in
+    [1357]???) is_ours "$1" ;;
+    *[2367]?|*[2367]) return 1 ;;
+  esac
+}
+is_ours() { [ "$1" = 0 ] || [ "$1" = "$me" ]; }
+
+rest=$target
+case $target in
+  /*) ;;
+  *)
+    here=$(pwd -P && echo x)
+    rest=${here%"${nl}x"}/$target
+    ;;
+esac
+# `fixed`: nobody but root and this user can change what the names of `way` lead to.
+cd / && way='' fixed=yes missing='' links=0
 while [ -n "$rest" ]; do
   part=${rest%%/*}
   case $rest in */*) rest=${rest#*/} ;; *) rest= ;; esac
@@ -26,23 +45,27 @@ while [ -n "$rest" ]; do
       *) fail "$target: there is no such directory" ;;
     esac
     missing=$missing/$part
+  elif [ "$part" = .. ]; then
+    # This directory may have been moved since.
+    rest=${way%/*}/$rest
+    cd / && way='' fixed=yes
   elif [ -d "./$part" ] && [ -h "./$part" ]; then
-    facts=$(stat -c '%d:%i %u' "./$part")
+    # In a directory that others may write, the link that is read need not be the one whose owner is known. With
+    # the sticky bit it can be another name of a link that root has elsewhere.
+    [ "$fixed" = yes ] && is_fixed nobody && is_ours "$(stat -c %u "./$part")" ||
+      fail "$target: $part is a symbolic link that another user may change"
     link=$(readlink "./$part" && echo x)
     link=${link%"${nl}x"}
-    [ "$(stat -c '%d:%i %u' "./$part")" = "$facts" ] || fail "$target: $part has changed"
-    case ${facts#* } in
-      0|"$me") ;;
-      *) fail "$target: $part is a symbolic link of another user" ;;
-    esac
     links=$((links + 1))
     [ "$links" -le 40 ] || fail "$target: too many symbolic links"
     rest=$link/$rest
-    case $link in /*) cd / ;; esac
+    case $link in /*) cd / && way='' ;; esac
   elif [ -d "./$part" ]; then
-    facts=$(stat -c %d:%i "./$part")
+    facts=$(stat -c '%d:%i %u' "./$part")
+    is_fixed "${facts#* }" || fixed=no
     cd -P "./$part" || exit 1
-    [ "$part" = .. ] || [ "$(stat -c %d:%i .)" = "$facts" ] || fail "$target: $part has changed"
+    [ "$(stat -c '%d:%i %u' .)" = "$facts" ] || fail "$target: $part has changed"
+    way=$way/$part
   elif [ -e "./$part" ] || [ -h "./$part" ]; then
     [ "$kind" = file ] && [ "$target" = "${target%/}" ] && [ -z "$rest" ] || fail "$target: $part is not a directory"
     missing=/$part
@@ -108,7 +131,7 @@ merge() {
       facts=$(stat -c %d:%i "$there")
       [ "${facts%%:*}" = "$device" ] || fail "$shown is on another file system; copy into it by itself. Nothing was changed"
       (
-        cd "$each" && exec 9<"$there" || exit 1
+        cd "$each" && exec 9<"$there/." || exit 1
         [ "$(stat -L -c %d:%i /proc/self/fd/9)" = "$facts" ] || fail "$shown has changed; the copy is incomplete"
         merge "$1" "$shown"
       ) || exit 1

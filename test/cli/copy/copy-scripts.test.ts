@@ -6,6 +6,7 @@ import {
   chmodSync,
   chownSync,
   existsSync,
+  lchownSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -22,8 +23,11 @@ import { buffer, text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
 import { RECEIVE, SEND_TREE, SENT_CHANGED } from '../../../lib/cli/copy/copy-scripts.ts';
 import { packTree } from '../../../lib/cli/copy/pack-tree.ts';
+import { mountedFolder } from '../../support/mounted-folder.ts';
 
 const isRoot = process.getuid?.() === 0;
+/** The uid of another user. */
+const OTHER = 12345;
 const LONG = `${'long-'.repeat(30)}name`;
 
 interface Ran {
@@ -67,6 +71,15 @@ const folderOf = (t: Test) => ({
   target: t.fixture('dir', { kept: 'kept', a: { other: 'other' } }),
   outside: {},
 });
+
+/** In a folder on whose way nobody but root may change anything. */
+async function placesOfRoot(t: Test): Promise<Record<'root' | 'source' | 'target', string>> {
+  const root = await mountedFolder(t);
+  const [source, target] = [path.join(root, 'source'), path.join(root, 'target')];
+  mkdirSync(source);
+  mkdirSync(path.join(target, 'a'), { recursive: true });
+  return { root, source, target };
+}
 
 for (const kind of ['of this machine', 'of BusyBox'])
   t.test(`with the programs ${kind}`, async (t) => {
@@ -149,19 +162,79 @@ for (const kind of ['of this machine', 'of BusyBox'])
       }
     });
 
-    await t.test('a link of another user on the way is not followed', { skip: !isRoot }, async (t) => {
-      const { root, source, target } = placesOf(t);
+    await t.test('a link on the way that another user may change is not followed', { skip: !isRoot }, async (t) => {
+      const { root, source, target } = await placesOfRoot(t);
       const way = path.join(root, 'way');
-      symlinkSync(target, way);
-      t.strictSame(await receiveTree(source, `${way}/below`), done, 'one of root is');
-      const theirs = path.join(root, 'theirs');
-      symlinkSync(target, theirs);
-      spawnSync('chown', ['-h', '12345', theirs]);
-      for (const to of [theirs, `${theirs}/`, `${theirs}/x`]) {
-        t.match(await receiveTree(source, to), { code: 1, said: /theirs is a symbolic link of another user/ });
-        t.match(await receiveFile(to, 'x'), { code: 1, said: /theirs is a symbolic link of another user/ });
+      symlinkSync('target', way);
+      t.strictSame(await receiveTree(source, `${way}/below`), done, 'one of root, in a directory of root, is');
+      t.strictSame(await receiveFile(`${way}/below/../a/`, 'x'), done);
+      const before = readdirSync(target);
+      const rows: Record<string, () => void> = {
+        'of another user': () => lchownSync(way, OTHER, OTHER),
+        // Its owner could exchange it for another one while it is read.
+        'of root in a directory of another user': () => chownSync(root, OTHER, OTHER),
+        'of root in a directory that a group may write': () => chmodSync(root, 0o775),
+        'of root in a directory that all may write': () => chmodSync(root, 0o757),
+        // It may be a hard link to a link that root has elsewhere.
+        'of root in a directory like /tmp': () => chmodSync(root, 0o1777),
+      };
+      for (const [name, change] of Object.entries(rows)) {
+        change();
+        for (const to of [way, `${way}/`, `${way}/x`]) {
+          const said = /way is a symbolic link that another user may change\n$/;
+          t.match(await receiveTree(source, to), { code: 1, said }, name);
+          t.match(await receiveFile(to, 'x'), { code: 1, said }, name);
+        }
+        lchownSync(way, 0, 0);
+        chownSync(root, 0, 0);
+        chmodSync(root, 0o755);
       }
-      t.notOk(existsSync(path.join(target, 'x')));
+      t.strictSame(readdirSync(target), before);
+    });
+
+    await t.test(
+      'a link is not followed in a directory that another user may exchange',
+      { skip: !isRoot },
+      async (t) => {
+        const { root, target } = await placesOfRoot(t);
+        const theirs = path.join(root, 'theirs');
+        mkdirSync(path.join(theirs, 'of-root'), { recursive: true });
+        symlinkSync(target, path.join(theirs, 'of-root/link'));
+        chownSync(theirs, OTHER, OTHER);
+        const said = /link is a symbolic link that another user may change\n$/;
+        t.match(await receiveFile(path.join(theirs, 'of-root/link/x'), 'x'), { code: 1, said });
+        t.strictSame(await receiveFile(path.join(theirs, 'of-root/x'), 'x'), done, 'a directory is entered');
+        chownSync(theirs, 0, 0);
+        chmodSync(theirs, 0o1777);
+        t.strictSame(await receiveFile(path.join(theirs, 'of-root/link/x'), 'x'), done, 'nobody may rename it in /tmp');
+        chownSync(path.join(theirs, 'of-root'), OTHER, OTHER);
+        t.match(await receiveFile(path.join(theirs, 'of-root/link/y'), 'y'), { code: 1, said });
+      },
+    );
+
+    await t.test('.. leads back to where a directory was found, not to where it was moved', async (t) => {
+      const { root, target, outside } = placesOf(t);
+      const programsThatMove = path.join(root, 'programs');
+      mkdirSync(programsThatMove);
+      const [stat = ''] = spawnSync('/bin/sh', ['-c', 'command -v stat'], {
+        env: { PATH: programs ?? process.env.PATH },
+      })
+        .stdout.toString()
+        .split('\n');
+      // While RECEIVE is in target/a, it is moved.
+      const moving = `#!/bin/sh
+case $(pwd -P) in */target/a) mv '${target}/a' '${outside}/a' ;; esac
+exec ${stat} "$@"
+`;
+      writeFileSync(path.join(programsThatMove, 'stat'), moving, { mode: 0o755 });
+      const PATH = `${programsThatMove}:${programs ?? process.env.PATH}`;
+      const child = spawn('/bin/sh', ['-c', RECEIVE, 'sh', 'file', `${target}/a/../x`, 'x', '644', '0'], {
+        env: { PATH },
+      });
+      child.stdin.end();
+      await once(child, 'close');
+      t.strictSame(readdirSync(outside), ['a']);
+      t.strictSame(readdirSync(target).sort(), ['kept', 'x']);
     });
 
     await t.test('a full file system changes nothing and is named', { skip: !isRoot }, async (t) => {
@@ -192,7 +265,7 @@ for (const kind of ['of this machine', 'of BusyBox'])
 
 t.test('owners are not copied', { skip: !isRoot }, async (t) => {
   const root = t.testdir({ source: { file: '' } });
-  chownSync(path.join(root, 'source/file'), 12345, 12345);
+  chownSync(path.join(root, 'source/file'), OTHER, OTHER);
   const archive = await buffer(Readable.from(packTree(path.join(root, 'source'))));
   t.match(await run(undefined, RECEIVE, ['tree', path.join(root, 'target'), '', '', ''], archive), { code: 0 });
   t.equal(statSync(path.join(root, 'target/file')).uid, 0);
