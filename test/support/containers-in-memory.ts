@@ -3,7 +3,7 @@ import type { Test } from 'tap';
 import type { Container, ContainerSpec } from '../../lib/agent/containers/container.ts';
 import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { ContainerRuntime } from '../../lib/agent/containers/runtime.ts';
-import type { RecordFiles } from '../../lib/agent/record-files.ts';
+import type { RecordFiles } from '../../lib/agent/records/record-files.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { ManualClock } from './manual-clock.ts';
 import { SimulatedContainerHost } from './simulated-containers.ts';

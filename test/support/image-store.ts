@@ -8,7 +8,7 @@ import { LayeredRootFileSystems } from '../../lib/agent/containers/root/layered-
 import type { LookUp } from '../../lib/agent/images/allowed-addresses.ts';
 import type { StoredImage } from '../../lib/agent/images/image.ts';
 import { Images } from '../../lib/agent/images/images.ts';
-import { recordFiles } from '../../lib/agent/record-files.ts';
+import { recordFiles } from '../../lib/agent/records/record-files.ts';
 import type { ImageContents } from '../../lib/agent/vms/vm-images.ts';
 import { type Logger, silentLogger } from '../../lib/platform/log.ts';
 import { type Clock, systemClock } from '../../lib/platform/time/clock.ts';
@@ -28,13 +28,23 @@ interface StoreOptions {
   log?: Logger;
   /** Directories of layers that containers have. */
   used?: string[];
+  /** Ids of containers whose records cannot be read. */
+  unreadable?: string[];
 }
 
 /** The images of an agent in a folder. `again` is the next agent in the same folder. */
 export async function storeIn(
   t: Test,
   folder: string,
-  { maxBytes = 64 * MIB, urls = [], clock = systemClock, lookUp, log = silentLogger, used = [] }: StoreOptions = {},
+  {
+    maxBytes = 64 * MIB,
+    urls = [],
+    clock = systemClock,
+    lookUp,
+    log = silentLogger,
+    used = [],
+    unreadable = [],
+  }: StoreOptions = {},
 ) {
   const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
   await mkdir(data, { recursive: true });
@@ -47,7 +57,12 @@ export async function storeIn(
       log,
       directory: data,
       layers,
-      containers: { list: () => (used.length > 0 ? [containerWith(used)] : []) },
+      containers: {
+        list: () => (used.length > 0 ? [containerWith(used)] : []),
+        get hasDamaged() {
+          return unreadable.length > 0;
+        },
+      },
       unpack: (...args) => roots.unpack(...args),
       records: recordFiles<StoredImage>(join(data, 'records'), ({ uuid }) => uuid),
       urls,

@@ -6,7 +6,7 @@ import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
 import { ImageNotFoundError } from '../../lib/agent/images/image-errors.ts';
-import type { RecordFiles } from '../../lib/agent/record-files.ts';
+import type { RecordFiles } from '../../lib/agent/records/record-files.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
@@ -67,8 +67,24 @@ class MemoryFiles<Value> implements RecordFiles<Value> {
     this.#idOf = idOf;
   }
 
+  readonly #damaged = new Map<string, string>();
+
+  /** The record becomes that of a newer agent. `repair` restores it. */
+  damage(id: string): { repair(): void } {
+    const right = this.kept.get(id) ?? '';
+    this.kept.delete(id);
+    this.#damaged.set(id, 'The record has version 2, and this agent writes 1');
+    return {
+      repair: () => {
+        this.#damaged.delete(id);
+        this.kept.set(id, right);
+      },
+    };
+  }
+
   async load() {
-    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text) as Value), damaged: [] };
+    const damaged = Array.from(this.#damaged, ([id, reason]) => ({ id, reason }));
+    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text) as Value), damaged };
   }
 
   async write(value: Value) {
@@ -86,7 +102,7 @@ export class VmMachine {
   readonly host = new SimulatedContainerHost(this.clock);
   readonly images = new MemoryImages();
   readonly records = new MemoryFiles<VmRecord>(({ uuid }) => uuid);
-  readonly #containerRecords = new MemoryFiles<Container>(({ spec }) => spec.id);
+  readonly containerRecords = new MemoryFiles<Container>(({ spec }) => spec.id);
   containers!: Containers;
   vms!: Vms;
 
@@ -110,7 +126,7 @@ export class VmMachine {
       clock,
       log: silentLogger,
       runtime: host.runtime(),
-      records: this.#containerRecords,
+      records: this.containerRecords,
     });
     await containers.start();
     this.containers = containers;

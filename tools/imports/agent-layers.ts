@@ -7,7 +7,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/task-failure.ts': base,
   'agent/sync-directory.ts': base,
   'agent/reloaded-file.ts': base,
-  'agent/record-files.ts': [...base, 'agent/sync-directory.ts'],
+  'agent/records': [...base, 'agent/sync-directory.ts'],
   'agent/config-file.ts': base,
   'agent/output': [...base, 'protocol'],
   'agent/journal': [...base, 'agent/sync-directory.ts', 'protocol', 'protocol/link'],
@@ -39,16 +39,9 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol/link',
   ],
   // Containers, the VMs that are made of them, and the images from which VMs are made.
-  'agent/containers': [...base, 'agent/machine', 'agent/output', 'agent/record-files.ts', 'agent/sync-directory.ts'],
-  'agent/vms': [...base, 'agent/containers', 'agent/machine', 'agent/record-files.ts', 'protocol'],
-  'agent/images': [
-    ...base,
-    'agent/containers',
-    'agent/record-files.ts',
-    'agent/vms',
-    'platform/dns',
-    'platform/http-client',
-  ],
+  'agent/containers': [...base, 'agent/machine', 'agent/output', 'agent/records', 'agent/sync-directory.ts'],
+  'agent/vms': [...base, 'agent/containers', 'agent/machine', 'agent/records', 'protocol'],
+  'agent/images': [...base, 'agent/containers', 'agent/records', 'agent/vms', 'platform/dns', 'platform/http-client'],
   // The tasks by name, and what runs them.
   'agent/tasks': [
     ...base,

@@ -8,9 +8,11 @@ import { messageOf } from '../../platform/errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
-import type { RecordFiles } from '../record-files.ts';
+import type { RecordFiles } from '../records/record-files.ts';
+import { type RecordEntry, RecordTable } from '../records/record-table.ts';
 import type { Container, ContainerChange, ContainerSpec, ContainerUsage } from './container.ts';
 import {
+  ContainerBusyError,
   ContainerError,
   ContainerExistsError,
   ContainerNotFoundError,
@@ -37,13 +39,7 @@ interface StopRequest {
   timeoutMs: number;
 }
 
-interface Entry {
-  container: Container;
-  /** Only its holder works on the container; others wait in order of arrival. */
-  lock: Semaphore;
-  /** Kills the container when a stop takes too long. */
-  killTimer: Timer | undefined;
-}
+type Entry = RecordEntry<Container>;
 
 const MAX_CONTAINERS = 1_000;
 /** The runtime may start a program for each. */
@@ -56,7 +52,9 @@ const MAX_STOP_MS = 3_600_000;
 export class Containers {
   readonly #deps: ContainersDeps;
   readonly #maxContainers: number;
-  readonly #entries = new Map<string, Entry>();
+  readonly #table: RecordTable<Container>;
+  /** Each kills a container when its stop takes too long. */
+  readonly #killTimers = new Map<string, Timer>();
   readonly #listeners = new Set<(change: ContainerChange) => void>();
   readonly #recoveries = new Semaphore(RECOVERED_AT_ONCE);
   readonly #stopping = new AbortController();
@@ -64,29 +62,36 @@ export class Containers {
   constructor(deps: ContainersDeps) {
     this.#deps = deps;
     this.#maxContainers = deps.maxContainers ?? MAX_CONTAINERS;
+    this.#table = new RecordTable({
+      log: deps.log,
+      noun: 'container',
+      files: deps.records,
+      idOf: ({ spec }) => spec.id,
+      errors: {
+        notFound: (id) => new ContainerNotFoundError(id),
+        unreadable: (id, reason) => new ContainerBusyError(id, reason),
+        unrecorded: (id, cause) => new ContainerError(`Container ${id} cannot be recorded: ${messageOf(cause)}`, cause),
+      },
+    });
     deps.runtime.onEnd(({ id, number }, exit) => this.#later(id, { type: 'ended', run: number, exit }));
   }
 
   /** Finds the containers of an earlier agent, and continues what it had begun; again later where that fails. */
   async start(): Promise<void> {
-    const { records, runtime, log } = this.#deps;
-    const { records: found, damaged } = await records.load();
-    for (const container of found) this.#add(container);
-    for (const { id, reason } of damaged)
-      log.error({ container: id, reason }, 'containers: a record cannot be read; its container is left as it is');
-    const known = new Set([...this.#entries.keys(), ...damaged.map(({ id }) => id)]);
+    const { runtime, log } = this.#deps;
+    await this.#table.load();
     for (const id of await runtime.leftovers()) {
-      if (known.has(id)) continue;
+      if (this.#table.peek(id) !== undefined || this.damageOf(id) !== undefined) continue;
       log.warn({ container: id }, 'containers: parts of a container without a record are left; they are removed');
       await this.#log(id, () => runtime.remove(id));
     }
-    await Promise.all(Array.from(this.#entries.values(), (entry) => this.#recover(entry)));
+    await Promise.all(this.#table.entries().map((entry) => this.#recover(entry)));
   }
 
   /** Leaves the containers as they are: the next agent finds them. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    for (const entry of this.#entries.values()) entry.killTimer?.cancel();
+    for (const timer of this.#killTimers.values()) timer.cancel();
     await this.#deps.runtime.stop();
   }
 
@@ -95,12 +100,27 @@ export class Containers {
   }
 
   list(): Container[] {
-    return Array.from(this.#entries.values(), ({ container }) => container);
+    return this.#table.list();
+  }
+
+  /** Then nobody knows which layers containers have. */
+  get hasDamaged(): boolean {
+    return this.#table.hasDamaged;
+  }
+
+  /** Why the record of a container cannot be read; undefined if it can be read, or does not exist. */
+  damageOf(id: string): string | undefined {
+    return this.#table.damageOf(id);
+  }
+
+  /** @throws ContainerBusyError if its record cannot be read, as everything that takes an id */
+  find(id: string): Container | undefined {
+    return this.#table.find(id)?.record;
   }
 
   /** @throws ContainerNotFoundError */
   get(id: string): Container {
-    return this.#entry(id).container;
+    return this.#table.get(id).record;
   }
 
   /** Calls the listener after each change; returns what ends that. */
@@ -115,24 +135,17 @@ export class Containers {
    * @throws ContainerExistsError, TooManyContainersError
    */
   async create(spec: ContainerSpec): Promise<Container> {
-    const known = this.#entries.get(spec.id);
+    const known = this.#table.find(spec.id);
     if (known !== undefined) {
-      if (!isDeepStrictEqual(known.container.spec, spec)) throw new ContainerExistsError(spec.id);
-      return known.lock.run(async () => known.container);
+      if (!isDeepStrictEqual(known.record.spec, spec)) throw new ContainerExistsError(spec.id);
+      return known.lock.run(async () => known.record);
     }
-    if (this.#entries.size >= this.#maxContainers) throw new TooManyContainersError(this.#maxContainers);
+    if (this.#table.size >= this.#maxContainers) throw new TooManyContainersError(this.#maxContainers);
     const changedAt = this.#deps.clock.wallTime();
-    const entry = this.#add({ spec, state: { name: 'creating' }, changedAt });
-    return entry.lock.run(async () => {
-      try {
-        await this.#deps.records.write(entry.container);
-      } catch (error) {
-        this.#entries.delete(spec.id);
-        throw unrecorded(spec.id, error);
-      }
+    return this.#table.create({ spec, state: { name: 'creating' }, changedAt }, async (entry) => {
       this.#announce(spec.id);
       await this.#perform(entry, { do: 'prepare' });
-      return entry.container;
+      return entry.record;
     });
   }
 
@@ -169,10 +182,7 @@ export class Containers {
     await this.#apply(id, event);
     const left = await this.#until(id, (state) => state?.name !== 'deleting' || state.run === undefined);
     if (left === undefined) return;
-    const entry = this.#entry(id);
-    await entry.lock.run(async () => {
-      if (this.#has(entry)) await this.#step(entry, event);
-    });
+    await this.#stepIfAny(id, event);
   }
 
   /**
@@ -200,12 +210,12 @@ export class Containers {
    * rest at its next start. @throws ContainerNotFoundError, ContainerError
    */
   change(spec: ContainerSpec): Promise<Container> {
-    return this.withLock(spec.id, async (entry) => {
-      const { root, limits } = entry.container.spec;
-      const { state } = entry.container;
-      const next = { ...entry.container, spec: { ...spec, root } };
-      await this.#deps.records.write(next);
-      entry.container = next;
+    const entry = this.#table.get(spec.id);
+    return this.#table.withLock(entry, async () => {
+      const { root, limits } = entry.record.spec;
+      const { state } = entry.record;
+      const next = { ...entry.record, spec: { ...spec, root } };
+      await this.#table.save(entry, next);
       if (state.name === 'running' && !isDeepStrictEqual(limits, spec.limits))
         await this.#deps.runtime.updateLimits(next.spec, state.run);
       return next;
@@ -214,27 +224,8 @@ export class Containers {
 
   /** Runs `work` while nothing else happens to the container. @throws ContainerNotFoundError */
   withLock<Result>(id: string, work: (locked: { container: Container }) => Promise<Result>): Promise<Result> {
-    const entry = this.#entry(id);
-    return entry.lock.run(async () => {
-      if (!this.#has(entry)) throw new ContainerNotFoundError(id);
-      return work(entry);
-    });
-  }
-
-  #add(container: Container): Entry {
-    const entry: Entry = { container, lock: new Semaphore(1), killTimer: undefined };
-    this.#entries.set(container.spec.id, entry);
-    return entry;
-  }
-
-  #entry(id: string): Entry {
-    const entry = this.#entries.get(id);
-    if (entry === undefined) throw new ContainerNotFoundError(id);
-    return entry;
-  }
-
-  #has(entry: Entry): boolean {
-    return this.#entries.get(entry.container.spec.id) === entry;
+    const entry = this.#table.get(id);
+    return this.#table.withLock(entry, () => work({ container: entry.record }));
   }
 
   #currentRun(id: string): RunId {
@@ -247,12 +238,12 @@ export class Containers {
   async #recover(entry: Entry, pauseMs = RECOVER_AGAIN_MS.first): Promise<void> {
     const { clock, log, runtime } = this.#deps;
     const { signal } = this.#stopping;
-    const { id } = entry.container.spec;
+    const { id } = entry.record.spec;
     try {
       await this.#recoveries.run(() =>
         entry.lock.run(async () => {
-          if (signal.aborted || !this.#has(entry)) return;
-          const { state } = entry.container;
+          if (signal.aborted || !this.#table.has(entry)) return;
+          const { state } = entry.record;
           const run = 'run' in state ? state.run : undefined;
           const found = run === undefined ? 'not-started' : await runtime.find({ id, number: run });
           await this.#step(entry, { type: 'recovered', found });
@@ -270,59 +261,47 @@ export class Containers {
   }
 
   async #apply(id: string, event: ContainerEvent): Promise<Container> {
-    const entry = this.#entry(id);
-    return this.withLock(id, async () => {
+    const entry = this.#table.get(id);
+    return this.#table.withLock(entry, async () => {
       await this.#step(entry, event);
-      return entry.container;
+      return entry.record;
     });
   }
 
   /** Handles an event that no caller waits for. */
   #later(id: string, event: ContainerEvent): void {
-    const entry = this.#entries.get(id);
-    if (entry === undefined) return;
-    void this.#log(id, () =>
-      entry.lock.run(async () => {
-        if (this.#has(entry)) await this.#step(entry, event);
-      }),
-    );
+    void this.#log(id, () => this.#stepIfAny(id, event));
+  }
+
+  async #stepIfAny(id: string, event: ContainerEvent): Promise<void> {
+    const entry = this.#table.peek(id);
+    await entry?.lock.run(async () => {
+      if (this.#table.has(entry)) await this.#step(entry, event);
+    });
   }
 
   /** Call it only while the entry's lock is held. */
   async #step(entry: Entry, event: ContainerEvent): Promise<void> {
     const { clock, log } = this.#deps;
-    const { state, spec } = entry.container;
+    const { state, spec } = entry.record;
     const step = stepContainer(state, event, clock.wallTime());
     if ('refusal' in step) throw new ContainerStateError(spec.id, step.refusal, state);
     if (step.state === undefined) {
       await this.#forget(entry);
     } else if (!isDeepStrictEqual(step.state, state)) {
-      const next = { ...entry.container, state: step.state, changedAt: clock.wallTime() };
-      await this.#record(next, event);
-      entry.container = next;
+      const next = { ...entry.record, state: step.state, changedAt: clock.wallTime() };
+      // The next agent would not find what a create and a start make. It finds out what has ended.
+      const isOptional = event.type !== 'start' && event.type !== 'prepared';
+      await this.#table.save(entry, next, { isOptional });
       log.info({ container: spec.id, from: state, to: step.state, event: event.type }, 'containers: the state changed');
       this.#announce(spec.id);
     }
     for (const effect of step.effects) await this.#perform(entry, effect);
   }
 
-  /**
-   * If the disk is full, a create and a start fail: the next agent would not find what they made. Every
-   * other action continues unrecorded: the next agent finds out what has ended, and a delete frees space.
-   */
-  async #record(next: Container, event: ContainerEvent): Promise<void> {
-    const { id } = next.spec;
-    try {
-      await this.#deps.records.write(next);
-    } catch (err) {
-      if (event.type === 'start' || event.type === 'prepared') throw unrecorded(id, err);
-      this.#deps.log.error({ err, container: id }, 'containers: a state cannot be recorded');
-    }
-  }
-
   async #perform(entry: Entry, effect: ContainerEffect): Promise<void> {
     const { clock, runtime } = this.#deps;
-    const { spec } = entry.container;
+    const { spec } = entry.record;
     const { id } = spec;
     switch (effect.do) {
       case 'prepare':
@@ -333,17 +312,16 @@ export class Containers {
         return runtime.signal({ id, number: effect.run }, effect.signal);
       case 'arm-kill': {
         const leftMs = Math.min(effect.at - clock.wallTime(), MAX_STOP_MS);
-        entry.killTimer?.cancel();
-        entry.killTimer = clock.after(Math.max(leftMs, 0), () =>
-          this.#later(id, { type: 'kill-due', run: effect.run }),
-        );
+        const kill = () => this.#later(id, { type: 'kill-due', run: effect.run });
+        this.#cancelKill(id);
+        this.#killTimers.set(id, clock.after(Math.max(leftMs, 0), kill));
         return;
       }
       case 'clean-up':
-        entry.killTimer?.cancel();
+        this.#cancelKill(id);
         return this.#log(id, () => runtime.cleanUpRun({ id, number: effect.run }));
       case 'remove':
-        entry.killTimer?.cancel();
+        this.#cancelKill(id);
         await runtime.remove(id);
         return this.#step(entry, { type: 'deleted' });
       default:
@@ -352,22 +330,26 @@ export class Containers {
   }
 
   async #prepare(entry: Entry): Promise<void> {
-    const { spec } = entry.container;
+    const { spec } = entry.record;
     const event = await outcomeOf(() => this.#deps.runtime.prepare(spec), preparationEvents);
     const recorded = await outcomeOf(() => this.#step(entry, event), preparationEvents);
     if (recorded.type === 'preparation-failed') await this.#step(entry, recorded);
   }
 
   async #forget(entry: Entry): Promise<void> {
-    const { id } = entry.container.spec;
-    await this.#deps.records.remove(id);
-    this.#entries.delete(id);
+    const { id } = entry.record.spec;
+    await this.#table.remove(entry);
     this.#deps.log.info({ container: id }, 'containers: a container is deleted');
     this.#announce(id);
   }
 
+  #cancelKill(id: string): void {
+    this.#killTimers.get(id)?.cancel();
+    this.#killTimers.delete(id);
+  }
+
   #announce(id: string): void {
-    const change = { id, container: this.#entries.get(id)?.container };
+    const change = { id, container: this.#table.peek(id)?.record };
     for (const listener of this.#listeners) listener(change);
   }
 
@@ -375,7 +357,7 @@ export class Containers {
   #until(id: string, isSo: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
     return new Promise((resolve) => {
       const look = () => {
-        const container = this.#entries.get(id)?.container;
+        const container = this.#table.peek(id)?.record;
         if (container !== undefined && !isSo(container.state)) return;
         unlisten();
         resolve(container);
@@ -393,6 +375,3 @@ export class Containers {
     }
   }
 }
-
-const unrecorded = (id: string, error: unknown) =>
-  new ContainerError(`Container ${id} cannot be recorded: ${messageOf(error)}`, error);

@@ -1,6 +1,6 @@
 /**
  * The states of a container and what leads from one to the next. Pure; containers.ts drives it and
- * keeps the state on disk (record-files.ts).
+ * keeps the state on disk (../records).
  *
  *                prepared            start             started           stop
  *     creating ───────────► created ───────► starting ─────────► running ──────► stopping

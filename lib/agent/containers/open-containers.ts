@@ -1,7 +1,7 @@
 /**
  * Puts the containers of one agent together, in DATA/containers:
  *
- *     records/         what the agent knows of each container (record-files.ts)
+ *     records/         what the agent knows of each container (../records)
  *     layers/          unpacked layers of images (root/layer.ts)
  *     all/ exits/ runtime/   as in container-paths.ts
  *
@@ -13,7 +13,7 @@ import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
-import { type RecordFiles, recordFiles } from '../record-files.ts';
+import { type RecordFiles, recordFiles } from '../records/record-files.ts';
 import type { Container, ContainerSpec } from './container.ts';
 import { parseContainerSpec } from './container-spec.ts';
 import { Containers } from './containers.ts';

@@ -32,7 +32,7 @@ export interface ImageFilesDeps {
   /** Of the unpacked layers of all images together, and of archives that arrive. */
   maxBytes: number;
   /** They may run on layers of which no record of an image is left. */
-  containers: Pick<Containers, 'list'>;
+  containers: Pick<Containers, 'list' | 'hasDamaged'>;
 }
 
 type Deps = ImageFilesDeps & { images: Pick<ImageTable, 'list' | 'hasDamaged'> };
@@ -85,11 +85,11 @@ export class ImageFiles {
     return this.#layerTurn.run(async () => done(await this.#unpack(uuid, digest, signal)));
   }
 
-  /** Also what a load that failed has unpacked. Nothing while a record cannot be read: its image needs layers too. */
+  /** Also what a load that failed has unpacked. Nothing while a record of an image or a container cannot be read. */
   removeUnusedLayers(): Promise<void> {
     return this.#layerTurn.run(async () => {
-      const { images } = this.#deps;
-      if (images.hasDamaged) return;
+      const { images, containers } = this.#deps;
+      if (images.hasDamaged || containers.hasDamaged) return;
       const ofImages = images.list().flatMap(({ layers }) => layers.map(({ digest }) => layerNameOf(digest)));
       const needed = new Set([...ofImages, ...this.#layersOfContainers()]);
       for (const name of await readdir(this.#deps.layers))
@@ -115,8 +115,8 @@ export class ImageFiles {
     const digest = `sha256:${createHash('sha256').update(`the layer of image ${uuid}`).digest('hex')}`;
     const directory = this.layer(digest);
     return this.#layerTurn.run(async () => {
-      if (this.#layersOfContainers().has(layerNameOf(digest)))
-        throw new ImageBusyError(uuid, 'has no record, and a container still uses it; choose another uuid');
+      if (await this.#mayBeOfContainer(digest))
+        throw new ImageBusyError(uuid, 'has no record, and a container may still use it; choose another uuid');
       await removeTree(directory);
       try {
         const bytes = await contents.measure(MAX_ENTRIES);
@@ -172,8 +172,7 @@ export class ImageFiles {
     const ready = images.list().filter(({ state }) => state.name === 'ready');
     const shared = ready.flatMap(({ layers }) => layers).find((layer) => layer.digest === digest);
     if (shared !== undefined) return shared.bytes;
-    // It may be part of a running container's root file system.
-    const mayBeUsed = images.hasDamaged || this.#layersOfContainers().has(layerNameOf(digest));
+    const mayBeUsed = images.hasDamaged || (await this.#mayBeOfContainer(digest));
     if (mayBeUsed && (await lstatIfAny(directory)) !== undefined) return measureTree(directory, MAX_ENTRIES);
     await removeTree(directory);
     const limits = { ...sizes, maxEntries: MAX_ENTRIES, maxNameBytes: MAX_NAME_BYTES };
@@ -183,6 +182,12 @@ export class ImageFiles {
       throw new InvalidImageError(`a layer has the digest ${unpacked.digest}, not ${digest}`);
     }
     return unpacked.bytes;
+  }
+
+  /** Whether the layer may be part of a running container's root file system. */
+  async #mayBeOfContainer(digest: string): Promise<boolean> {
+    if (this.#layersOfContainers().has(layerNameOf(digest))) return true;
+    return this.#deps.containers.hasDamaged && (await lstatIfAny(this.layer(digest))) !== undefined;
   }
 
   /** The names of their directories. */

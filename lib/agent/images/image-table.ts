@@ -5,7 +5,7 @@
  */
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { RecordFiles } from '../record-files.ts';
+import type { RecordFiles } from '../records/record-files.ts';
 import { spaceErrorOf } from './archive-file.ts';
 import type { StoredImage } from './image.ts';
 import { ImageBusyError, ImageNotFoundError } from './image-errors.ts';

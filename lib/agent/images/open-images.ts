@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { OpenedContainers } from '../containers/open-containers.ts';
-import { recordFiles } from '../record-files.ts';
+import { recordFiles } from '../records/record-files.ts';
 import type { StoredImage } from './image.ts';
 import { type ImageOptions, Images } from './images.ts';
 

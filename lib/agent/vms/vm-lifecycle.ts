@@ -22,8 +22,11 @@ export type VmPhase =
   | { name: 'failed'; reason: string }
   | { name: 'destroying' };
 
+/** What the agent knows of the container of a VM. `unreadable`: its record cannot be read; it may be running. */
+export type VmContainerState = ContainerState | { name: 'unreadable'; reason: string };
+
 /** The state that callers see. */
-export function shownState(phase: VmPhase, container: ContainerState | undefined): VmState {
+export function shownState(phase: VmPhase, container: VmContainerState | undefined): VmState {
   switch (phase.name) {
     case 'provisioning':
     case 'failed':
@@ -38,10 +41,11 @@ export function shownState(phase: VmPhase, container: ContainerState | undefined
   }
 }
 
-function stateOfContainer(container: ContainerState | undefined): VmState {
+function stateOfContainer(container: VmContainerState | undefined): VmState {
   switch (container?.name) {
     case undefined:
     case 'failed':
+    case 'unreadable':
       return 'failed';
     case 'creating':
       return 'provisioning';
@@ -131,6 +135,8 @@ export function decideVm(action: VmAction, state: VmState, { idempotent }: { ide
 /** What a new agent does with a VM. */
 type VmRecovery =
   | { do: 'nothing' }
+  /** Leave the record as it is too: when that of the container is repaired, the next agent continues. */
+  | { do: 'wait' }
   | { do: 'start' }
   | { do: 'restart' }
   | { do: 'roll-back'; snapshot: string }
@@ -143,9 +149,10 @@ type VmRecovery =
  */
 export function recoverVm(
   phase: VmPhase,
-  container: ContainerState | undefined,
+  container: VmContainerState | undefined,
   { shouldRun, autoboot }: { shouldRun: boolean; autoboot: boolean },
 ): VmRecovery {
+  if (container?.name === 'unreadable') return { do: 'wait' };
   switch (phase.name) {
     case 'failed':
       return { do: 'nothing' };

@@ -1,6 +1,6 @@
 /** What the agent stores of a VM on its disk. */
 import type { VmProperties } from '../../protocol/vms.ts';
-import { type RecordFiles, recordFiles } from '../record-files.ts';
+import { type RecordFiles, recordFiles } from '../records/record-files.ts';
 import type { VmPhase } from './vm-lifecycle.ts';
 
 export interface VmRecord {

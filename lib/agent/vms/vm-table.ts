@@ -7,14 +7,13 @@ import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { Vm } from '../../protocol/vms.ts';
-import type { Container } from '../containers/container.ts';
-import { ContainerNotFoundError } from '../containers/container-errors.ts';
+import { unreadableRecord } from '../containers/container-errors.ts';
 import type { Containers } from '../containers/containers.ts';
-import type { DamagedRecord, RecordFiles } from '../record-files.ts';
+import type { DamagedRecord, RecordFiles } from '../records/record-files.ts';
 import { VmError, vmNotFound, vmStateError } from './vm-errors.ts';
 import { decideVm, shownState, type VmAction } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
-import { vmOf } from './vm-view.ts';
+import { type VmContainer, vmOf } from './vm-view.ts';
 
 export interface VmEntry {
   record: VmRecord;
@@ -89,13 +88,18 @@ export class VmTable {
     });
   }
 
-  containerOf({ record }: VmEntry): Container | undefined {
-    try {
-      return this.#deps.containers.get(record.uuid);
-    } catch (error) {
-      if (error instanceof ContainerNotFoundError) return undefined;
-      throw error;
-    }
+  containerOf({ record: { uuid } }: VmEntry): VmContainer | undefined {
+    const { containers } = this.#deps;
+    const damage = containers.damageOf(uuid);
+    if (damage === undefined) return containers.find(uuid);
+    return { state: { name: 'unreadable', reason: `Its container ${unreadableRecord(damage)}` }, changedAt: 0 };
+  }
+
+  /** @throws VmError if the record of the container cannot be read */
+  needContainerRecord(uuid: string): void {
+    const damage = this.#deps.containers.damageOf(uuid);
+    if (damage !== undefined)
+      throw new VmError('VmIsBusy', `VM ${uuid} is left as it is. Its container ${unreadableRecord(damage)}`);
   }
 
   view(entry: VmEntry): Vm {
@@ -117,6 +121,7 @@ export class VmTable {
     { action, idempotent = false }: { action: VmAction; idempotent?: boolean | undefined },
     work: (entry: VmEntry) => Promise<void>,
   ): Promise<Vm> {
+    this.needContainerRecord(uuid);
     const entry = this.get(uuid);
     if (entry.lock.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
     return this.withLock(entry, async () => {

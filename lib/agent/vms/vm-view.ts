@@ -1,13 +1,17 @@
 /** A VM as the agent reports it, from its record and its container. */
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Vm } from '../../protocol/vms.ts';
-import type { Container } from '../containers/container.ts';
 import { statusOfSignal } from '../containers/exit-status.ts';
 import type { ContainerExit } from '../containers/lifecycle.ts';
-import { shownState, ZONE_STATES } from './vm-lifecycle.ts';
+import { shownState, type VmContainerState, ZONE_STATES } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
 
-export function vmOf(record: VmRecord, container: Container | undefined): Vm {
+export interface VmContainer {
+  state: VmContainerState;
+  changedAt: number;
+}
+
+export function vmOf(record: VmRecord, container: VmContainer | undefined): Vm {
   const state = shownState(record.phase, container?.state);
   const exit = container?.state.name === 'stopped' ? container.state.exit : undefined;
   const changedAt = Math.max(record.modifiedAt, container?.changedAt ?? 0);
@@ -28,7 +32,8 @@ export function vmOf(record: VmRecord, container: Container | undefined): Vm {
   };
 }
 
-function errorOf({ phase }: VmRecord, container: Container | undefined, exit: ContainerExit | undefined) {
+function errorOf({ phase }: VmRecord, container: VmContainer | undefined, exit: ContainerExit | undefined) {
+  if (container?.state.name === 'unreadable') return container.state.reason;
   if (phase.name === 'failed') return phase.reason;
   if (container === undefined && phase.name === 'provisioned') return 'The container of the VM no longer exists';
   if (container?.state.name === 'failed') return container.state.reason;

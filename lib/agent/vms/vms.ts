@@ -224,6 +224,7 @@ export class Vms {
   /** Does not wait for other actions, so it can end a slow stop. */
   async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
     const name = signalName(signal);
+    this.#table.needContainerRecord(uuid);
     const entry = this.#table.get(uuid);
     if (this.#table.decide(entry, 'kill', idempotent) === 'done') return this.#table.view(entry);
     if (name !== 'SIGKILL') await this.#deps.containers.signal(uuid, name);
@@ -297,6 +298,7 @@ export class Vms {
 
   #needRunning(uuid: string): void {
     const { state } = this.#table.view(this.#table.get(uuid));
+    this.#table.needContainerRecord(uuid);
     if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
   }
 
@@ -304,6 +306,7 @@ export class Vms {
   #repeated(uuid: string, digest: string): Promise<Vm> | undefined {
     if (this.#table.isDamaged(uuid))
       throw new VmError('VmExists', `VM ${uuid} exists, and its record on the server cannot be read`);
+    this.#table.needContainerRecord(uuid);
     const entry = this.#table.find(uuid);
     if (entry === undefined) return undefined;
     if (entry.record.createDigest !== digest)
@@ -346,6 +349,8 @@ export class Vms {
     const container = this.#table.containerOf(entry)?.state;
     const recovery = recoverVm(phase, container, { shouldRun, autoboot: properties.autoboot });
     switch (recovery.do) {
+      case 'wait':
+        return;
       case 'destroy':
         return this.#destroy(entry);
       case 'fail':

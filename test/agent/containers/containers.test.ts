@@ -287,4 +287,12 @@ t.test('what no record names is removed at the start; a damaged record keeps its
   const containers = await machine.agent();
   t.same(machine.host.ids, ['damaged']);
   t.same(containers.list(), []);
+  const busy = { code: 'ContainerBusy', message: /cannot be read \(Unexpected end of JSON input\).*repair the record/ };
+  t.throws(() => containers.get('damaged'), busy);
+  await t.rejects(containers.create(specOf('damaged')), busy);
+  await t.rejects(containers.startContainer('damaged'), busy);
+  await t.rejects(containers.delete('damaged', { force: true }), busy);
+  t.same([machine.host.ids, [...machine.records.kept]], [['damaged'], []], 'nothing of it has changed');
+  for (const id of ['b', 'c']) await containers.create(specOf(id));
+  await t.rejects(containers.create(specOf('d')), { code: 'TooManyContainers' }, 'and it counts');
 });

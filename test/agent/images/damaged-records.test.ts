@@ -12,7 +12,8 @@ const needs = { skip: cannotMount() };
 /** An image that a container uses. */
 async function usedImage(t: Test) {
   const used: string[] = [];
-  const all = await store(t, { used });
+  const unreadable: string[] = [];
+  const all = await store(t, { used, unreadable });
   const uuid = randomUUID();
   const url = await all.file('one', ociArchiveOf({ layers: [SMALL] }));
   await all.images.ensure({ uuid, url });
@@ -20,7 +21,7 @@ async function usedImage(t: Test) {
   const [layer = ''] = (await all.images.get(uuid))?.layers ?? [];
   const inode = async () => (await stat(join(layer, 'root'))).ino;
   await all.images.stop();
-  return { ...all, uuid, url, layer, used, inode, record: join(all.records, `${uuid}.json`) };
+  return { ...all, uuid, url, layer, used, unreadable, inode, record: join(all.records, `${uuid}.json`) };
 }
 
 const damages: [string, (record: string) => Promise<void>][] = [
@@ -82,6 +83,29 @@ t.test('a layer that a container has stays, also when no image has it', needs, a
   await next.stop();
   await again();
   t.same(await layers(), []);
+});
+
+t.test('no layer is removed or replaced while the record of a container cannot be read', needs, async (t) => {
+  const { again, layers, uuid, url, layer, unreadable, inode } = await usedImage(t);
+  unreadable.push('vm-1');
+  const next = await again();
+  const before = await inode();
+  await next.release('vm-1');
+  await next.delete(uuid);
+  t.same(await layers(), [sha256(SMALL)]);
+  await next.ensure({ uuid, url });
+  t.equal(await inode(), before, 'an image that is loaded again takes the layer that is there');
+  const made = randomUUID();
+  await next.add(made, {}, contentsOf(OTHER));
+  const [own = ''] = (await next.get(made))?.layers ?? [];
+  await next.delete(made);
+  await t.rejects(next.add(made, {}, contentsOf(SMALL)), { code: 'ImageBusy', message: /container/ });
+  t.same(await readFile(join(own, 'contents')), OTHER);
+  await next.delete(uuid);
+  await next.stop();
+  unreadable.length = 0;
+  await again();
+  t.same(await layers(), [], `${layer} and ${own} are removed by the next agent that can read all records`);
 });
 
 t.test('an image of a VM does not replace a layer that a container has', needs, async (t) => {

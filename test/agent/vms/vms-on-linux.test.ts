@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdir, readdir, readFile, symlink } from 'node:fs/promises';
+import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -112,4 +112,31 @@ t.test('VMs run on without their agent, and the next one has them', { skip }, as
   t.equal(await shell(next, 'echo on'), 'on', 'its processes go on');
   t.same(await readdir(rootOf(data, 'snapshots')), ['one'], 'one that no record names is removed');
   t.match(await next.vms.kill(A), { state: 'stopped', exit_status: 137 });
+});
+
+t.test('a VM runs on while the record of its container cannot be read', { skip }, async (t) => {
+  const data = await dataWithImage(t);
+  const record = join(data, 'containers/records', `${A}.json`);
+  let pid: number | undefined;
+  {
+    await using first = await agentOn(data);
+    await first.vms.create(payload(1, { internal_metadata }));
+    await shell(first, 'echo kept > /file');
+    pid = (await first.vms.load(A)).pid;
+  }
+  const right = await readFile(record, 'utf8');
+  await writeFile(record, right.replace('"version":1', '"version":2'));
+  {
+    await using newer = await agentOn(data);
+    const busy = { code: 'VmIsBusy', message: /cannot be read .* repair the record/ };
+    await t.rejects(newer.vms.destroy(A), busy);
+    await t.rejects(newer.vms.reprovision(A, IMAGE), busy);
+    await newer.images.release(A);
+    await newer.images.delete(IMAGE);
+    t.equal((await readdir(join(data, 'containers/layers'))).length, 1, 'its layer stays');
+  }
+  await writeFile(record, right);
+  await using next = await agentOn(data);
+  t.match(await next.vms.load(A), { state: 'running', pid });
+  t.equal(await shell(next, 'cat /file; ls -d /bin/wget'), 'kept\n/bin/wget');
 });

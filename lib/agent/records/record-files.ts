@@ -5,8 +5,8 @@
  */
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '../platform/errors.ts';
-import { syncDirectory } from './sync-directory.ts';
+import { messageOf } from '../../platform/errors.ts';
+import { syncDirectory } from '../sync-directory.ts';
 
 export interface DamagedRecord {
   id: string;

@@ -1,0 +1,53 @@
+/** VMs whose containers have records that the agent cannot read, as after a roll-back of the agent. */
+import t from 'tap';
+import { OTHER_IMAGE, payload, uuidOf, VmMachine } from '../../support/vm-rig.ts';
+
+const A = uuidOf(1);
+const RUN = { id: A, number: 1 };
+const busy = { code: 'VmIsBusy', message: /record .* cannot be read \(The record has version 2.*repair the record/ };
+
+t.test('a VM whose container has an unreadable record is left alone, and continues after the repair', async (t) => {
+  const machine = new VmMachine(t);
+  await (await machine.agent()).create(payload(1));
+  const before = machine.records.kept.get(A);
+  const { repair } = machine.containerRecords.damage(A);
+  const vms = await machine.agent();
+  t.match(await vms.load(A), { state: 'failed', error: /cannot be read/ });
+  await t.rejects(vms.create(payload(1)), busy);
+  await t.rejects(vms.destroy(A), busy);
+  await t.rejects(vms.reprovision(A, OTHER_IMAGE), busy);
+  await t.rejects(vms.kill(A, { idempotent: true }), busy);
+  await t.rejects(vms.update(A, { alias: 'other' }), busy);
+  await t.rejects(vms.processes(A), busy);
+  t.equal(machine.records.kept.get(A), before, 'its record stays');
+  t.equal(machine.host.find(RUN), 'running');
+  t.same([...machine.images.uses.keys()], [A], 'its image stays');
+  repair();
+  const next = await machine.agent();
+  t.match(await next.shutdown(A), { state: 'stopped', exit_status: 143 });
+});
+
+t.test('a destroy that was begun continues when the record of the container is repaired', async (t) => {
+  const machine = new VmMachine(t);
+  await (await machine.agent()).create(payload(1));
+  const record = JSON.parse(machine.records.kept.get(A) ?? '');
+  await machine.records.write({ ...record, phase: { name: 'destroying' } });
+  const { repair } = machine.containerRecords.damage(A);
+  const vms = await machine.agent();
+  t.match(await vms.load(A), { state: 'destroying', error: /cannot be read/ });
+  t.equal(machine.host.find(RUN), 'running');
+  repair();
+  t.same((await machine.agent()).list(), []);
+  t.same(machine.host.ids, []);
+});
+
+t.test('an unreadable record of a container protects it also if no VM has it', async (t) => {
+  const machine = new VmMachine(t);
+  await (await machine.agent()).create(payload(1));
+  machine.containerRecords.damage(A);
+  machine.records.kept.delete(A);
+  const vms = await machine.agent();
+  await t.rejects(vms.create(payload(1)), busy);
+  await t.rejects(vms.destroy(A), busy);
+  t.same([vms.list(), machine.host.find(RUN)], [[], 'running']);
+});
