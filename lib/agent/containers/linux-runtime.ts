@@ -128,6 +128,8 @@ export class LinuxRuntime implements ContainerRuntime {
 
   async prepare(spec: ContainerSpec): Promise<void> {
     requireLimits(this.#needHost().cgroups);
+    // A container that was removed incompletely: the new one must not have its changes, or its run.
+    if ((await this.leftovers()).includes(spec.id)) await this.remove(spec.id);
     await this.makeRoot(spec);
   }
 

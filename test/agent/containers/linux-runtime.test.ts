@@ -181,6 +181,22 @@ t.test('what no agent knows is found and removed, also while it runs', { skip },
   await t.rejects(next.remove('../records'), /is not a container id/);
 });
 
+t.test('a new container has nothing of an earlier one that was not removed', { skip }, async (t) => {
+  const machine = await ContainerMachine.open(t);
+  const first = await machine.agent();
+  await first.prepare(shell('a', SERVE));
+  await first.start(shell('a', SERVE), 1);
+  const pid = await machine.pid('a');
+  const next = await machine.agent();
+  await next.prepare(shell('a', 'echo new'));
+  await next.cleanUpRun(RUN);
+  t.throws(() => process.kill(pid, 0), { code: 'ESRCH' });
+  const end = endOf(next, RUN);
+  await next.start(shell('a', 'echo new'), 1);
+  t.same(await end, { code: 0 });
+  t.same(await machine.lines('a'), ['new']);
+});
+
 t.test('thirty containers start and end at once, and nothing of them is left', { skip }, async (t) => {
   const machine = await ContainerMachine.open(t);
   const runtime = await machine.agent();
