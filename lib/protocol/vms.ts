@@ -9,7 +9,7 @@ import { UUID } from '../platform/uuid.ts';
 
 /** The default time limit of a stop; then the VM is killed. */
 export const VM_STOP_MS = 60_000;
-const MAX_VM_STOP_SECONDS = 3_600;
+export const MAX_VM_STOP_SECONDS = 3_600;
 export const MAX_VM_SNAPSHOTS = 32;
 export const MAX_VM_NICS = 8;
 export const MAX_VM_RESOLVERS = 3;

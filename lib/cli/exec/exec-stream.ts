@@ -8,7 +8,7 @@ import type { Params } from '../../client/request.ts';
 import { ClientStream } from '../../client/stream.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
-import type { StreamStatus, Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
+import { type StreamStatus, streamStatus, type Terminal, type TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
 import { errorOf } from '../runs/task-end.ts';
 
@@ -128,10 +128,11 @@ export async function startStreamed(
 async function watch({ client, clock }: Context, id: string, resolve: (end: ExecEnd) => void): Promise<void> {
   for await (const { name, data } of client.followTask(id)) {
     if (name !== 'end') continue;
-    const message = errorOf(data);
-    if (message === undefined) return;
+    const reason = errorOf(data);
+    if (reason === undefined) return;
     await clock.sleep(STATUS_WITHIN_MS);
-    resolve({ status: undefined, reason: message });
+    const { error } = streamStatus.pick({ error: true }).safeParse(data).data ?? {};
+    resolve({ status: error && { error }, reason });
   }
 }
 

@@ -2,6 +2,7 @@
 import type { Readable } from 'node:stream';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
+import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { EscapeInput } from './escape-input.ts';
@@ -74,8 +75,10 @@ export async function streamedExec(
 export function saidOf({ status, reason }: ExecEnd): { message?: string; exitCode: number } {
   if (status === undefined) return { message: `the connection broke: ${reason}`, exitCode: EXIT.failed };
   const { error, exit_code, signal } = status;
-  if (error !== undefined)
-    return { message: `${error.message} (${error.code})`, exitCode: CODES.get(error.code) ?? EXIT.failed };
+  if (error !== undefined) {
+    const hint = error.code === 'UnknownTask' ? `. ${UNKNOWN_TASK_HINT}` : '';
+    return { message: `${error.message} (${error.code})${hint}`, exitCode: CODES.get(error.code) ?? EXIT.failed };
+  }
   if (typeof exit_code === 'number') return { exitCode: exit_code };
   return { exitCode: typeof signal === 'string' ? exitCodeOfSignal(signal) : EXIT.failed };
 }

@@ -1,12 +1,14 @@
 /** `cnapi image`: loads images on a server, shows and deletes them, by tasks of the server's agent. */
 import { pathToFileURL } from 'node:url';
 import { Command } from 'commander';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { serverImageContracts } from '../../protocol/api/images.ts';
 import { serverTaskContracts } from '../../protocol/api/server-tasks.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { reportTask } from '../vms/vm-task.ts';
 
@@ -64,8 +66,9 @@ export function imageCommand(runner: CommandRunner): Command {
       runner.action((context, [server, image], { detach = false }: LoadOptions) =>
         run(context, String(server), {
           task: 'image_delete',
-          params: { uuid: String(image) },
+          params: { uuid: imageUuid(String(image)) },
           done: `deleted ${String(image)}`,
+          failed: `image ${String(image)} could not be deleted`,
           detach,
         }),
       ),
@@ -87,7 +90,19 @@ async function load(
     ...(url.includes('?') && { secret_params: ['/url'] }),
   };
   if (detach) context.output.note(`image ${uuid}`);
-  return run(context, server, { task: 'image_ensure_present', params, done: uuid, detach });
+  return run(context, server, {
+    task: 'image_ensure_present',
+    params,
+    done: uuid,
+    failed: 'the image could not be loaded',
+    detach,
+  });
+}
+
+/** @throws UsageError */
+function imageUuid(text: string): string {
+  if (isUuid(text)) return text;
+  throw new UsageError(`${escapeControls(text)} is not the uuid of an image; cnapi vm list --json shows those of VMs`);
 }
 
 /** @throws UsageError */
@@ -99,7 +114,7 @@ function urlOf(source: string): string {
 
 async function get({ client, output }: Context, server: string, image: string): Promise<void> {
   const { uuid: server_uuid } = await findServer(client, server);
-  const found = await client.ask(serverImageContracts.GetServerImage, { server_uuid, uuid: image });
+  const found = await client.ask(serverImageContracts.GetServerImage, { server_uuid, uuid: imageUuid(image) });
   if (output.json) output.document(found);
   else output.facts(Object.entries(found));
 }
@@ -107,9 +122,9 @@ async function get({ client, output }: Context, server: string, image: string): 
 async function run(
   context: Context,
   server: string,
-  { task, params, done, detach }: { task: string; params: JsonObject; done: string; detach: boolean },
+  { task, params, ...report }: { task: string; params: JsonObject; done: string; failed: string; detach: boolean },
 ): Promise<number> {
   const { uuid: server_uuid } = await findServer(context.client, server);
   const { id } = await context.client.documents(serverTaskContracts.CreateTask, { server_uuid, task, params });
-  return reportTask(context, { id: String(id), done, detach });
+  return reportTask(context, { id: String(id), ...report });
 }

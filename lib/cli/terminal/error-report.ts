@@ -21,6 +21,10 @@ interface ErrorReport {
 const HOW_TO_SEE_CONTENTS =
   "An admin makes such a token: cnapi token create NAME --role operator. So does whoever can read an instance's configuration, with --config FILE";
 
+/** For work that an agent does not know. */
+export const UNKNOWN_TASK_HINT =
+  'Its agent runs without --containers, which VMs and images need; or it is simulated, or of an earlier version';
+
 export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof UsageError || error instanceof AddressError)
     return { code: 'Usage', message: error.message, exitCode: EXIT.usage };
@@ -97,6 +101,7 @@ function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)
     return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
   if (code === 'ServerNotRunning') return 'cnapi server SERVER shows when and why its agent disconnected';
+  if (code === 'UnknownTask') return UNKNOWN_TASK_HINT;
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';
   return undefined;

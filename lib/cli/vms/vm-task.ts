@@ -1,32 +1,64 @@
-/** Waits for the task of a VM and says how it ended. Used by `cnapi vm`. */
+/** Waits for the task of a VM or an image and says how it ended. Used by `cnapi vm` and `cnapi image`. */
+import type { Task } from '../../protocol/api/tasks.ts';
 import type { Context } from '../invocation/context.ts';
-import { endOfTask, errorOf, hasSucceeded } from '../runs/task-end.ts';
+import { endOfTask, hasSucceeded } from '../runs/task-end.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
+import { vmFailureText } from './vm-failure.ts';
 
 interface StartedTask {
   id: string;
   /** What succeeded, as `started web`. */
   done: string;
+  /** What did not, as `web could not be started`. */
+  failed: string;
   /** Does not wait: prints only the task's id. */
   detach: boolean;
+  /** What this command waits for, said on stderr once that takes longer than `SLOW_MS`. */
+  waiting?: string | undefined;
 }
 
-/** Returns the exit code. */
-export async function reportTask(context: Context, { id, done, detach }: StartedTask): Promise<number> {
-  const { client, output } = context;
+/** People begin to wonder. */
+export const SLOW_MS = 2_000;
+
+/** Returns the exit code. A signal ends the wait; the task continues. */
+export async function reportTask(context: Context, { waiting, ...task }: StartedTask): Promise<number> {
+  const { output, clock } = context;
+  const { id, detach } = task;
   if (detach) {
     if (output.json) output.document({ id });
     else output.line(id);
     return EXIT.ok;
   }
+  const stopped = Promise.withResolvers<number>();
+  const stop = onEndingSignal((signal) => {
+    output.complain(`task ${id} continues; cnapi task ${id} shows how it ends`);
+    stopped.resolve(exitCodeOfSignal(signal));
+  });
+  const slow = waiting === undefined ? undefined : clock.after(SLOW_MS, () => output.note(waiting));
+  try {
+    const ended = endOf(context, id);
+    const end = await Promise.race([ended, stopped.promise]);
+    if (typeof end !== 'number') return say(context, end, task);
+    ended.catch(() => undefined);
+    return end;
+  } finally {
+    slow?.cancel();
+    stop();
+  }
+}
+
+async function endOf({ client, output }: Context, id: string): Promise<Task> {
   const onBroken = (reason: string) => output.note(`${reason}; continuing at another instance`);
   for await (const event of client.followTask(id, { onBroken })) if (event.name === 'end') break;
-  const task = await client.task(id);
+  return client.task(id);
+}
+
+function say({ output }: Context, task: Task, { id, done, failed }: Omit<StartedTask, 'waiting'>): number {
   const end = endOfTask(task);
   if (output.json) output.document(task);
   else if (hasSucceeded(end)) output.line(escapeControls(done));
-  else
-    output.complain(`${task.task} failed: ${escapeControls(errorOf(end) ?? 'no error given')}; see cnapi task ${id}`);
+  else output.complain(vmFailureText(escapeControls(failed), end, `cnapi task ${id}`));
   return hasSucceeded(end) ? EXIT.ok : EXIT.failed;
 }

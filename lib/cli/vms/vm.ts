@@ -8,13 +8,13 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
-import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
 import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
 import { findVm, listVms } from './vm-lookup.ts';
+import { type StopOptions, signalParams, stopParams, TIMEOUT_TEXT, waitingForStop } from './vm-options.ts';
 import { vmPortForwardCommand } from './vm-port-forward.ts';
 import { reportTask } from './vm-task.ts';
 
@@ -30,17 +30,15 @@ interface ListOptions {
   alias?: string;
 }
 
-interface StopOptions extends DetachOptions {
-  force?: boolean;
-  timeout?: string;
-  signal?: string;
-}
-
-/** One command for one route. `done`: the participle for its success. */
+/** One command for one route. */
 interface Action {
   contract: Contract;
+  /** The beginning of the sentence for its success, before the name of the VM. */
   done: string;
+  /** The end of the sentence for its failure, after the name of the VM. */
+  failed: string;
   params?: JsonObject;
+  waiting?: string | undefined;
   /** Called before the task is created. @throws UsageError, RefusedError */
   check?(vm: StoredVm): void;
 }
@@ -94,27 +92,32 @@ export function vmCommand(runner: CommandRunner): Command {
       create(context, { server: String(server), fields: fields as string[] }, options),
     ),
   );
-  addSimple('start', 'Starts a VM.', { contract: vmContracts.StartVm, done: 'started' });
+  addSimple('start', 'Starts a VM.', {
+    contract: vmContracts.StartVm,
+    done: 'started',
+    failed: 'could not be started',
+  });
   const stopping = (one: Command) =>
-    detachable(one)
-      .option('--force', 'kill it at once')
-      .option('--timeout <seconds>', 'how long it has to end before it is killed');
+    detachable(one).option('--force', 'kill it immediately').option('--timeout <duration>', TIMEOUT_TEXT);
   for (const [name, about, contract, done] of [
     ['stop', 'Stops a VM.', vmContracts.StopVm, 'stopped'],
     ['reboot', 'Stops a VM and starts it again.', vmContracts.RebootVm, 'rebooted'],
   ] as const)
-    stopping(addTask(command, name, about, 'web --timeout 30').argument(...VM)).action(
-      runner.action((context, [vm], options: StopOptions) =>
-        act(context, String(vm), { contract, done, params: stopParams(options) }, options),
-      ),
+    stopping(addTask(command, name, about, 'web --timeout 30s').argument(...VM)).action(
+      runner.action((context, [vm], options: StopOptions & DetachOptions) => {
+        const params = stopParams(options);
+        const waiting = waitingForStop(String(vm), params);
+        return act(context, String(vm), { contract, done, failed: `could not be ${done}`, params, waiting }, options);
+      }),
     );
   detachable(addTask(command, 'kill', 'Sends a signal to the first process of a VM.', 'web --signal TERM'))
     .argument(...VM)
     .option('--signal <name>', 'name or number (default: KILL)')
     .action(
-      runner.action((context, [vm], options: StopOptions) => {
-        const params = options.signal === undefined ? {} : { signal: options.signal };
-        return act(context, String(vm), { contract: vmContracts.KillVm, done: 'sent a signal to', params }, options);
+      runner.action((context, [vm], options: DetachOptions & { signal?: string }) => {
+        const about = { done: 'sent a signal to', failed: 'could not be sent a signal' };
+        const params = signalParams(options);
+        return act(context, String(vm), { contract: vmContracts.KillVm, ...about, params }, options);
       }),
     );
   detachable(addTask(command, 'update', 'Changes a VM.', 'web max_physical_memory=512'))
@@ -124,7 +127,8 @@ export function vmCommand(runner: CommandRunner): Command {
       runner.action((context, [vm, fields], options: DetachOptions) => {
         const params = parseFields(fields as string[]);
         const check = ({ brand }: StoredVm) => checkFields(params, { action: 'update', brand });
-        return act(context, String(vm), { contract: vmContracts.UpdateVm, done: 'updated', params, check }, options);
+        const about = { done: 'updated', failed: 'could not be updated' };
+        return act(context, String(vm), { contract: vmContracts.UpdateVm, ...about, params, check }, options);
       }),
     );
   detachable(addTask(command, 'delete', 'Destroys a VM with all that it has stored.', 'web').argument(...VM)).action(
@@ -139,16 +143,17 @@ export function vmCommand(runner: CommandRunner): Command {
   const snapshot = withExamples(command.command('snapshot').description('Makes, restores and deletes snapshots.'), [
     'cnapi vm snapshot create web before-upgrade',
   ]);
-  for (const [name, about, contract, done] of [
-    ['create', 'Makes a snapshot of a VM.', vmContracts.CreateVmSnapshot, 'made a snapshot of'],
-    ['rollback', 'Sets a VM back to a snapshot.', vmContracts.RollbackVmSnapshot, 'rolled back'],
-    ['delete', 'Deletes a snapshot of a VM.', vmContracts.DeleteVmSnapshot, 'deleted a snapshot of'],
+  const { CreateVmSnapshot, RollbackVmSnapshot, DeleteVmSnapshot } = vmContracts;
+  for (const [name, about, contract, done, failed] of [
+    ['create', 'Makes a snapshot of a VM.', CreateVmSnapshot, 'made a snapshot of', 'got no snapshot'],
+    ['rollback', 'Sets a VM back to a snapshot.', RollbackVmSnapshot, 'rolled back', 'could not be rolled back'],
+    ['delete', 'Deletes a snapshot of a VM.', DeleteVmSnapshot, 'deleted a snapshot of', 'kept its snapshot'],
   ] as const)
     detachable(addTask(snapshot, name, about, 'web before-upgrade').argument(...VM))
       .argument('<name>', 'of the snapshot')
       .action(
         runner.action((context, [vm, text], options: DetachOptions) =>
-          act(context, String(vm), { contract, done, params: { snapshot_name: String(text) } }, options),
+          act(context, String(vm), { contract, done, failed, params: { snapshot_name: String(text) } }, options),
         ),
       );
   return withExamples(command, ['cnapi vm list --server web-1', 'cnapi vm create web-1 image_uuid=UUID alias=web']);
@@ -197,7 +202,11 @@ async function create(
   const { uuid: server_uuid } = await findServer(client, server);
   const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
   output.note(`VM ${given.uuid}`);
-  return reportTask(context, { id: String(id), done: String(given.uuid), detach });
+  return reportTask(context, {
+    ...{ id: String(id), detach },
+    done: String(given.uuid),
+    failed: 'the VM could not be created',
+  });
 }
 
 /** Can be repeated: a uuid that no VM has (any more) is no error. An alias without a VM is one. */
@@ -209,7 +218,8 @@ async function remove(context: Context, text: string, options: DetachOptions): P
       throw error;
     },
   );
-  if (!isGone) return act(context, text, { contract: vmContracts.DeleteVm, done: 'deleted' }, options);
+  const about = { done: 'deleted', failed: 'could not be deleted' };
+  if (!isGone) return act(context, text, { contract: vmContracts.DeleteVm, ...about }, options);
   if (context.output.json) context.output.document({ uuid: text, status: 'absent' });
   else context.output.note(`There is no VM ${text}`);
   return 0;
@@ -218,17 +228,16 @@ async function remove(context: Context, text: string, options: DetachOptions): P
 async function act(
   context: Context,
   text: string,
-  { contract, done, params = {}, check }: Action,
+  { contract, done, failed, params = {}, waiting, check }: Action,
   { detach = false }: DetachOptions,
 ): Promise<number> {
   const vm = await findVm(context.client, text);
   check?.(vm);
   const { server_uuid, uuid } = vm;
   const { id } = await context.client.documents(contract, { ...params, server_uuid, vm_uuid: uuid });
-  return reportTask(context, { id: String(id), done: `${done} ${text}`, detach });
+  return reportTask(context, {
+    ...{ id: String(id), detach, waiting },
+    done: `${done} ${text}`,
+    failed: `${text} ${failed}`,
+  });
 }
-
-const stopParams = ({ force, timeout }: StopOptions): JsonObject => ({
-  ...(force === true && { force }),
-  ...(timeout !== undefined && { timeout: parseCount(timeout, '--timeout') }),
-});

@@ -37,6 +37,6 @@ t.test('images of a server on the command line', async (t) => {
   t.match(await cli.run('image', 'get', 'scripted', uuid), { code: 0, stdout: /state +ready/ });
   t.match(await cli.run('image', 'delete', 'scripted', uuid), {
     code: 1,
-    stderr: /image_delete failed: a VM uses it \(ImageInUse\)/,
+    stderr: /image [0-9a-f-]{36} could not be deleted: a VM uses it \(ImageInUse\)/,
   });
 });

@@ -42,4 +42,65 @@ t.test('mistakes in commands about VMs', async (t) => {
     t.match(await cli.run('vm', 'create', 'scripted', image, 'brand=kvm', 'vcpus=2', '--detach'), { code: 0 });
     await until(() => tasks() === 2, 'both tasks');
   });
+
+  await t.test('a wrong value is refused before there is a task', async (t) => {
+    const before = tasks();
+    for (const [line, stderr] of [
+      ['vm kill web --signal FOO', /--signal FOO is not a signal such as TERM/],
+      ['vm stop web --timeout soon', /--timeout soon is not a duration such as 90s/],
+      ['vm stop web --timeout 2h', /--timeout 2h is more than 3600s/],
+      ['image delete scripted nosuch', /nosuch is not the uuid of an image/],
+      ['image get scripted nosuch', /nosuch is not the uuid of an image/],
+    ] as const)
+      t.match(await cli.run(...line.split(' ')), { code: 2, stdout: '', stderr }, line);
+    t.equal(tasks(), before);
+  });
+
+  await t.test('a failure names the VM as the user did, and says what to do', async (t) => {
+    const uuid = web;
+    for (const [line, code, message, stderr] of [
+      ['stop', 'VmNotRunning', `VM ${uuid} does not run; start it first`, /web could not be stopped: it does not run;/],
+      ['start', 'VmAlreadyRunning', `VM ${uuid} is running`, /web could not be started: it runs already;/],
+      ['reboot', 'VmIsBusy', `VM ${uuid} is busy`, /web could not be rebooted: it is busy \(VmIsBusy\);/],
+      [
+        'delete',
+        'UnknownTask',
+        'what?',
+        /web could not be deleted: what\? .*\n {2}Its agent runs without --containers/,
+      ],
+    ] as const) {
+      agent.answer = () => ({ error: { code, message } });
+      t.match(await cli.run('vm', line, 'web'), { code: 1, stdout: '', stderr });
+    }
+    for (const [code, message, stderr] of [
+      ['InvalidParameters', 'internal_metadata.docker:cmd is missing', /add --cmd COMMAND/],
+      ['ImageNotFound', 'There is no image', /\n {2}cnapi image load SERVER SOURCE/],
+    ] as const) {
+      agent.answer = () => ({ error: { code, message } });
+      t.match(await cli.run('vm', 'create', 'scripted', image), { code: 1, stdout: '', stderr });
+    }
+  });
+
+  await t.test('an agent that does not know a stream is no broken connection', async (t) => {
+    agent.answer = () => ({ error: { code: 'UnknownTask', message: 'Unknown task' } });
+    const { code, stderr } = await cli.run('vm', 'logs', 'web');
+    t.equal(code, 1);
+    t.match(stderr, /^cnapi: Unknown task \(UnknownTask\)\. Its agent runs without --containers/);
+    t.notMatch(stderr, 'the connection broke');
+  });
+
+  await t.test('whoever waits for a stop is told for how long, and that it continues without them', async (t) => {
+    agent.answer = () => undefined;
+    const stopping = cli.start(['vm', 'stop', 'web']);
+    await stopping.says('waiting for web to end; it is killed in 58 s (--force kills it immediately)');
+    stopping.child.kill('SIGINT');
+    t.match(await stopping.ended, {
+      code: 130,
+      stderr: /task [0-9a-f-]{36} continues; cnapi task [0-9a-f-]{36} shows/,
+    });
+    const rebooting = cli.start(['vm', 'reboot', 'web', '--timeout', '1m30s']);
+    await rebooting.says('it is killed in 88 s');
+    rebooting.child.kill('SIGTERM');
+    t.equal((await rebooting.ended).code, 143);
+  });
 });

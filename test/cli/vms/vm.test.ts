@@ -55,7 +55,7 @@ t.test('VMs on the command line', async (t) => {
   t.equal((await cli.json<StoredVm[]>('vm', 'list', '--alias', 'w*'))[0]?.state, 'stopped');
   t.match(await cli.run('vm', 'kill', 'web', '--signal', 'TERM'), {
     code: 1,
-    stderr: /machine_kill failed: it does not run \(VmNotRunning\)/,
+    stderr: /web could not be sent a signal: it does not run/,
   });
   t.match(await cli.json('vm', 'update', 'web', 'max_physical_memory=512'), { status: 'complete' });
   t.match(await cli.json('vm', 'start', uuid, '--detach'), { id: /^[0-9a-f-]{36}$/ });
