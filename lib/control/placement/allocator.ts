@@ -189,7 +189,10 @@ export class Allocator {
     return undefined;
   }
 
-  /** The server with the claim: this one, or that of an equal request at the same time. Undefined: it is full. */
+  /**
+   * The server with the claim: this one, or that of an equal request at the same time. Undefined: it is full.
+   * @throws NoAllocatableServersError when the room of the VM cannot move
+   */
   async #claim({ request, insteadOf }: Search, candidate: CandidateServer): Promise<string | undefined> {
     const { database, config } = this.#deps;
     const { vmUuid, ownerUuid, size } = request;
@@ -205,6 +208,8 @@ export class Allocator {
     for (let attempt = 1; attempt <= CLAIM_TRIES; attempt++) {
       const claim = await claimRoom(database, { ...room, limits });
       if (claim === undefined) continue;
+      if (claim.outcome === 'creating')
+        throw new NoAllocatableServersError(`VM ${vmUuid} is being created on server ${claim.serverUuid}`);
       return claim.outcome === 'claimed' || claim.outcome === 'known' ? claim.serverUuid : undefined;
     }
     return undefined;

@@ -86,16 +86,24 @@ interface LocatedVm {
   rack: string;
 }
 
-/** Where those of these VMs are that exist and belong to this owner. */
+/** Where those of these VMs are, or have a claim, that belong to this owner. */
 export async function readVmServers(
   database: Queryable,
   ownerUuid: string,
   vmUuids: readonly string[],
 ): Promise<LocatedVm[]> {
   const { rows } = await database.query<LocatedVm>(
-    `select v._key as "vmUuid", s.uuid as "serverUuid", coalesce(s._value ->> 'rack_identifier', '') as rack
-       from cnapi_vms v join cnapi_servers s on s.uuid = v.server_uuid
-       where v._key = any ($1::text[]) and v._value ->> 'owner_uuid' = $2::text order by v._key`,
+    `with located as (
+       select _key as vm, server_uuid from cnapi_vms
+         where _key = any ($1::text[]) and _value ->> 'owner_uuid' = $2::text
+       union
+       select vm_uuid, server_uuid from cnapi_placement_claims c
+         where vm_uuid = any ($1::text[]) and owner_uuid = $2::text
+           and (expires_at > cnapi_now() or cnapi_vm_is_being_created(vm_uuid, server_uuid))
+           and not exists (select 1 from cnapi_vms v where v._key = c.vm_uuid and v._value ->> 'owner_uuid' = $2::text)
+     )
+     select l.vm as "vmUuid", s.uuid as "serverUuid", coalesce(s._value ->> 'rack_identifier', '') as rack
+       from located l join cnapi_servers s on s.uuid = l.server_uuid order by l.vm`,
     [vmUuids, ownerUuid],
     { name: 'read servers of vms' },
   );

@@ -16,8 +16,11 @@ interface ClaimRequest extends RoomRequest {
   claimMs: number;
 }
 
-/** `known`: an equal request has claimed room before, on that server. */
-type ClaimOutcome = 'claimed' | 'known' | 'full' | 'gone';
+/**
+ * `known`: an equal request has claimed room before, on that server. `creating`: the VM is being
+ * created on that server, so its room cannot move.
+ */
+type ClaimOutcome = 'claimed' | 'known' | 'creating' | 'full' | 'gone';
 
 /**
  * Claims room on a server, if everything still fits there. Undefined: another request changed the
@@ -41,14 +44,15 @@ export async function claimRoom(
   return row === undefined ? undefined : { serverUuid: row.server_uuid, outcome: row.outcome };
 }
 
-/** The server on which this VM has an equal claim that has not expired. */
+/** The server on which this VM has an equal claim that counts. */
 export async function readRoomClaim(
   database: Queryable,
   { vmUuid, ownerUuid, ram, disk, cpu }: RoomRequest,
 ): Promise<string | undefined> {
   const { rows } = await database.query<{ server_uuid: string }>(
     `select c.server_uuid from cnapi_placement_claims c
-       where c.vm_uuid = $1::text and c.expires_at > cnapi_now() and c.owner_uuid = $2::text
+       where c.vm_uuid = $1::text and (c.expires_at > cnapi_now() or cnapi_vm_is_being_created(c.vm_uuid, c.server_uuid))
+         and c.owner_uuid = $2::text
          and c.ram = $3::float8 and c.disk = $4::float8 and c.cpu = $5::float8`,
     [vmUuid, ownerUuid, ram, disk, cpu],
     { name: 'read placement claim' },

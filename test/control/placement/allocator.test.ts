@@ -109,6 +109,35 @@ t.test('volumes are on the server of their VM, and a VM of another owner is nowh
   await t.rejects(allocator().allocate(near(theirs)), { code: 'NoAllocatableServersError' });
 });
 
+t.test('hints count VMs of the owner for which room is held', async (t) => {
+  const { newServer, allocator, request } = await world(t);
+  await newServer();
+  await newServer();
+  const first = request();
+  const held = (await allocator().allocate(first)).candidate?.uuid;
+  const strict = { isStrict: true, near: [], far: [] };
+  const near = request({ locality: { ...strict, near: [first.vmUuid] } });
+  t.equal((await allocator().allocate(near)).candidate?.uuid, held);
+  const far = request({ locality: { ...strict, far: [first.vmUuid] } });
+  t.not((await allocator().allocate(far)).candidate?.uuid, held);
+});
+
+t.test('a VM that is being created on a server that stopped running gets no other one', async (t) => {
+  const { newServer, database, allocator, request } = await world(t);
+  const server = await newServer();
+  const wanted = request();
+  await allocator().allocate(wanted);
+  await database.query(`insert into cnapi_vms (_key, _value, _etag, _mtime) values ($1, $2, 'e', now())`, [
+    wanted.vmUuid,
+    JSON.stringify({ uuid: wanted.vmUuid, server_uuid: server, state: 'provisioning', control: { unreported: true } }),
+  ]);
+  await database.query(`update cnapi_roster_authority set status = 'unknown'`);
+  await newServer();
+  await t.rejects(allocator().allocate(wanted), {
+    message: `No compute resources available: VM ${wanted.vmUuid} is being created on server ${server}`,
+  });
+});
+
 t.test('a server whose last two VMs have failed gets no more', async (t) => {
   const { newServer, report, allocator, request } = await world(t);
   const server = await newServer();

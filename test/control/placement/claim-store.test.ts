@@ -1,5 +1,6 @@
 /** Claims of room on a server, alone and at the same time, on real Postgres. */
 import { randomUUID } from 'node:crypto';
+import pg from 'pg';
 import t, { type Test } from 'tap';
 import { readCandidates } from '../../../lib/control/placement/candidate-store.ts';
 import { claimRoom, deleteExpiredClaims, readRoomClaim } from '../../../lib/control/placement/claim-store.ts';
@@ -114,6 +115,58 @@ t.test('a claim ends when it expires, and when its VM is gone', async (t) => {
   t.match(await load(server), { vms: 0, ram: 0 });
   t.equal(await deleteExpiredClaims(database, 100), 1);
   t.strictSame(await claims(), []);
+});
+
+t.test('the remains of a failed VM do not count for the room in which it is made again', async (t) => {
+  const { newServer, claim, claims, load, report, expire } = await world(t);
+  const server = await newServer();
+  const uuid = randomUUID();
+  const remains = { uuid, owner_uuid: OWNER, state: 'failed', max_physical_memory: 1024, quota: 40, cpu_cap: 100 };
+  await report(server, { [uuid]: remains });
+  await claim(server, { vmUuid: uuid });
+  t.match(await load(server), { vms: 1, ram: 1024, disk: 40_960, cpu: 100 }, 'of the disks the larger one');
+  t.match(await claim(server, { limits: { ram: 2047 } }), { outcome: 'full' });
+  await report(server, {});
+  t.equal((await claims()).length, 1, 'a claim that is younger than the remains stays when they are gone');
+  await report(server, { [uuid]: remains });
+  await expire(uuid);
+  t.match(await load(server), { vms: 1, ram: 0, disk: 40_960 });
+});
+
+t.test('the room of a VM that is being created does not move', async (t) => {
+  const { newServer, claim, database, expire } = await world(t);
+  const [first, second] = [await newServer(), await newServer()];
+  const vmUuid = randomUUID();
+  await claim(first, { vmUuid });
+  await expire(vmUuid);
+  t.match(await claim(second, { vmUuid }), { serverUuid: second, outcome: 'claimed' }, 'an expired one does');
+  await database.query(`insert into cnapi_vms (_key, _value, _etag, _mtime) values ($1, $2, 'e', now())`, [
+    vmUuid,
+    JSON.stringify({ uuid: vmUuid, server_uuid: second, state: 'provisioning', control: { unreported: true } }),
+  ]);
+  await expire(vmUuid);
+  t.equal(await readRoomClaim(database, { ...size, vmUuid, ownerUuid: OWNER }), second);
+  t.match(await claim(first, { vmUuid }), { serverUuid: second, outcome: 'known' });
+  for (const [name, wanted] of [
+    ['another size', { ram: 2048 }],
+    ['given up there', { insteadOf: second }],
+  ] as const)
+    t.match(await claim(first, { vmUuid, ...wanted }), { serverUuid: second, outcome: 'creating' }, name);
+  t.match(await claim(second, { vmUuid }), { outcome: 'claimed' }, 'held longer');
+});
+
+t.test('a claim whose row is locked is left alone, and others get room on the same server', async (t) => {
+  const { newServer, claim, url } = await world(t);
+  const server = await newServer();
+  const vmUuid = randomUUID();
+  await claim(server, { vmUuid });
+  const holder = new pg.Client({ connectionString: url });
+  await holder.connect();
+  t.teardown(() => holder.end());
+  await holder.query('begin');
+  await holder.query('select 1 from cnapi_placement_claims where vm_uuid = $1 for update', [vmUuid]);
+  t.equal(await claim(server, { vmUuid }), undefined);
+  t.match(await claim(server), { outcome: 'claimed' });
 });
 
 t.test('an open provisioning ticket counts until its VM or its claim does', async (t) => {

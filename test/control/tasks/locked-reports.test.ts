@@ -62,6 +62,7 @@ async function world(t: Test, count = 2) {
 
 const reportOf = ({ serverUuid }: { serverUuid: string }) =>
   `select 1 from cnapi_server_reports where server_uuid = '${serverUuid}' for update`;
+const claimOf = (vm: string) => `select 1 from cnapi_placement_claims where vm_uuid = '${vm}' for update`;
 const rowOf = (vm: string) => `select 1 from cnapi_vms where _key = '${vm}' for update`;
 
 type World = Awaited<ReturnType<typeof world>>;
@@ -153,6 +154,20 @@ for (const [name, { before, end }] of Object.entries(ends)) {
       );
       for (const { id } of [...blocked, free]) t.equal((await row(w.database, id)).state, 'ended');
     });
+
+  t.test(`${name}: with the claim of a VM's room locked, its task and others end`, async (t) => {
+    const w = await world(t);
+    const tasks = [await w.creates(w.first), await w.creates(w.second)];
+    for (const { vm, serverUuid } of tasks)
+      await w.database.query(
+        `insert into cnapi_placement_claims (vm_uuid, server_uuid, owner_uuid, ram, disk, cpu, created_at, expires_at)
+           values ($1, $2, 'owner', 1, 0, 0, now() - interval '1 day', now() + interval '1 day')`,
+        [vm, serverUuid],
+      );
+    await before(w, tasks);
+    await w.hold(claimOf(tasks[0]?.vm ?? ''));
+    t.same((await end(w)).toSorted(), tasks.map(({ id }) => id).toSorted());
+  });
 }
 
 t.test('with the row of a VM locked, the reports of other servers are stored', async (t) => {

@@ -5,7 +5,8 @@ create function cnapi_placement_number(p_value jsonb) returns float8 language sq
 $$;
 
 -- What is on each of these servers, or promised to it. Each VM counts once: as reported, else by its
--- claim, else by its open provisioning ticket. The VM p_vm does not count, because room is sought
+-- claim, else by its open provisioning ticket. A failed VM with a claim is about to be made again:
+-- it counts by its claim, with the larger of both disks. The VM p_vm does not count, because room is sought
 -- for it. No row for a server with nothing.
 --
 -- vms, ram, disk, cpu  the number of VMs and the sums of their sizes; a failed VM uses only disk
@@ -29,14 +30,13 @@ returns table (
       from cnapi_vms v
       where v.server_uuid = any (p_servers) and v._key <> p_vm
   ), claimed as (
-    select c.server_uuid, c.vm_uuid as vm, c.owner_uuid as owner, c.ram, c.disk, c.cpu
+    select c.server_uuid, c.vm_uuid as vm, c.owner_uuid as owner, c.ram,
+        greatest(c.disk, coalesce(r.disk, 0)) as disk, c.cpu
       from cnapi_placement_claims c
+      left join reported r on r.vm = c.vm_uuid and r.server_uuid = c.server_uuid
       where c.server_uuid = any (p_servers) and c.vm_uuid <> p_vm
-        and not exists (
-          select 1 from reported r where r.vm = c.vm_uuid and r.server_uuid = c.server_uuid
-            and r.ram is not null)
-        and (c.expires_at > (select cnapi_now()) or exists (
-          select 1 from reported r where r.vm = c.vm_uuid and r.server_uuid = c.server_uuid))
+        and (r.vm is null or r.ram is null or r.state = 'failed')
+        and (c.expires_at > (select cnapi_now()) or (r.vm is not null and r.ram is null))
   ), ticketed as (
     select distinct on (t.server_uuid, t.id) t.server_uuid::uuid as server_uuid, t.id as vm,
         t.extra ->> 'owner_uuid' as owner,
@@ -55,10 +55,10 @@ returns table (
   ), present as (
     select r.server_uuid, r.vm, r.owner, r.state, r.changed_at, r.ram, r.disk, r.cpu
       from reported r
-      where r.ram is not null or not exists (
+      where not exists (
           select 1 from claimed c where c.vm = r.vm and c.server_uuid = r.server_uuid)
-        and not exists (
-          select 1 from ticketed t where t.vm = r.vm and t.server_uuid = r.server_uuid)
+        and (r.ram is not null or not exists (
+          select 1 from ticketed t where t.vm = r.vm and t.server_uuid = r.server_uuid))
     union all
     select c.server_uuid, c.vm, c.owner, 'provisioning', null, c.ram, c.disk, c.cpu from claimed c
     union all
