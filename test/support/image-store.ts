@@ -30,6 +30,8 @@ interface StoreOptions {
   used?: string[];
   /** Ids of containers whose records cannot be read. */
   unreadable?: string[];
+  /** Why no container can run. */
+  unavailableReason?: string;
 }
 
 /** The images of an agent in a folder. `again` is the next agent in the same folder. */
@@ -44,6 +46,7 @@ export async function storeIn(
     log = silentLogger,
     used = [],
     unreadable = [],
+    unavailableReason,
   }: StoreOptions = {},
 ) {
   const [data, layers] = [join(folder, 'images'), join(folder, 'layers')];
@@ -57,6 +60,7 @@ export async function storeIn(
       log,
       directory: data,
       layers,
+      unavailableReason,
       containers: {
         list: () => (used.length > 0 ? [containerWith(used)] : []),
         get hasDamaged() {

@@ -12,7 +12,12 @@ export interface Ready {
   instances: ReadyInstance[];
   dns: string;
   bus: 'redis' | 'postgres';
-  agent?: { server_uuid: string; pid: number };
+  agent?: {
+    server_uuid: string;
+    pid: number;
+    /** A sentence: how containers run here, or why none can; only of an agent with --containers. */
+    containers?: string;
+  };
   /** The file with an operator's token; absent with `--open`. */
   token_file?: string;
 }
@@ -49,6 +54,7 @@ export function banner(ready: Ready, surroundings: Surroundings): string {
     ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),
     ['token', ready.token_file ?? 'none: every user of this machine may do everything'],
     ...(simulated > 0 ? [['simulated', `${simulated} servers`]] : []),
+    ...(ready.agent?.containers === undefined ? [] : [['containers', ready.agent.containers]]),
     ...(images === undefined ? [] : [['images', `${images}  put archives there for cnapi image load`]]),
     ['logs', logs],
   ];

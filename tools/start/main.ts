@@ -17,7 +17,7 @@ import { controlFile, type Operation } from './control.ts';
 import { askRunning } from './control-client.ts';
 import { ControlServer } from './control-server.ts';
 import { endLeftovers, leftoversIn, namesOf } from './leftovers.ts';
-import { instanceLimits, type Options, parseOptions, UsageError } from './options.ts';
+import { instanceLimits, type Options, parseOptions, refuseContainersWithoutRoot, UsageError } from './options.ts';
 import { rememberedUrls, rememberUrls } from './persisted-settings.ts';
 import { findPlace, makePlace, type Place, projectRoot } from './place.ts';
 import { isTcpFree, isUdpFree } from './ports.ts';
@@ -100,6 +100,7 @@ function nothingRuns({ data }: Place, flags: string): string {
 }
 
 async function start(options: Options, place: Place): Promise<number> {
+  refuseContainersWithoutRoot(options, process.geteuid?.());
   const stopping = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stopping.abort());
   const { data } = place;

@@ -66,6 +66,12 @@ export function parseOptions(args: readonly string[]): Request {
   return { kind: values.stop ? 'stop' : 'start', options };
 }
 
+/** Says it before anything starts: later only the agent's log would. @throws UsageError */
+export function refuseContainersWithoutRoot({ containers }: Options, uid: number | undefined): void {
+  if (!containers || uid === 0) return;
+  throw new UsageError('--containers needs root: start as root, or leave --containers out to run no VMs here');
+}
+
 /**
  * A user who names a port here might expect that it changes the port, or that it selects another
  * cnapi.

@@ -154,10 +154,30 @@ export async function untilServerRuns(question: ServerQuestion): Promise<boolean
   return false;
 }
 
-async function statusOf({ url, uuid, headers }: ServerQuestion): Promise<string | undefined> {
+/** What the agent says of containers on its machine; undefined if it says nothing in time. */
+export async function containersOf(question: ServerQuestion): Promise<string | undefined> {
+  const { clock, signal } = question;
+  const deadline = clock.now() + agentLimitMs;
+  while (!signal.aborted && clock.now() < deadline) {
+    const containers = (await readServer(question))?.sysinfo?.Containers;
+    if (containers !== undefined) return containers;
+    await clock.sleep(50, signal);
+  }
+  return undefined;
+}
+
+const statusOf = async (question: ServerQuestion) => (await readServer(question))?.status;
+
+const serverRow = z.looseObject({
+  status: z.string().optional(),
+  sysinfo: z.looseObject({ Containers: z.string().optional() }).optional(),
+});
+
+/** Undefined while no instance answers. */
+async function readServer({ url, uuid, headers }: ServerQuestion) {
   try {
     const { text } = await httpGet(`${url}/servers/${uuid}`, { headers, withinMs: answerLimitMs });
-    return (JSON.parse(text) as { status?: string }).status;
+    return serverRow.parse(JSON.parse(text));
   } catch {
     return undefined;
   }

@@ -31,7 +31,7 @@ import {
   nameServerCommand,
   serviceName,
 } from './programs.ts';
-import { areNamed, serverUuidOf, untilServerRuns, untilServersRun } from './readiness.ts';
+import { areNamed, containersOf, serverUuidOf, untilServerRuns, untilServersRun } from './readiness.ts';
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
 import { authorizationFrom, keepTokens, type TokenFiles, tokenFiles } from './tokens.ts';
@@ -277,8 +277,10 @@ export class Supervisor {
     await this.#children.untilUp(child, async () => serverUuidOf(this.#data) !== undefined);
     const uuid = serverUuidOf(this.#data) ?? '';
     const url = instances[0]?.url ?? '';
-    await untilServerRuns({ url, uuid, headers: this.#headers, clock: this.#clock, signal: this.#stopping.signal });
-    return { server_uuid: uuid, pid: child.pid ?? 0 };
+    const question = { url, uuid, headers: this.#headers, clock: this.#clock, signal: this.#stopping.signal };
+    const runs = await untilServerRuns(question);
+    const said = containers && runs ? await containersOf(question) : undefined;
+    return { server_uuid: uuid, pid: child.pid ?? 0, ...(said !== undefined && { containers: said }) };
   }
 
   get #isStopping(): boolean {

@@ -18,7 +18,7 @@ import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import { Loop } from '../../platform/time/loop.ts';
 import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { imageExists } from '../vms/vm-errors.ts';
+import { imageExists, VmError } from '../vms/vm-errors.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, allowedUrl, isFileUrl, shownUrl } from './allowed-sources.ts';
@@ -42,6 +42,8 @@ import { receiveArchive } from './receive-archive.ts';
 export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
 
 interface ImagesDeps extends AllowedSources, ImageFilesDeps, ImageTableDeps {
+  /** A sentence that says why no container can run here: then no image is loaded. */
+  unavailableReason?: string | undefined;
   /** Between two attempts of a download; tests shorten it. */
   pauseMs?: number;
   /** The addresses of a host name; default: by the operating system. */
@@ -157,9 +159,13 @@ export class Images implements VmImages {
   /**
    * Resolves when the image is ready; at once if it is. A second call for it joins the first. `signal`
    * ends the wait, and the load goes on: others may wait for it, and the caller may come again.
-   * @throws ImageExistsError if its digest is another one, and the errors of image-errors.ts
+   * @throws ImageExistsError if its digest is another one, VmError where no container can run, and the
+   * errors of image-errors.ts
    */
   async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<StoredImage> {
+    const { unavailableReason } = this.#deps;
+    if (unavailableReason !== undefined && this.#table.find(request.uuid)?.state.name !== 'ready')
+      throw new VmError('NoContainers', unavailableReason);
     return this.#load(request.uuid, { ...request, source: shownUrl(request.url), options }, (file, signal) =>
       this.#fetch(request, { ...options, file, signal }),
     );

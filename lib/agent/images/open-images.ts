@@ -7,7 +7,9 @@ import { recordFiles } from '../records/record-files.ts';
 import type { StoredImage } from './image.ts';
 import { type ImageOptions, Images } from './images.ts';
 
-interface OpenImagesDeps extends ImageOptions, Pick<OpenedContainers, 'containers' | 'layers' | 'unpack'> {
+interface OpenImagesDeps
+  extends ImageOptions,
+    Pick<OpenedContainers, 'containers' | 'layers' | 'unpack' | 'unavailableReason'> {
   clock: Clock;
   log: Logger;
   /** Data directory of the agent. */

@@ -5,6 +5,8 @@ import type { Images } from '../../../lib/agent/images/images.ts';
 import { imageTasks } from '../../../lib/agent/tasks/image-tasks.ts';
 import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
+import { SMALL, store } from '../../support/image-store.ts';
+import { cannotMount } from '../../support/mounted-folder.ts';
 
 const uuid = randomUUID();
 const image = { uuid, state: { name: 'ready' }, source: 'stream', layers: [{ digest: 'a', bytes: 5 }], usedBy: [] };
@@ -45,4 +47,13 @@ t.test('a failure has its code, and an agent without containers says so', async 
   await t.rejects(wrong, { code: 'InvalidImage', message: /cut off/ });
   await t.rejects(run('image_get', { uuid }, undefined), { code: 'NoContainers' });
   await t.rejects(run('image_get', { uuid: '../x' }, undefined), { code: 'InvalidParameters' });
+});
+
+t.test('where no container can run, no image is loaded, and the reason is that', { skip: cannotMount() }, async (t) => {
+  const unavailableReason = 'No container can run on this server: the program conmon is not installed';
+  const { images, file } = await store(t, { unavailableReason });
+  const url = await file('small', SMALL);
+  const loading = run('image_ensure_present', { image_uuid: uuid, url }, images);
+  await t.rejects(loading, { code: 'NoContainers', message: unavailableReason });
+  t.same(images.list(), []);
 });

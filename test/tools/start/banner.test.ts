@@ -53,3 +53,13 @@ t.test('programs get a line of JSON below the banner, a terminal only the banner
   t.equal(announcement(up, surroundings, true).trimEnd(), text.trimEnd());
   t.strictSame(JSON.parse(announcement(up, surroundings, false).slice(text.length)), up);
 });
+
+t.test('the banner says how containers run on this machine, or why none can', async (t) => {
+  const up = ready('http://127.0.0.1:8080');
+  t.notMatch(banner(up, surroundings), 'containers');
+  const containers = 'No container can run on this server: the program conmon is not installed';
+  t.match(
+    banner({ ...up, agent: { server_uuid: SERVER, pid: 2, containers } }, surroundings),
+    `  containers   ${containers}\n`,
+  );
+});

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { parseOptions, UsageError } from '../../../tools/start/options.ts';
+import { parseOptions, refuseContainersWithoutRoot, UsageError } from '../../../tools/start/options.ts';
 
 const defaults = {
   instances: 3,
@@ -88,4 +88,12 @@ t.test('an invalid option is refused by name', async (t) => {
     t.type(refused, UsageError);
     t.match(refused.message, named);
   }
+});
+
+t.test('containers are refused before anything starts unless the user is root', async (t) => {
+  const withContainers = { ...defaults, containers: true };
+  t.throws(() => refuseContainersWithoutRoot(withContainers, 1000), /--containers needs root/);
+  t.throws(() => refuseContainersWithoutRoot(withContainers, undefined), /--containers needs root/);
+  refuseContainersWithoutRoot(withContainers, 0);
+  refuseContainersWithoutRoot(defaults, 1000);
 });
