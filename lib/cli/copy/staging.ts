@@ -1,25 +1,15 @@
 /**
  * Where a copy from a server arrives: a new directory that only its owner may enter, in the directory
  * where the copy will be, and so on the same file system. It is renamed into place when all of it has
- * arrived. No symbolic link below the target is followed then: each directory is opened, and what is
- * in it is named through its descriptor, where the system has such names.
+ * arrived. The directory where the copy will be is opened once, before, and stays the same however long the
+ * copy takes. No symbolic link below it is followed.
  */
 import { constants } from 'node:fs';
-import {
-  chmod,
-  type FileHandle,
-  lstat,
-  mkdir,
-  mkdtemp,
-  open,
-  readdir,
-  rename,
-  rm,
-  rmdir,
-  stat,
-} from 'node:fs/promises';
+import { chmod, lstat, mkdir, mkdtemp, open, readdir, rename, rm, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { RefusedError } from '../terminal/usage-error.ts';
+import type { OpenDirectory } from './open-directory.ts';
+import { goTo } from './way.ts';
 
 /** What a copy makes: a file of this name, if the target is a directory; or a directory. */
 type CopiedKind = { kind: 'file'; name: string } | { kind: 'tree' };
@@ -29,97 +19,87 @@ const NEW = 'new';
 export class Staging {
   /** Where the file or the directory is to be written. The directory exists, the file does not. */
   readonly place: string;
-  readonly #base: string;
-  readonly #directory: string;
-  readonly #opened: OpenDirectory;
+  readonly #base: OpenDirectory;
+  readonly #directory: OpenDirectory;
+  readonly #opened: AsyncDisposableStack;
 
   private constructor(
-    base: string,
-    { directory, opened, place }: { directory: string; opened: OpenDirectory; place: string },
+    opened: AsyncDisposableStack,
+    { base, directory, place }: { base: OpenDirectory; directory: OpenDirectory; place: string },
   ) {
+    this.#opened = opened;
     this.#base = base;
     this.#directory = directory;
-    this.#opened = opened;
     this.place = place;
   }
 
-  /** @throws RefusedError if the target is something else */
+  /** @throws RefusedError if the target is something else, or another user may change the way to it */
   static async open(target: string, arrival: CopiedKind): Promise<Staging> {
-    const { base, missing } = await placeOf(target, arrival);
-    const directory = await mkdtemp(path.join(base, '.cnapi-cp-'));
-    // Whoever owns the target's directory could put another one in its place.
-    const opened = await OpenDirectory.open(directory, { follow: false });
-    const staging = new Staging(base, { directory, opened, place: path.join(opened.at(NEW), ...missing) });
-    const { uid, mode } = await stat(opened.at('.'));
-    if (uid !== process.getuid?.() || (mode & 0o077) !== 0) throw new RefusedError(`${directory} has changed`);
-    await mkdir(arrival.kind === 'tree' ? staging.place : path.dirname(staging.place), { recursive: true });
-    return staging;
+    await using opened = new AsyncDisposableStack();
+    const { base, ...way } = await goTo(target);
+    opened.use(base);
+    const missing = namesBelow(base, way, { target, arrival });
+    const name = path.basename(await mkdtemp(base.at('.cnapi-cp-')));
+    // Whoever owns the target's directory could move it, or put another one in its place.
+    opened.defer(() => rmdir(base.at(name)).catch(() => undefined));
+    const directory = opened.use(await base.enter(name));
+    const { uid, mode } = await directory.about();
+    if (uid !== process.geteuid?.() || (mode & 0o077) !== 0) throw new RefusedError(`${directory.shown} has changed`);
+    opened.defer(() => rm(directory.at(NEW), { recursive: true, force: true }));
+    const place = path.join(directory.at(NEW), ...missing);
+    await mkdir(arrival.kind === 'tree' ? place : path.dirname(place), { recursive: true });
+    return new Staging(opened.move(), { base, directory, place });
   }
 
   /** Renames what has arrived into the target. @throws RefusedError if it does not fit there; then nothing has changed */
   async settle(): Promise<void> {
-    const { dev } = await stat(this.#opened.at('.'));
-    for (const step of ['check', 'move'] as const) {
-      await using base = await OpenDirectory.open(this.#base, { follow: true });
-      await merge(this.#opened.at(NEW), base, { step, shown: this.#base, dev });
-    }
+    const { dev } = await this.#directory.about();
+    for (const step of ['check', 'move'] as const) await merge(this.#directory.at(NEW), this.#base, { step, dev });
   }
 
   /** Removes what has not been renamed. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await rm(this.#opened.at(NEW), { recursive: true, force: true });
-    await this.#opened[Symbol.asyncDispose]();
-    await rmdir(this.#directory);
+    await this.#opened.disposeAsync();
   }
 }
 
-/** The directory that is there, and the names below it that are to be made. */
-async function placeOf(target: string, arrival: CopiedKind): Promise<{ base: string; missing: string[] }> {
+/** The names below the directory that is there, which are to be made. */
+function namesBelow(
+  base: OpenDirectory,
+  { missing, isTaken }: { missing: readonly string[]; isTaken: boolean },
+  { target, arrival }: { target: string; arrival: CopiedKind },
+): readonly string[] {
   const isNamed = arrival.kind === 'file' && !/\/$/.test(target);
-  const missing: string[] = [];
-  for (let base = path.resolve(target); ; base = path.dirname(base)) {
-    const about = await stat(base).catch((error: NodeJS.ErrnoException) => {
-      if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined;
-      throw error;
-    });
-    if (about?.isDirectory()) {
-      if (isNamed && missing.length > 1) throw new RefusedError(`there is no directory ${path.dirname(target)}`);
-      if (arrival.kind === 'file' && (missing.length === 0 || !isNamed)) missing.push(arrival.name);
-      return { base, missing };
-    }
-    if (about !== undefined && !(isNamed && missing.length === 0)) throw new RefusedError(`${base} is not a directory`);
-    missing.unshift(path.basename(base));
-  }
+  const [first = ''] = missing;
+  if (isTaken && !(isNamed && missing.length === 1))
+    throw new RefusedError(`${path.join(base.shown, first)} is not a directory`);
+  if (isNamed && missing.length > 1) throw new RefusedError(`there is no directory ${path.dirname(target)}`);
+  return arrival.kind === 'file' && (missing.length === 0 || !isNamed) ? [...missing, arrival.name] : missing;
 }
 
 interface Merge {
   step: 'check' | 'move';
-  /** The path of the target, for messages. */
-  shown: string;
   /** The device of what has arrived. */
   dev: number;
 }
 
-async function merge(from: string, to: OpenDirectory, { step, shown, dev }: Merge): Promise<void> {
+async function merge(from: string, to: OpenDirectory, { step, dev }: Merge): Promise<void> {
   for (const entry of await readdir(from, { withFileTypes: true })) {
     const { name } = entry;
     const source = path.join(from, name);
-    const there = await lstat(to.at(name)).catch((error: NodeJS.ErrnoException) => {
-      if (error.code === 'ENOENT') return undefined;
-      throw error;
-    });
-    const place = path.join(shown, name);
-    if (there?.isDirectory() && !entry.isDirectory())
-      throw new RefusedError(`${place} is a directory; nothing was changed`);
-    if (!entry.isDirectory() || there === undefined) {
+    const there = await to.kindOf(name);
+    const shown = path.join(to.shown, name);
+    if (there === 'directory' && !entry.isDirectory())
+      throw new RefusedError(`${shown} is a directory; nothing was changed`);
+    if (!entry.isDirectory() || there === 'nothing') {
       if (step === 'move') await moveTo(to.at(name), source);
       continue;
     }
-    if (!there.isDirectory()) throw new RefusedError(`${place} is not a directory; nothing was changed`);
-    if (there.dev !== dev)
-      throw new RefusedError(`${place} is on another file system; copy into it by itself. Nothing was changed`);
-    await using sub = await OpenDirectory.open(to.at(name), { follow: false });
-    await merge(source, sub, { step, shown: place, dev });
+    if (there !== 'directory') throw new RefusedError(`${shown} is not a directory; nothing was changed`);
+    await using sub = await to.enter(name);
+    if ((await sub.about()).dev !== dev)
+      throw new RefusedError(`${shown} is on another file system; copy into it by itself. Nothing was changed`);
+    await merge(source, sub, { step, dev });
     if (step === 'move') await rmdir(source);
   }
 }
@@ -133,31 +113,13 @@ async function moveTo(target: string, source: string): Promise<void> {
     if ((error as NodeJS.ErrnoException).code !== 'EACCES' || (mode & constants.S_IFMT) !== constants.S_IFDIR)
       throw error;
     await chmod(source, mode | 0o700);
-    await rename(source, target);
-    await chmod(target, mode);
-  }
-}
-
-class OpenDirectory {
-  readonly #handle: FileHandle;
-  readonly #path: string;
-
-  private constructor(handle: FileHandle, place: string) {
-    this.#handle = handle;
-    this.#path = place;
-  }
-
-  static async open(place: string, { follow }: { follow: boolean }): Promise<OpenDirectory> {
-    const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
-    const handle = await open(place, O_RDONLY | O_DIRECTORY | (follow ? 0 : O_NOFOLLOW));
-    return new OpenDirectory(handle, process.platform === 'linux' ? `/proc/self/fd/${handle.fd}` : place);
-  }
-
-  at(name: string): string {
-    return `${this.#path}/${name}`;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#handle.close();
+    const directory = await open(source, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+    try {
+      await rename(source, target);
+      // By its path it could be another file: the target may belong to another user.
+      await directory.chmod(mode);
+    } finally {
+      await directory.close();
+    }
   }
 }
