@@ -4,8 +4,9 @@
  * the reason. With CNAPI_TEST_NO_SKIP=1 (continuous integration, which installs the packages) it
  * runs and fails instead.
  */
-import { accessSync, chownSync, constants, readdirSync, rmSync } from 'node:fs';
+import { chownSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import { isExecutable } from '../../tools/processes/executable.ts';
 import { Program } from '../../tools/processes/program.ts';
 import { type Identity, ownedTemporaryFolder, unprivilegedIdentity } from './postgres-server.ts';
 
@@ -67,13 +68,4 @@ function postgresPlaces(): string[] {
 
 function find(name: string): string | undefined {
   return places.map((place) => path.join(place, name)).find(isExecutable);
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

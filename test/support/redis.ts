@@ -11,11 +11,11 @@
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { accessSync, constants } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import path from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isExecutable } from '../../tools/processes/executable.ts';
 import type { Teardown } from './postgres.ts';
 
 const program = findProgram(['redis-server', 'valkey-server']);
@@ -183,13 +183,4 @@ function findProgram(names: readonly string[]): string | undefined {
     }
   }
   return undefined;
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

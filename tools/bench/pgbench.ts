@@ -4,10 +4,11 @@
  * figure says how to install it.
  */
 import { execFile } from 'node:child_process';
-import { accessSync, constants, readdirSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import type { Queryable, QueryResult } from '../../lib/platform/postgres/database.ts';
+import { isExecutable } from '../processes/executable.ts';
 
 export interface Statement {
   text: string;
@@ -97,12 +98,3 @@ function readVersions(): string[] {
 }
 
 const searchPath = (): string[] => (process.env.PATH ?? '').split(path.delimiter).filter(path.isAbsolute);
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}

@@ -1,6 +1,6 @@
 /** Programs of peers that a package of the distribution brings. */
-import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
+import { isExecutable } from '../processes/executable.ts';
 
 /** Debian installs servers in folders that may not be on a user's PATH. */
 export function findProgram(name: string): string | undefined {
@@ -11,13 +11,4 @@ export function findProgram(name: string): string | undefined {
 /** `debian` is the package that has it. */
 export function whyNoProgram(name: string, debian: string = name): string | undefined {
   return findProgram(name) === undefined ? `there is none: on Debian, apt-get install ${debian}` : undefined;
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

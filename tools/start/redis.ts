@@ -2,8 +2,9 @@
  * A private Redis for the bus, if the machine has the program: on loopback, with a password, with
  * nothing stored on disk.
  */
-import { accessSync, chownSync, constants, mkdirSync } from 'node:fs';
+import { chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
+import { isExecutable } from '../processes/executable.ts';
 import type { Command } from './child.ts';
 import { password, rememberedPort, rememberPort, writePrivate } from './persisted-settings.ts';
 import { postgresIdentity } from './place.ts';
@@ -57,13 +58,4 @@ function configuration(port: number, secret: string, folder: string): string {
     `dir ${JSON.stringify(folder)}`,
   ];
   return `${settings.join('\n')}\n`;
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }
