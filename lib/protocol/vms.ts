@@ -277,13 +277,13 @@ const flag = z
   .default(false);
 
 /** The payload of machine_boot. `update` may only set internal metadata. */
-export const vmBoot = z.object({
+const vmBoot = z.object({
   uuid: vmUuid,
   update: z.strictObject({ set_internal_metadata: metadata.optional() }).optional(),
   idempotent: flag,
 });
 /** `timeout` is in seconds, as in vmadm. */
-export const vmShutdown = z.object({
+const vmShutdown = z.object({
   uuid: vmUuid,
   force: flag,
   timeout: z
@@ -301,16 +301,16 @@ export const vmShutdown = z.object({
     .optional(),
   idempotent: flag,
 });
-export const vmReboot = vmShutdown.extend({ update: vmBoot.shape.update });
-export const vmKill = z.object({
+const vmReboot = vmShutdown.extend({ update: vmBoot.shape.update });
+const vmKill = z.object({
   uuid: vmUuid,
   signal: z.union([z.string().max(20), z.number()]).default('SIGKILL'),
   idempotent: flag,
 });
-export const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
+const vmReprovision = z.object({ uuid: vmUuid, image_uuid: vmUuid });
 const notYet = (what: string) => `is not supported: this server ${what}`;
 /** The new image stays on this server, so `compression` and `imgapi_url` have no effect. */
-export const vmImage = z.object({
+const vmImage = z.object({
   uuid: vmUuid,
   manifest: z.looseObject({ uuid: vmUuid }, 'is missing; give an object with the uuid of the image'),
   compression: z.string().optional(),
@@ -318,7 +318,7 @@ export const vmImage = z.object({
   incremental: z.literal(false, notYet('makes whole images only')).optional(),
   prepare_image_script: z.literal('', notYet('runs no script in the VM')).optional(),
 });
-export const vmSnapshot = z.object({ uuid: vmUuid, snapshot_name: snapshotName });
+const vmSnapshot = z.object({ uuid: vmUuid, snapshot_name: snapshotName });
 
 const network = z.object({
   uuid: vmUuid,
@@ -330,3 +330,19 @@ export type VmNetwork = z.infer<typeof network>;
 /** A network of NAPI before and after a change; VMs on it get its gateway and resolvers. */
 export const vmNetworks = z.object({ original_network: network, networks: z.array(network).max(100) });
 export type VmNetworks = z.infer<typeof vmNetworks>;
+
+/** The parameters of the tasks of VMs that take more than a uuid. */
+export const vmTaskParams = {
+  machine_create: vmCreate,
+  machine_update: vmUpdate,
+  machine_boot: vmBoot,
+  machine_shutdown: vmShutdown,
+  machine_reboot: vmReboot,
+  machine_kill: vmKill,
+  machine_reprovision: vmReprovision,
+  machine_create_snapshot: vmSnapshot,
+  machine_rollback_snapshot: vmSnapshot,
+  machine_delete_snapshot: vmSnapshot,
+  machine_create_image: vmImage,
+  machine_update_nics: vmNetworks,
+};

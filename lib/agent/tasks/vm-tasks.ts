@@ -6,20 +6,7 @@
 import { z } from 'zod';
 import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
-import {
-  type Vm,
-  vmBoot,
-  vmCreate,
-  vmImage,
-  vmKill,
-  vmNetworks,
-  vmReboot,
-  vmReprovision,
-  vmShutdown,
-  vmSnapshot,
-  vmUpdate,
-  vmUuid,
-} from '../../protocol/vms.ts';
+import { type Vm, vmTaskParams, vmUuid } from '../../protocol/vms.ts';
 import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
 import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
 import type { Vms } from '../vms/vms.ts';
@@ -60,7 +47,10 @@ const vmQuery = <Schema extends z.ZodObject>(
   });
 
 export const vmTasks: readonly (readonly [string, AgentTask])[] = [
-  ['machine_create', vmAction(described('machine_create'), (vms, params) => vms.create(parse(vmCreate, params)))],
+  [
+    'machine_create',
+    vmAction(described('machine_create'), (vms, params) => vms.create(parse(vmTaskParams.machine_create, params))),
+  ],
   ['machine_load', vmQuery(vmParams, (vms, { uuid }) => vms.load(uuid))],
   [
     'machine_info',
@@ -77,35 +67,42 @@ export const vmTasks: readonly (readonly [string, AgentTask])[] = [
     }),
   ],
   ['machine_proc', vmQuery(vmParams, async (vms, { uuid }) => ({ processes: await vms.processes(uuid) }))],
-  ['machine_boot', vmAction(vmBoot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest))],
+  ['machine_boot', vmAction(vmTaskParams.machine_boot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest))],
   [
     'machine_shutdown',
-    vmAction(vmShutdown, (vms, { uuid, timeout, ...rest }) =>
+    vmAction(vmTaskParams.machine_shutdown, (vms, { uuid, timeout, ...rest }) =>
       vms.shutdown(uuid, { ...rest, timeoutMs: msOf(timeout) }),
     ),
   ],
   [
     'machine_reboot',
-    vmAction(vmReboot, (vms, { uuid, timeout, ...rest }) => vms.reboot(uuid, { ...rest, timeoutMs: msOf(timeout) })),
+    vmAction(vmTaskParams.machine_reboot, (vms, { uuid, timeout, ...rest }) =>
+      vms.reboot(uuid, { ...rest, timeoutMs: msOf(timeout) }),
+    ),
   ],
-  ['machine_kill', vmAction(vmKill, (vms, { uuid, ...rest }) => vms.kill(uuid, rest))],
+  ['machine_kill', vmAction(vmTaskParams.machine_kill, (vms, { uuid, ...rest }) => vms.kill(uuid, rest))],
   [
     'machine_update',
     vmAction(vmParams.loose(), (vms, { uuid, ...params }) => {
-      const unknown = Object.keys(params).filter((name) => UPDATES.test(name) && !Object.hasOwn(vmUpdate.shape, name));
+      const unknown = Object.keys(params).filter(
+        (name) => UPDATES.test(name) && !Object.hasOwn(vmTaskParams.machine_update.shape, name),
+      );
       if (unknown.length > 0) throw new InvalidVmError(unknown.slice(0, MAX_REFUSED).map(notSupported));
-      return vms.update(uuid, parse(vmUpdate, params));
+      return vms.update(uuid, parse(vmTaskParams.machine_update, params));
     }),
   ],
   [
     'machine_update_nics',
     defineTask({
       lane: 'vms',
-      params: vmNetworks,
+      params: vmTaskParams.machine_update_nics,
       run: (params, context) => untilAborted(vmsOf(context).updateNetworks(params), context.signal),
     }),
   ],
-  ['machine_reprovision', vmAction(vmReprovision, (vms, { uuid, image_uuid }) => vms.reprovision(uuid, image_uuid))],
+  [
+    'machine_reprovision',
+    vmAction(vmTaskParams.machine_reprovision, (vms, { uuid, image_uuid }) => vms.reprovision(uuid, image_uuid)),
+  ],
   [
     'machine_destroy',
     defineTask({
@@ -116,17 +113,26 @@ export const vmTasks: readonly (readonly [string, AgentTask])[] = [
   ],
   [
     'machine_create_snapshot',
-    vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.createSnapshot(uuid, snapshot_name)),
+    vmAction(vmTaskParams.machine_create_snapshot, (vms, { uuid, snapshot_name }) =>
+      vms.createSnapshot(uuid, snapshot_name),
+    ),
   ],
   [
     'machine_rollback_snapshot',
-    vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.rollbackSnapshot(uuid, snapshot_name)),
+    vmAction(vmTaskParams.machine_rollback_snapshot, (vms, { uuid, snapshot_name }) =>
+      vms.rollbackSnapshot(uuid, snapshot_name),
+    ),
   ],
   [
     'machine_delete_snapshot',
-    vmAction(vmSnapshot, (vms, { uuid, snapshot_name }) => vms.deleteSnapshot(uuid, snapshot_name)),
+    vmAction(vmTaskParams.machine_delete_snapshot, (vms, { uuid, snapshot_name }) =>
+      vms.deleteSnapshot(uuid, snapshot_name),
+    ),
   ],
-  ['machine_create_image', vmAction(vmImage, (vms, { uuid, manifest }) => vms.createImage(uuid, manifest.uuid))],
+  [
+    'machine_create_image',
+    vmAction(vmTaskParams.machine_create_image, (vms, { uuid, manifest }) => vms.createImage(uuid, manifest.uuid)),
+  ],
 ];
 
 async function destroy(vms: Vms, uuid: string) {

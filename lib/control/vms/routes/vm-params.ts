@@ -1,33 +1,9 @@
 /** What agents of this project accept as the parameters of their tasks about VMs. Pure. */
 import type { z } from 'zod';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
-import {
-  vmBoot,
-  vmCreate,
-  vmImage,
-  vmKill,
-  vmNetworks,
-  vmReboot,
-  vmReprovision,
-  vmShutdown,
-  vmSnapshot,
-  vmUpdate,
-} from '../../../protocol/vms.ts';
+import { vmTaskParams } from '../../../protocol/vms.ts';
 
-const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
-  machine_create: vmCreate,
-  machine_update: vmUpdate,
-  machine_boot: vmBoot,
-  machine_shutdown: vmShutdown,
-  machine_reboot: vmReboot,
-  machine_kill: vmKill,
-  machine_reprovision: vmReprovision,
-  machine_create_snapshot: vmSnapshot,
-  machine_rollback_snapshot: vmSnapshot,
-  machine_delete_snapshot: vmSnapshot,
-  machine_create_image: vmImage,
-  machine_update_nics: vmNetworks,
-};
+const SCHEMAS: Readonly<Record<string, z.ZodType>> = vmTaskParams;
 
 /** The first wrong parameter; undefined if there is none. Other brands than `oci` are for agents of Triton. */
 export function issueOf(task: string, params: JsonObject): { field: string; message: string } | undefined {
