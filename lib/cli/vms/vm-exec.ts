@@ -10,7 +10,7 @@ import type { Context } from '../invocation/context.ts';
 import { variableParamsOf, variablesOf } from '../runs/program.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { findVm } from './vm-lookup.ts';
+import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 interface Options {
   interactive?: boolean;
@@ -41,7 +41,7 @@ export function vmExecCommand(runner: CommandRunner): Command {
   const command = new Command('exec')
     .description('Runs a program in a VM.')
     .usage('[options] <vm> -- program [argument...]')
-    .argument('<vm>', 'its uuid or alias')
+    .argument('<vm>', VM_TEXT)
     .option('-i, --interactive', 'pass standard input on to the program')
     .option('-t, --tty', 'run the program in a terminal, as ssh -t does')
     .option('--env <name=value>', 'set this variable for the program; may be repeated', collectValues)

@@ -6,7 +6,7 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { parseCount } from '../terminal/count.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { findVm } from './vm-lookup.ts';
+import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 interface Options {
   follow?: boolean;
@@ -25,7 +25,7 @@ reads them, stderr says so.
 export function vmLogsCommand(runner: CommandRunner): Command {
   const command = new Command('logs')
     .description('Shows what the program of a VM has printed.')
-    .argument('<vm>', 'its uuid or alias')
+    .argument('<vm>', VM_TEXT)
     .option('-f, --follow', 'show what it prints from now on, too')
     .option('--tail <lines>', 'begin with this number of lines at the end; 0 with -f: only new ones')
     .action(runner.action(vmLogs));

@@ -2,7 +2,7 @@
 import type { CnapiClient } from '../../client/client.ts';
 import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
-import { serverLabels } from '../lookup/find.ts';
+import { isPrefix, serverLabels } from '../lookup/find.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -13,6 +13,9 @@ interface VmFilter {
   state?: string | undefined;
   alias?: string | undefined;
 }
+
+/** For help texts. */
+export const VM_TEXT = 'its uuid, the beginning of one, or its alias';
 
 /** All that match, in order of uuid. */
 export async function listVms(client: CnapiClient, filter: VmFilter): Promise<StoredVm[]> {
@@ -25,15 +28,39 @@ export async function listVms(client: CnapiClient, filter: VmFilter): Promise<St
   }
 }
 
-/** @throws UsageError when there is none, or more than one */
+/** By its uuid, its alias, or the beginning of its uuid. @throws UsageError when there is none, or more than one */
 export async function findVm(client: CnapiClient, text: string): Promise<StoredVm> {
   if (isUuid(text)) return client.ask(vmContracts.GetListedVm, { vm_uuid: text });
-  const [found, ...others] = text.endsWith('*') ? [] : await listVms(client, { alias: text });
+  const named = text.endsWith('*') ? [] : await listVms(client, { alias: text });
+  // Also of those that are aliases: whoever means the other VM must not reach this one.
+  const begun = await vmsWithPrefix(client, text);
+  const [found, ...others] = [...named, ...begun.filter(({ uuid }) => named.every((one) => one.uuid !== uuid))];
   if (found === undefined) throw new UsageError(`There is no VM ${escapeControls(text)}; cnapi vm list lists them`);
   if (others.length === 0) return found;
   const labelOf = await serverLabels(client, [found, ...others]);
-  const named = [found, ...others]
+  const each = [found, ...others]
     .slice(0, 20)
     .map(({ uuid, server_uuid }) => `${uuid} on ${escapeControls(labelOf(server_uuid))}`);
-  throw new UsageError(`There are several VMs ${escapeControls(text)}; give the uuid of one: ${named.join(', ')}`);
+  throw new UsageError(`There are several VMs ${escapeControls(text)}; give the uuid of one: ${each.join(', ')}`);
 }
+
+/** As many as tables show. */
+const LEAST_PREFIX = 8;
+const HEX_DIGITS = 32;
+const AT_MOST = 3;
+
+/** Some of the VMs whose uuids begin with this text: the list is in order of uuid. */
+async function vmsWithPrefix(client: CnapiClient, text: string): Promise<StoredVm[]> {
+  if (text.length < LEAST_PREFIX || !isPrefix(text)) return [];
+  const prefix = text.toLowerCase();
+  const first = BigInt(`0x${prefix.replaceAll('-', '').padEnd(HEX_DIGITS, '0')}`);
+  const after = first === 0n ? undefined : uuidOf(first - 1n);
+  const { vms } = await client.ask(vmContracts.ListVms, { limit: AT_MOST, after });
+  return vms.filter(({ uuid }) => uuid.startsWith(prefix));
+}
+
+const uuidOf = (number: bigint): string =>
+  number
+    .toString(16)
+    .padStart(HEX_DIGITS, '0')
+    .replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');

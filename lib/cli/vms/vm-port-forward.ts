@@ -4,7 +4,7 @@ import { streamContracts } from '../../protocol/api/streams.ts';
 import { forwardIn, forwardPorts } from '../exec/port-forward.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findVm } from './vm-lookup.ts';
+import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 const MORE = `
 8080:80 listens on port 8080 of this machine and leads to port 80 of the VM; 80 has the same number at both ends; :80 listens on \
@@ -17,7 +17,7 @@ export function vmPortForwardCommand(runner: CommandRunner): Command {
   const command = new Command('port-forward')
     .description('Forwards ports of this machine to ports of a VM.')
     .usage('[options] <vm> <port...>')
-    .argument('<vm>', 'its uuid or alias')
+    .argument('<vm>', VM_TEXT)
     .argument('<port...>', 'LOCAL:REMOTE, PORT or :REMOTE')
     .option('--address <address>', 'listen on this address of this machine', '127.0.0.1')
     .action(runner.action(portForward));

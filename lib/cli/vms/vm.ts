@@ -5,15 +5,17 @@ import type { Contract } from '../../protocol/api/contract/contract.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { VM_STATES } from '../../protocol/vms.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
 import type { Column } from '../terminal/table.ts';
+import { EXIT } from '../terminal/usage-error.ts';
 import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
 import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
-import { findVm, listVms } from './vm-lookup.ts';
+import { findVm, listVms, VM_TEXT } from './vm-lookup.ts';
 import { type StopOptions, signalParams, stopParams, TIMEOUT_TEXT, waitingForStop } from './vm-options.ts';
 import { vmPortForwardCommand } from './vm-port-forward.ts';
 import { reportTask } from './vm-task.ts';
@@ -43,9 +45,12 @@ interface Action {
   check?(vm: StoredVm): void;
 }
 
-const VM = ['<vm>', 'its uuid or alias'] as const;
+const VM = ['<vm>', VM_TEXT] as const;
 const FIELDS =
   'fields of the VM, such as alias=web, max_physical_memory=256 (MiB), quota=10 (GiB) or cpu_cap=100 (one core); a value may be JSON';
+
+/** After the end of a create. */
+const EARLY_END_MS = 300;
 
 export function vmCommand(runner: CommandRunner): Command {
   const command = new Command('vm').description(
@@ -170,7 +175,7 @@ async function list({ client, output }: Context, { server, owner, image, state, 
   if (output.json) return output.document(vms);
   const labelOf = await serverLabels(client, vms);
   const columns: Column<StoredVm>[] = [
-    { head: 'UUID', of: ({ uuid }) => uuid },
+    { head: 'UUID', of: ({ uuid }) => uuid, abbreviates: true },
     { head: 'ALIAS', of: (vm) => vm.alias, shrinks: true },
     { head: 'STATE', of: (vm) => vm.state },
     { head: 'MEMORY', of: ({ max_physical_memory: mib }) => mib && `${mib} MiB` },
@@ -178,7 +183,11 @@ async function list({ client, output }: Context, { server, owner, image, state, 
     { head: 'SERVER STATUS', of: ({ server_status }) => server_status },
   ];
   output.table(columns, vms);
-  if (vms.length === 0) output.note('There are no such VMs');
+  if (vms.length > 0) return;
+  const isKnown = state === undefined || VM_STATES.some((one) => one === state);
+  output.note(
+    `There are no such VMs${isKnown ? '' : `; the states are ${VM_STATES.join(', ')}, and those of agents of Triton`}`,
+  );
 }
 
 async function get({ client, output }: Context, text: string): Promise<void> {
@@ -187,8 +196,10 @@ async function get({ client, output }: Context, text: string): Promise<void> {
   if (server_status === 'unknown') output.note(`The server does not answer; the VM as of ${as_of ?? 'its creation'}`);
   const vm =
     server_status === 'unknown' ? stored : await client.ask(vmContracts.GetVm, { server_uuid, vm_uuid: stored.uuid });
-  if (output.json) output.document(vm);
-  else output.facts([['server', server_uuid], ...Object.entries(vm)]);
+  if (output.json) return output.document(vm);
+  output.facts([['server', server_uuid], ...Object.entries(vm)]);
+  if ('withheld' in vm && vm.withheld === true)
+    output.note('its metadata, tags, network and snapshots are shown only to the role operator and above');
 }
 
 async function create(
@@ -200,13 +211,30 @@ async function create(
   const given: JsonObject = { uuid: random.uuid(), ...(await vmFieldsOf(fields, others)) };
   checkFields(given, { action: 'create', brand: given.brand });
   const { uuid: server_uuid } = await findServer(client, server);
+  const uuid = String(given.uuid);
+  await warnOfNamesakes(context, given);
   const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
-  output.note(`VM ${given.uuid}`);
-  return reportTask(context, {
-    ...{ id: String(id), detach },
-    done: String(given.uuid),
-    failed: 'the VM could not be created',
-  });
+  output.note(`VM ${uuid}`);
+  const failed = 'the VM could not be created';
+  const exitCode = await reportTask(context, { id: String(id), done: uuid, failed, detach });
+  if (exitCode === EXIT.ok && !detach && given.autoboot !== false) await noteEarlyEnd(context, uuid);
+  return exitCode;
+}
+
+/** Aliases need not be unique, but a command that gets one needs to find one VM. */
+async function warnOfNamesakes({ client, output }: Context, { alias, uuid }: JsonObject): Promise<void> {
+  if (typeof alias !== 'string' || alias.endsWith('*')) return;
+  const [other] = (await listVms(client, { alias })).filter((one) => one.uuid !== uuid);
+  if (other !== undefined) output.note(`VM ${other.uuid} has the alias ${alias}, too; commands will need a uuid`);
+}
+
+/** For a program that cannot run, which ends in the moment in which it begins. */
+async function noteEarlyEnd({ client, clock, output }: Context, uuid: string): Promise<void> {
+  await clock.sleep(EARLY_END_MS);
+  const vm = await client.ask(vmContracts.GetListedVm, { vm_uuid: uuid }).catch(() => undefined);
+  if (vm?.state !== 'stopped') return;
+  const code = typeof vm.exit_status === 'number' ? ` with ${vm.exit_status}` : '';
+  output.note(`its program has ended${code}; see cnapi vm logs ${uuid}`);
 }
 
 /** Can be repeated: a uuid that no VM has (any more) is no error. An alias without a VM is one. */

@@ -103,4 +103,47 @@ t.test('mistakes in commands about VMs', async (t) => {
     rebooting.child.kill('SIGTERM');
     t.equal((await rebooting.ended).code, 143);
   });
+
+  await t.test('a VM is found by the beginning of its uuid, and by nothing that two VMs have', async (t) => {
+    agent.answer = () => ({ result: {} });
+    const [one, two] = ['beef0001-0000-4000-8000-000000000001', 'beef0001-0000-4000-8000-000000000002'];
+    const [first, named] = ['00000000-0000-4000-8000-000000000001', 'feed0001-0000-4000-8000-000000000001'];
+    agent.report(
+      { uuid: one, alias: 'one', state: 'running' },
+      { uuid: two, alias: 'two', state: 'running' },
+      { uuid: first, alias: 'first', state: 'running' },
+      { uuid: named, alias: '00000000', state: 'running' },
+    );
+    await until(async () => (await app.get(`/vms/${named}`)).status === 200, 'the VMs to be stored');
+    t.match(await cli.run('vm', 'start', two), { code: 0 });
+    t.match(await cli.run('vm', 'start', two.slice(0, -1)), { code: 2, stderr: /several VMs/ });
+    t.match(await cli.run('vm', 'start', 'FEED0001'), { code: 0, stdout: 'started FEED0001\n' });
+    t.match(await cli.run('vm', 'start', 'feed000'), { code: 2, stderr: /There is no VM feed000/ }, 'too short');
+    t.match(await cli.run('vm', 'start', '00000000'), { code: 2, stderr: new RegExp(`${named}.*${first}`) });
+    t.match(await cli.run('vm', 'start', '00000000-0000'), { code: 0 }, 'the first of all uuids');
+  });
+
+  await t.test('a create says what the next command would stumble over', async (t) => {
+    const uuid = randomUUID();
+    agent.answer = () => ({ result: { vm: { uuid, alias: 'one', state: 'stopped', exit_status: 127 } } });
+    t.match(await cli.run('vm', 'create', 'scripted', `uuid=${uuid}`, image, 'alias=one'), {
+      code: 0,
+      stdout: `${uuid}\n`,
+      stderr: new RegExp(
+        `VM beef0001-.* has the alias one, too(.|\n)*its program has ended with 127; see cnapi vm logs ${uuid}`,
+      ),
+    });
+    const other = randomUUID();
+    agent.answer = () => ({ result: { vm: { uuid: other, alias: 'other', state: 'running' } } });
+    const plain = await cli.run('vm', 'create', 'scripted', `uuid=${other}`, image, 'alias=other');
+    t.same(plain, { code: 0, stdout: `${other}\n`, stderr: `cnapi: VM ${other}\n` });
+  });
+
+  await t.test('a list of a state that does not exist names those that do', async (t) => {
+    t.match(await cli.run('vm', 'list', '--state', 'nosuch'), {
+      code: 0,
+      stderr: /the states are provisioning, running/,
+    });
+    t.notMatch((await cli.run('vm', 'list', '--state', 'failed')).stderr, 'the states are');
+  });
 });
