@@ -12,19 +12,23 @@ import type { Clock } from '../../platform/time/clock.ts';
 import type { ServerReport } from './server.ts';
 
 const CHANGES = new RateLimit({ perSecond: 5, burst: 1_000 });
-/** Servers whose last VMs are known. All VMs of one that is not count as changed. */
+/** Servers whose last VMs are known, and their digests. All VMs of one that is not known count as changed. */
 const MAX_KNOWN = 20_000;
-/** Characters of a digest: what an agent makes up has no digest of before by chance. */
+const MAX_CHARS = 64 * 1024 * 1024;
+/** Characters of a digest, 96 bits: an agent cannot find a VM with the digest of another. */
 const DIGEST_LENGTH = 24;
 
 export class VmChanges {
   readonly #clock: Pick<Clock, 'now'>;
   /** The digests of the VMs of the last reports that were admitted, in one text: 24 bytes for each VM. */
   readonly #last = new BoundedMap<string, string>(MAX_KNOWN);
+  #chars = 0;
+  readonly #maxChars: number;
   readonly #limits = new RateLimiters(CHANGES);
 
-  constructor(clock: Pick<Clock, 'now'>) {
+  constructor(clock: Pick<Clock, 'now'>, maxChars = MAX_CHARS) {
     this.#clock = clock;
+    this.#maxChars = maxChars;
   }
 
   /** `held`: VMs have changed, and the report may not be stored yet. */
@@ -36,8 +40,22 @@ export class VmChanges {
     const now = this.#clock.now();
     if (limit.waitMs(now) > 0) return 'held';
     limit.charge(changes, now);
-    this.#last.set(serverUuid, digests);
+    this.#remember(serverUuid, digests);
     return 'changed';
+  }
+
+  #remember(serverUuid: string, digests: string): void {
+    this.#forget(serverUuid);
+    this.#chars += digests.length - (this.#last.set(serverUuid, digests)?.length ?? 0);
+    for (const oldest of this.#last.keys()) {
+      if (this.#chars <= this.#maxChars) break;
+      this.#forget(oldest);
+    }
+  }
+
+  #forget(serverUuid: string): void {
+    this.#chars -= this.#last.get(serverUuid)?.length ?? 0;
+    this.#last.delete(serverUuid);
   }
 }
 
