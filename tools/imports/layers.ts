@@ -66,7 +66,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/config.ts': [...database, 'platform/bus', 'control/access', 'control/placement'],
   'control/access': [...database, 'protocol/api'],
   'control/audit': [...database, 'protocol/api'],
-  // These two may become a separate service one day, so they import nothing of servers, sessions or
+  // These two may become a separate service one day, so their TypeScript imports nothing of servers, sessions or
   // HTTP.
   'control/tasks': [
     ...database,
