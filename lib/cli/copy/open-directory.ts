@@ -6,7 +6,7 @@
  * but root and this user can put another one in its place.
  */
 import { constants, existsSync, type Stats } from 'node:fs';
-import { type FileHandle, lstat, open, readlink, stat } from 'node:fs/promises';
+import { type FileHandle, lstat, open, readFile, readlink, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { RefusedError } from '../terminal/usage-error.ts';
 
@@ -50,6 +50,12 @@ export class OpenDirectory {
 
   about(): Promise<Stats> {
     return this.#handle?.stat() ?? lstat(this.shown);
+  }
+
+  /** What is renamed from one directory into another one must have the same, which is more than the same device. */
+  async mount(): Promise<string> {
+    const facts = this.#handle && (await readFile(`/proc/self/fdinfo/${this.#handle.fd}`, 'utf8'));
+    return `${(await this.about()).dev} ${/^mnt_id:.*$/m.exec(facts ?? '')?.[0]}`;
   }
 
   async kindOf(name: string): Promise<EntryKind> {

@@ -116,7 +116,13 @@ else
   mkdir -p "new${missing%/*}" && mv "$arrived" "new$missing" || exit 1
 fi
 
+# Two mounts may be of one device. mv would copy from one to the other, and follow links.
+mount_of_9() {
+  while read -r key id; do [ "$key" != mnt_id: ] || echo "$id"; done </proc/self/fdinfo/9
+}
 device=$(stat -c %d .)
+mount=$(mount_of_9)
+crossed='is on another file system; copy into it by itself. Nothing was changed'
 # Its arguments: check or move, and where it is, to be shown. It ends the shell in which it is run.
 merge() {
   for each in ./* ./.[!.]* ./..?*; do
@@ -129,10 +135,11 @@ merge() {
       fi
       [ -d "$there" ] || continue
       facts=$(stat -c %d:%i "$there")
-      [ "${facts%%:*}" = "$device" ] || fail "$shown is on another file system; copy into it by itself. Nothing was changed"
+      [ "${facts%%:*}" = "$device" ] || fail "$shown $crossed"
       (
         cd "$each" && exec 9<"$there/." || exit 1
         [ "$(stat -L -c %d:%i /proc/self/fd/9)" = "$facts" ] || fail "$shown has changed; the copy is incomplete"
+        [ "$(mount_of_9)" = "$mount" ] || fail "$shown $crossed"
         merge "$1" "$shown"
       ) || exit 1
       [ "$1" = check ] || rmdir "$each" || exit 1

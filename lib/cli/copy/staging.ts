@@ -53,8 +53,8 @@ export class Staging {
 
   /** Renames what has arrived into the target. @throws RefusedError if it does not fit there; then nothing has changed */
   async settle(): Promise<void> {
-    const { dev } = await this.#directory.about();
-    for (const step of ['check', 'move'] as const) await merge(this.#directory.at(NEW), this.#base, { step, dev });
+    const mount = await this.#directory.mount();
+    for (const step of ['check', 'move'] as const) await merge(this.#directory.at(NEW), this.#base, { step, mount });
   }
 
   /** Removes what has not been renamed. */
@@ -79,11 +79,11 @@ function namesBelow(
 
 interface Merge {
   step: 'check' | 'move';
-  /** The device of what has arrived. */
-  dev: number;
+  /** Where what has arrived is. */
+  mount: string;
 }
 
-async function merge(from: string, to: OpenDirectory, { step, dev }: Merge): Promise<void> {
+async function merge(from: string, to: OpenDirectory, { step, mount }: Merge): Promise<void> {
   for (const entry of await readdir(from, { withFileTypes: true })) {
     const { name } = entry;
     const source = path.join(from, name);
@@ -97,9 +97,9 @@ async function merge(from: string, to: OpenDirectory, { step, dev }: Merge): Pro
     }
     if (there !== 'directory') throw new RefusedError(`${shown} is not a directory; nothing was changed`);
     await using sub = await to.enter(name);
-    if ((await sub.about()).dev !== dev)
+    if ((await sub.mount()) !== mount)
       throw new RefusedError(`${shown} is on another file system; copy into it by itself. Nothing was changed`);
-    await merge(source, sub, { step, dev });
+    await merge(source, sub, { step, mount });
     if (step === 'move') await rmdir(source);
   }
 }

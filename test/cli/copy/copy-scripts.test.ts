@@ -23,8 +23,9 @@ import { buffer, text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
 import { RECEIVE, SEND_TREE, SENT_CHANGED } from '../../../lib/cli/copy/copy-scripts.ts';
 import { packTree } from '../../../lib/cli/copy/pack-tree.ts';
-import { mountedFolder } from '../../support/mounted-folder.ts';
+import { cannotMount, mountedFolder } from '../../support/mounted-folder.ts';
 
+const skip = cannotMount();
 const isRoot = process.getuid?.() === 0;
 /** The uid of another user. */
 const OTHER = 12345;
@@ -211,6 +212,17 @@ for (const kind of ['of this machine', 'of BusyBox'])
         t.match(await receiveFile(path.join(theirs, 'of-root/link/y'), 'y'), { code: 1, said });
       },
     );
+
+    await t.test('a directory of the same device that is mounted in the target is not crossed', { skip }, async (t) => {
+      const { root, source, target } = await placesOfRoot(t);
+      const elsewhere = path.join(root, 'elsewhere');
+      for (const folder of [elsewhere, path.join(source, 'a')]) mkdirSync(folder);
+      for (const file of ['a/f', 'b']) writeFileSync(path.join(source, file), '');
+      t.equal(spawnSync('mount', ['--bind', elsewhere, path.join(target, 'a')]).status, 0);
+      const said = /target\/a is on another file system; copy into it by itself. Nothing was changed\n$/;
+      t.match(await receiveTree(source, target), { code: 1, said });
+      t.strictSame([readdirSync(elsewhere), readdirSync(target)], [[], ['a']]);
+    });
 
     await t.test('.. leads back to where a directory was found, not to where it was moved', async (t) => {
       const { root, target, outside } = placesOf(t);

@@ -17,7 +17,7 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { Staging } from '../../../lib/cli/copy/staging.ts';
 import { lacks } from '../../support/debian-programs.ts';
-import { mountedFolder } from '../../support/mounted-folder.ts';
+import { cannotMount, mountedFolder } from '../../support/mounted-folder.ts';
 
 const isRoot = process.getuid?.() === 0;
 /** The uid of another user. */
@@ -111,6 +111,26 @@ t.test('a link on the way that another user may change is refused', { skip: !isR
       t.strictSame(readdirSync(etc), []);
       t.strictSame(readdirSync(home), ['link']);
     });
+});
+
+t.test('a directory that is mounted in the target is not crossed', { skip: cannotMount() }, async (t) => {
+  const { home, etc } = await places(t);
+  const deep = path.join(home, 'deep');
+  mkdirSync(deep);
+  const sources: Record<string, string[]> = {
+    'of another device': ['-t', 'tmpfs', 'none', deep],
+    'of the same device': ['--bind', etc, deep],
+  };
+  for (const [name, words] of Object.entries(sources)) {
+    t.equal(spawnSync('mount', words).status, 0);
+    await t.rejects(
+      copiedTree(home),
+      { message: /home\/deep is on another file system; .* Nothing was changed$/ },
+      name,
+    );
+    t.strictSame(readdirSync(deep), []);
+    t.equal(spawnSync('umount', [deep]).status, 0);
+  }
 });
 
 /** Copies a directory with the mode 0500 to `target`, in a process of its own. Returns what has failed. */
