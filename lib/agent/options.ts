@@ -14,6 +14,7 @@ import type { ImageOptions } from './images/images.ts';
 import type { CredentialOptions } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';
+import { agentOptions, type discoveryOptions } from './option-table.ts';
 
 /** The agent was given options it cannot run with. */
 export class AgentUsageError extends CnapiError {
@@ -63,91 +64,6 @@ const DEFAULT_IMAGE_BYTES = String(10 * 1024 ** 3);
 const MIN_UIDS = 65_536;
 /** The next one means "none" to the kernel. */
 const MAX_UID = 4_294_967_294;
-
-export const AGENT_USAGE = `Usage: npm run agent -- [options]
-
-The agent of this machine: it keeps a connection to an instance of cnapi and carries out the tasks that it receives.
-
-Where to find instances; give one of
-  --dns ADDRESS:PORT   name server to ask (default: the system's), with
-    --datacenter NAME    default local
-    --domain NAME        default cnapi.internal
-  --url URL            an instance, http://HOST:PORT or https://HOST:PORT; may be repeated
-
-Authentication and TLS; files are read again when they change
-  --tls                use TLS for addresses from DNS; with https:// in --url the agent uses TLS for all instances
-  --ca FILE            trust certificates of this CA only (PEM; default: the system's, or CN_AGENT_CA_FILE)
-  --tls-name NAME      the name that certificates must contain, whichever address is dialled (default: the host name in
-                       --url for its addresses, else the address itself)
-  --token-file FILE    the agent's token, mode 600 (default: DATA/token if it exists, or CN_AGENT_TOKEN_FILE)
-
-  --data DIR           directory for the identity and the journal; one agent at a time may use it (required)
-  --uuid UUID          this server's uuid (default: the stored one, else the machine's own, else a random one)
-  --allow-reboot       carry out server_reboot
-  --push-commands FILE run only the commands of push jobs that FILE allows (default: all); read again when it changes. JSON:
-                       {"allow": ["exact command", {"pattern": "regular expression"}], "env": ["VARIABLE"]}
-  --headnode           this machine is the headnode: the same as --boot-parameter headnode=true
-  --boot-parameter NAME=VALUE
-                       a boot parameter to report with those of the kernel's command line; may be repeated
-  --protocol NAME      auto (default): the agent link, or, if no instance has one, POSTs as Triton's agents send them;
-                       link: the link only; legacy: POSTs only
-  --http-port PORT     also take tasks over HTTP, as Triton's agents do; CNAPIs without the link post tasks there
-                       (default: off, or CN_AGENT_HTTP_PORT)
-  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Callers of the port can run commands
-                       on this machine. They need the token in DATA/http-token, which is created at the first start
-  --http-from NETWORK  callers from this address or network need no token, because CNAPIs without the link have none;
-                       may be repeated (or CN_AGENT_HTTP_FROM, separated by commas)
-  --http-open          callers of the port need no token, as with Triton's agent (or CN_AGENT_HTTP_OPEN=1)
-  --containers         run containers, by runc or crun and conmon of this machine; DATA becomes passable for other users
-  --container-path DIR a directory that containers may mount, with all below it; may be repeated (default: none)
-  --container-bridge NAME
-                       a bridge that containers may be connected to; may be repeated (default: none)
-  --container-uids FROM-TO
-                       user and group ids of this machine for those of containers, at least 65536 that nobody else has
-                       (default 200000-265535)
-  --image-url URL      load images from URLs that begin with this one; may be repeated (default: none)
-  --image-path DIR     load images from files in this directory; may be repeated (default: none)
-  --image-space BYTES  how much images may use, unpacked (default 10737418240, which is 10 GiB)
-  --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
-  --config FILE        read options from a JSON object in FILE, in camelCase; the command line takes precedence
-  --help               this text
-`;
-
-export const discoveryOptions = {
-  dns: { type: 'string' },
-  datacenter: { type: 'string' },
-  domain: { type: 'string' },
-  url: { type: 'string', multiple: true },
-  tls: { type: 'boolean' },
-  ca: { type: 'string' },
-  'tls-name': { type: 'string' },
-  'token-file': { type: 'string' },
-  'log-level': { type: 'string' },
-  help: { type: 'boolean' },
-} as const;
-
-const agentOptions = {
-  ...discoveryOptions,
-  data: { type: 'string' },
-  uuid: { type: 'string' },
-  'allow-reboot': { type: 'boolean' },
-  'push-commands': { type: 'string' },
-  headnode: { type: 'boolean' },
-  'boot-parameter': { type: 'string', multiple: true },
-  protocol: { type: 'string' },
-  'http-port': { type: 'string' },
-  'http-host': { type: 'string' },
-  'http-from': { type: 'string', multiple: true },
-  'http-open': { type: 'boolean' },
-  containers: { type: 'boolean' },
-  'container-path': { type: 'string', multiple: true },
-  'container-bridge': { type: 'string', multiple: true },
-  'container-uids': { type: 'string' },
-  'image-url': { type: 'string', multiple: true },
-  'image-path': { type: 'string', multiple: true },
-  'image-space': { type: 'string' },
-  config: { type: 'string' },
-} as const;
 
 /** What parseArgs returns for these options. */
 type ValuesOf<Options extends ParseArgsOptionsConfig> = ReturnType<typeof parseArgs<{ options: Options }>>['values'];

@@ -2,6 +2,7 @@
 
 import { parseArgs } from 'node:util';
 import type { LogLevel } from '../../platform/log.ts';
+import { discoveryOptions } from '../option-table.ts';
 import {
   type AgentDiscovery,
   AgentUsageError,
@@ -9,7 +10,6 @@ import {
   asUsageError,
   type CredentialValues,
   credentialValuesOf,
-  discoveryOptions,
   logLevelOf,
 } from '../options.ts';
 import type { SysinfoSize } from './simulated-sysinfo.ts';
