@@ -25,14 +25,10 @@ export class ContainerNotFoundError extends CnapiError {
 
 /** Its record cannot be read, so nobody knows its state: it may be running. */
 export class ContainerBusyError extends CnapiError {
-  constructor(id: string, reason: string) {
-    super('ContainerBusy', 409, `Container ${id} ${unreadableRecord(reason)}`);
+  constructor(id: string, damage: string) {
+    super('ContainerBusy', 409, `Container ${id} ${damage}`);
   }
 }
-
-/** The rest of a sentence about a container. */
-export const unreadableRecord = (reason: string): string =>
-  `has a record on the server that cannot be read (${reason}), so it is left as it is; repair the record and restart the agent, or remove the record, and the next agent removes the container`;
 
 /** A container with this id and other properties exists. */
 export class ContainerExistsError extends CnapiError {

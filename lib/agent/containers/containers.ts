@@ -69,7 +69,7 @@ export class Containers {
       idOf: ({ spec }) => spec.id,
       errors: {
         notFound: (id) => new ContainerNotFoundError(id),
-        unreadable: (id, reason) => new ContainerBusyError(id, reason),
+        unreadable: (id, damage) => new ContainerBusyError(id, damage),
         unrecorded: (id, cause) => new ContainerError(`Container ${id} cannot be recorded: ${messageOf(cause)}`, cause),
       },
     });
@@ -108,7 +108,7 @@ export class Containers {
     return this.#table.hasDamaged;
   }
 
-  /** Why the record of a container cannot be read; undefined if it can be read, or does not exist. */
+  /** Why the record of a container cannot be read, as the rest of a sentence; undefined if it can, or does not exist. */
   damageOf(id: string): string | undefined {
     return this.#table.damageOf(id);
   }

@@ -14,13 +14,13 @@ import type { LayeredRootFileSystems } from '../containers/root/layered-root-fil
 import { lstatIfAny } from '../containers/root/lstat.ts';
 import { measureTree } from '../containers/root/measure-tree.ts';
 import { removeTree } from '../containers/root/remove-tree.ts';
+import type { RecordTable } from '../records/record-table.ts';
 import type { ImageContents } from '../vms/vm-images.ts';
 import { noteOf } from './download.ts';
 import { layerNameOf, type StoredImage } from './image.ts';
 import { type LayerArchive, readImageArchive } from './image-archive.ts';
 import { ImageBusyError, InvalidImageError } from './image-errors.ts';
 import { ImageSpace } from './image-space.ts';
-import type { ImageTable } from './image-table.ts';
 
 export interface ImageFilesDeps {
   clock: Clock;
@@ -35,7 +35,7 @@ export interface ImageFilesDeps {
   containers: Pick<Containers, 'list' | 'hasDamaged'>;
 }
 
-type Deps = ImageFilesDeps & { images: Pick<ImageTable, 'list' | 'hasDamaged'> };
+type Deps = ImageFilesDeps & { images: Pick<RecordTable<StoredImage>, 'list' | 'hasDamaged'> };
 
 export type Unpacked = Pick<StoredImage, 'layers' | 'config'>;
 

@@ -1,11 +1,10 @@
 /**
- * The images of this server by uuid: their records on disk and their states. image-lifecycle.ts says
- * which state follows. A record that cannot be read is left as it is, and so is its image: nobody
- * knows what it needs. Used by images.ts.
+ * The images of this server by uuid, with their states. image-lifecycle.ts says which state follows.
+ * Used by images.ts.
  */
-import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { RecordFiles } from '../records/record-files.ts';
+import { RecordTable } from '../records/record-table.ts';
 import { spaceErrorOf } from './archive-file.ts';
 import type { StoredImage } from './image.ts';
 import { ImageBusyError, ImageNotFoundError } from './image-errors.ts';
@@ -16,108 +15,82 @@ export interface ImageTableDeps {
   records: RecordFiles<StoredImage>;
 }
 
-export type NewImage = Omit<StoredImage, 'state'>;
-
-const UNREADABLE =
-  'has a record on the server that cannot be read, so it is left as it is; repair the record or remove it, and restart the agent';
+type Changed = Partial<Omit<StoredImage, 'uuid' | 'state'>>;
 
 export class ImageTable {
-  readonly #deps: ImageTableDeps;
-  readonly #images = new Map<string, StoredImage>();
-  /** Images whose records cannot be read. */
-  readonly #damaged = new Set<string>();
-  /** Whoever reads a record to write it changed. */
-  readonly #turn = new Semaphore(1);
+  readonly #log: Logger;
+  readonly records: RecordTable<StoredImage>;
 
-  constructor(deps: ImageTableDeps) {
-    this.#deps = deps;
+  constructor({ log, records: files }: ImageTableDeps) {
+    this.#log = log;
+    this.records = new RecordTable({
+      log,
+      noun: 'image',
+      files,
+      idOf: ({ uuid }) => uuid,
+      errors: {
+        notFound: (uuid) => new ImageNotFoundError(uuid),
+        unreadable: (uuid, damage) => new ImageBusyError(uuid, damage),
+        unrecorded: (_, cause) => spaceErrorOf(cause) ?? cause,
+      },
+    });
   }
 
-  async load(): Promise<void> {
-    const { records: found, damaged } = await this.#deps.records.load();
-    for (const { id, reason } of damaged) {
-      this.#deps.log.error({ image: id, reason }, 'images: a record cannot be read; its image is left as it is');
-      this.#damaged.add(id);
-    }
-    for (const image of found) this.#images.set(image.uuid, image);
+  /** An image that is not there, or whose last load failed, is loaded. @throws ImageBusyError, NoImageSpaceError */
+  async load(image: Omit<StoredImage, 'state'>): Promise<void> {
+    const { uuid } = image;
+    const event = { name: 'load' } as const;
+    const known = this.records.find(uuid);
+    const step = nextImageStep(known?.record.state, event);
+    if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
+    const fresh = { ...image, state: step.state };
+    const from = known?.record.state;
+    if (known === undefined) await this.records.create(fresh, async () => undefined);
+    else await this.records.withLock(known, () => this.records.save(known, fresh));
+    this.#logChange(uuid, event, { from, to: step.state });
   }
 
-  get size(): number {
-    return this.#images.size + this.#damaged.size;
-  }
-
-  /** Then nobody knows which layers images need. */
-  get hasDamaged(): boolean {
-    return this.#damaged.size > 0;
-  }
-
-  list(): StoredImage[] {
-    return [...this.#images.values()];
-  }
-
-  /** @throws ImageBusyError if its record cannot be read */
-  find(uuid: string): StoredImage | undefined {
-    if (this.#damaged.has(uuid)) throw new ImageBusyError(uuid, UNREADABLE);
-    return this.#images.get(uuid);
-  }
-
-  /** @throws ImageNotFoundError, ImageBusyError */
-  read(uuid: string): StoredImage {
-    const image = this.find(uuid);
-    if (image === undefined) throw new ImageNotFoundError(uuid);
-    return image;
-  }
-
-  /** Runs `work`, which reads records and writes them changed, while nobody else does. */
-  withTurn<Result>(work: () => Promise<Result>): Promise<Result> {
-    return this.#turn.run(work);
-  }
-
-  /** @throws ImageBusyError if the image cannot have the event in its state */
-  async apply(uuid: string, event: ImageEvent): Promise<{ work: string }> {
-    return this.withTurn(async () => {
-      const image = this.read(uuid);
-      const step = nextImageStep(image.state, event);
-      if ('refused' in step) throw new ImageBusyError(uuid);
-      if (step.state !== image.state) await this.move(image, event, step.state);
-      return step;
+  /** Replaces the properties that `change` returns, if any. @throws ImageNotFoundError, NoImageSpaceError */
+  async update(uuid: string, change: (image: StoredImage) => Changed | undefined): Promise<void> {
+    const entry = this.records.get(uuid);
+    await this.records.withLock(entry, async () => {
+      const changed = change(entry.record);
+      if (changed !== undefined) await this.records.save(entry, { ...entry.record, ...changed });
     });
   }
 
   /**
-   * Stores and logs a change of the state; undefined: the image is gone. On a full disk an image becomes
-   * `failed` or `removing` unrecorded, so that it can be deleted. The next agent repeats the first, and
-   * it finds the image as it was, or not at all, instead of the second.
+   * On a full disk an image becomes `failed` or `removing` unrecorded, so that it can be deleted. The
+   * next agent repeats the first, and it finds the image as it was, or not at all, instead of the second.
+   * @param check throws if the image must not have the event now
+   * @throws ImageBusyError if the image cannot have the event in its state
    */
-  async move(image: StoredImage | NewImage, event: ImageEvent, to: ImageState | undefined): Promise<void> {
-    const { uuid } = image;
-    const from = this.#images.get(uuid)?.state;
-    if (to !== undefined) await this.#saveState({ ...image, state: to });
-    else {
-      await this.#deps.records.remove(uuid);
-      this.#images.delete(uuid);
-    }
+  async apply(uuid: string, event: ImageEvent, check?: (image: StoredImage) => void): Promise<{ work: string }> {
+    const entry = this.records.get(uuid);
+    return this.records.withLock(entry, async () => {
+      check?.(entry.record);
+      const { state } = entry.record;
+      const step = nextImageStep(state, event);
+      if ('refused' in step) throw new ImageBusyError(uuid);
+      const { state: to, work } = step;
+      if (to === state) return { work };
+      if (to === undefined) await this.records.remove(entry);
+      else {
+        const isOptional = to.name === 'failed' || to.name === 'removing';
+        await this.records.save(entry, { ...entry.record, state: to }, { isOptional });
+      }
+      this.#logChange(uuid, event, { from: state, to });
+      return { work };
+    });
+  }
+
+  #logChange(
+    uuid: string,
+    event: ImageEvent,
+    { from, to }: { from: ImageState | undefined; to: ImageState | undefined },
+  ): void {
     const reason = 'reason' in event ? { reason: event.reason } : {};
     const states = { from: from?.name ?? 'absent', to: to?.name ?? 'absent' };
-    this.#deps.log.info({ image: uuid, ...states, event: event.name, ...reason }, 'images: the state changed');
-  }
-
-  /** @throws NoImageSpaceError if the disk is full */
-  async save(image: StoredImage): Promise<void> {
-    await this.#deps.records.write(image).catch((error: unknown) => {
-      throw spaceErrorOf(error) ?? error;
-    });
-    this.#images.set(image.uuid, image);
-  }
-
-  async #saveState(image: StoredImage): Promise<void> {
-    const { uuid, state } = image;
-    try {
-      await this.save(image);
-    } catch (err) {
-      if (state.name !== 'failed' && state.name !== 'removing') throw err;
-      this.#deps.log.error({ err, image: uuid }, 'images: a state cannot be recorded');
-      this.#images.set(uuid, image);
-    }
+    this.#log.info({ image: uuid, ...states, event: event.name, ...reason }, 'images: the state changed');
   }
 }

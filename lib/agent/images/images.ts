@@ -34,8 +34,7 @@ import {
   NoImageSpaceError,
 } from './image-errors.ts';
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
-import { nextImageStep } from './image-lifecycle.ts';
-import { ImageTable, type ImageTableDeps, type NewImage } from './image-table.ts';
+import { ImageTable, type ImageTableDeps } from './image-table.ts';
 import { loadFailureOf } from './load-failure.ts';
 import { receiveArchive } from './receive-archive.ts';
 
@@ -63,8 +62,6 @@ interface LoadOptions {
   onProgress?: (bytes: number, total: number | undefined) => void;
 }
 
-const LOAD = { name: 'load' } as const;
-const REMOVE = { name: 'remove' } as const;
 /** At a time; others wait. */
 const LOADS = 2;
 /** An image that no container has used for so long is removed. */
@@ -88,7 +85,7 @@ export class Images implements VmImages {
     this.#deps = deps;
     this.#table = new ImageTable(deps);
     this.#client = new HttpClient({ clock: deps.clock });
-    this.#files = new ImageFiles({ ...deps, images: this.#table });
+    this.#files = new ImageFiles({ ...deps, images: this.#table.records });
     const { clock, log } = deps;
     const work = () => this.removeUnused(UNUSED_MS);
     this.#expiring = new Loop({ clock, log, what: 'images: removing unused ones', work, pauseMs: EXPIRE_EVERY_MS });
@@ -97,11 +94,11 @@ export class Images implements VmImages {
   /** Continues removals, ends what an earlier agent was loading, and removes what no image needs. */
   async start(): Promise<void> {
     await this.#files.start();
-    await this.#table.load();
+    await this.#table.records.load();
     for (const { uuid, source } of this.list()) {
       const { work } = await this.#table.apply(uuid, { name: 'restarted' });
-      const isHalfMade = source === MADE_HERE && this.read(uuid).state.name === 'failed';
-      if (work === 'remove' || isHalfMade) await this.#remove(uuid);
+      if (work === 'remove') await this.#remove(uuid);
+      else if (source === MADE_HERE && this.read(uuid).state.name === 'failed') await this.delete(uuid);
     }
     await this.#files.removeUnusedLayers();
     this.#expiring.start();
@@ -120,40 +117,37 @@ export class Images implements VmImages {
   }
 
   list(): StoredImage[] {
-    return this.#table.list();
+    return this.#table.records.list();
   }
 
   /** @throws ImageNotFoundError, ImageBusyError */
   read(uuid: string): StoredImage {
-    return this.#table.read(uuid);
+    return this.#table.records.get(uuid).record;
   }
 
   /** Undefined unless all of it is there. @throws ImageBusyError if its record cannot be read */
   async get(uuid: string): Promise<VmImage | undefined> {
-    const image = this.#table.find(uuid);
+    const image = this.#table.records.find(uuid)?.record;
     if (image?.state.name !== 'ready') return undefined;
     return { layers: image.layers.map(({ digest }) => this.#files.layer(digest)), defaults: image.config };
   }
 
   /** @throws ImageNotFoundError unless it is ready, ImageBusyError */
   async use(uuid: string, containerId: string): Promise<void> {
-    await this.#table.withTurn(async () => {
-      const image = this.#table.find(uuid);
-      if (image?.state.name !== 'ready') throw new ImageNotFoundError(uuid);
-      if (image.usedBy.includes(containerId)) return;
-      const usedBy = [...image.usedBy, containerId];
-      await this.#table.save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
+    await this.#table.update(uuid, ({ state, usedBy }) => {
+      if (state.name !== 'ready') throw new ImageNotFoundError(uuid);
+      if (usedBy.includes(containerId)) return undefined;
+      return { usedBy: [...usedBy, containerId], lastUsedAt: this.#deps.clock.wallTime() };
     });
   }
 
   async release(containerId: string, exceptUuid?: string): Promise<void> {
-    await this.#table.withTurn(async () => {
-      for (const image of this.list()) {
-        if (image.uuid === exceptUuid || !image.usedBy.includes(containerId)) continue;
-        const usedBy = image.usedBy.filter((one) => one !== containerId);
-        await this.#table.save({ ...image, usedBy, lastUsedAt: this.#deps.clock.wallTime() });
-      }
-    });
+    const users = this.list().filter(({ uuid, usedBy }) => uuid !== exceptUuid && usedBy.includes(containerId));
+    for (const { uuid } of users)
+      await this.#table.update(uuid, ({ usedBy }) => ({
+        usedBy: usedBy.filter((one) => one !== containerId),
+        lastUsedAt: this.#deps.clock.wallTime(),
+      }));
   }
 
   /**
@@ -164,7 +158,7 @@ export class Images implements VmImages {
    */
   async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<StoredImage> {
     const { unavailableReason } = this.#deps;
-    if (unavailableReason !== undefined && this.#table.find(request.uuid)?.state.name !== 'ready')
+    if (unavailableReason !== undefined && this.#table.records.find(request.uuid)?.record.state.name !== 'ready')
       throw new VmError('NoContainers', unavailableReason);
     return this.#load(request.uuid, { ...request, source: shownUrl(request.url), options }, (file, signal) =>
       this.#fetch(request, { ...options, file, signal }),
@@ -187,23 +181,20 @@ export class Images implements VmImages {
   /** @throws VmError if there is such an image, NoImageSpaceError */
   async add(uuid: string, config: ImageDefaults, contents: ImageContents): Promise<void> {
     checkNames(uuid);
-    if (this.#table.find(uuid) !== undefined) throw imageExists(uuid);
+    if (this.#table.records.find(uuid) !== undefined) throw imageExists(uuid);
     this.#checkNumber();
     await this.#makeRoom(uuid);
-    await this.#table.move(this.#fresh(uuid, MADE_HERE), LOAD, { name: 'fetching' });
+    await this.#table.load(this.#fresh(uuid, MADE_HERE));
     try {
       await this.#table.apply(uuid, { name: 'fetched' });
       await this.#files.fill(uuid, contents, async (layer) => {
-        await this.#table.save({ ...this.read(uuid), config: imageConfigOf(config), layers: [layer] });
+        await this.#table.update(uuid, () => ({ config: imageConfigOf(config), layers: [layer] }));
         await this.#table.apply(uuid, { name: 'unpacked' });
       });
     } catch (error) {
       const failure = spaceErrorOf(error) ?? error;
-      await this.#table.move(
-        this.read(uuid),
-        { name: 'failed', code: 'Failed', reason: messageOf(failure) },
-        undefined,
-      );
+      await this.#table.apply(uuid, { name: 'failed', code: 'Failed', reason: messageOf(failure) });
+      await this.delete(uuid);
       throw failure;
     }
   }
@@ -216,20 +207,15 @@ export class Images implements VmImages {
 
   /** @throws ImageNotFoundError, ImageInUseError, ImageBusyError */
   async delete(uuid: string): Promise<void> {
-    await this.#table.withTurn(async () => {
-      const { usedBy, state } = this.read(uuid);
-      const [user] = usedBy;
+    await this.#table.apply(uuid, { name: 'remove' }, ({ usedBy: [user] }) => {
       if (user !== undefined) throw new ImageInUseError(uuid, user);
-      const step = nextImageStep(state, REMOVE);
-      if ('refused' in step) throw new ImageBusyError(uuid);
-      await this.#table.move(this.read(uuid), REMOVE, step.state);
     });
     await this.#remove(uuid);
   }
 
   /** @throws NoImageSpaceError */
   #checkNumber(): void {
-    if (this.#table.size >= MAX_IMAGES)
+    if (this.#table.records.size >= MAX_IMAGES)
       throw new NoImageSpaceError(`This server has ${MAX_IMAGES} images, as many as it may; delete some`);
   }
 
@@ -253,7 +239,7 @@ export class Images implements VmImages {
       if (current.request !== request) throw new ImageBusyError(uuid);
       return untilAborted(current.done, options.signal);
     }
-    const known = this.#table.find(uuid);
+    const known = this.#table.records.find(uuid)?.record;
     if (known?.state.name === 'ready') {
       if (digest !== undefined && known.digest !== digest) throw new ImageExistsError(uuid);
       return known;
@@ -278,16 +264,13 @@ export class Images implements VmImages {
     signal: AbortSignal;
     fetch: (file: string, signal: AbortSignal) => Promise<Arrived>;
   }): Promise<StoredImage> {
-    const before = this.#table.find(uuid);
-    const step = nextImageStep(before?.state, LOAD);
-    if ('refused' in step) throw new ImageBusyError(uuid);
-    await this.#table.move(this.#fresh(uuid, source), LOAD, step.state);
+    await this.#table.load(this.#fresh(uuid, source));
     const file = this.#files.archiveOf(uuid);
     try {
       const { digest } = await fetch(file, signal);
       await this.#table.apply(uuid, { name: 'fetched' });
       const done = async (unpacked: Unpacked) => {
-        await this.#table.save({ ...this.read(uuid), digest, ...unpacked });
+        await this.#table.update(uuid, () => ({ digest, ...unpacked }));
         await this.#table.apply(uuid, { name: 'unpacked' });
       };
       await this.#files.unpack(uuid, { digest, signal, done });
@@ -304,7 +287,7 @@ export class Images implements VmImages {
     }
   }
 
-  #fresh(uuid: string, source: string): NewImage {
+  #fresh(uuid: string, source: string): Omit<StoredImage, 'state'> {
     const now = this.#deps.clock.wallTime();
     return { uuid, source, layers: [], config: {}, createdAt: now, lastUsedAt: now, usedBy: [] };
   }
@@ -361,7 +344,7 @@ export class Images implements VmImages {
 
   async #remove(uuid: string): Promise<void> {
     await this.#files.removeArchive(uuid);
-    await this.#table.move(this.read(uuid), { name: 'removed' }, undefined);
+    await this.#table.apply(uuid, { name: 'removed' });
     await this.#files.removeUnusedLayers();
   }
 }

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { messageOf } from '../../platform/errors.ts';
 import { syncDirectory } from '../sync-directory.ts';
 
-export interface DamagedRecord {
+interface DamagedRecord {
   id: string;
   reason: string;
 }

@@ -17,10 +17,10 @@ export interface RecordEntry<Value> {
 /** What callers receive. */
 interface RecordErrors {
   notFound(id: string): Error;
-  /** The record exists and cannot be read, for this reason. */
-  unreadable(id: string, reason: string): Error;
+  /** The record exists and cannot be read. `damage` is the rest of a sentence about what it describes. */
+  unreadable(id: string, damage: string): Error;
   /** The record cannot be written, for example because the disk is full. */
-  unrecorded(id: string, cause: unknown): Error;
+  unrecorded(id: string, cause: unknown): unknown;
 }
 
 interface RecordTableDeps<Value> {
@@ -32,10 +32,13 @@ interface RecordTableDeps<Value> {
   errors: RecordErrors;
 }
 
+const damageOf = (reason: string) =>
+  `has a record on the server that cannot be read (${reason}), so it is left as it is; repair the record and restart the agent`;
+
 export class RecordTable<Value> {
   readonly #deps: RecordTableDeps<Value>;
   readonly #entries = new Map<string, RecordEntry<Value>>();
-  /** Why they cannot be read, by id. */
+  /** Why they cannot be read, by id: the rest of a sentence. */
   readonly #damaged = new Map<string, string>();
 
   constructor(deps: RecordTableDeps<Value>) {
@@ -48,7 +51,7 @@ export class RecordTable<Value> {
     const { records, damaged } = await files.load();
     for (const record of records) this.#add(record);
     for (const { id, reason } of damaged) {
-      this.#damaged.set(id, reason);
+      this.#damaged.set(id, damageOf(reason));
       log.error({ [noun]: id, reason }, `${noun}s: a record cannot be read; its ${noun} is left as it is`);
     }
   }
@@ -62,7 +65,7 @@ export class RecordTable<Value> {
     return this.#damaged.size > 0;
   }
 
-  /** Why the record cannot be read; undefined if it can be read, or does not exist. */
+  /** Why the record cannot be read, as the rest of a sentence; undefined if it can be read, or does not exist. */
   damageOf(id: string): string | undefined {
     return this.#damaged.get(id);
   }
@@ -99,14 +102,19 @@ export class RecordTable<Value> {
     return this.#entries.get(this.#deps.idOf(entry.record)) === entry;
   }
 
-  /** Takes the lock at once, and calls `work` when the record is on disk. @throws RecordErrors.unrecorded */
-  create<Result>(record: Value, work: (entry: RecordEntry<Value>) => Promise<Result>): Promise<Result> {
+  /**
+   * Adds a new record at once, and calls `work` with its lock when it is on disk.
+   * @throws RecordErrors.unreadable, RecordErrors.unrecorded
+   */
+  async create<Result>(record: Value, work: (entry: RecordEntry<Value>) => Promise<Result>): Promise<Result> {
+    const id = this.#deps.idOf(record);
+    if (this.find(id) !== undefined) throw new Error(`There is a record of ${this.#deps.noun} ${id} already`);
     const entry = this.#add(record);
     return entry.lock.run(async () => {
       try {
         await this.save(entry, record);
       } catch (error) {
-        this.#entries.delete(this.#deps.idOf(record));
+        this.#entries.delete(id);
         throw error;
       }
       return work(entry);

@@ -3,23 +3,18 @@
  * by which one action at a time works on a VM.
  */
 import { messageOf } from '../../platform/errors.ts';
-import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { Vm } from '../../protocol/vms.ts';
-import { unreadableRecord } from '../containers/container-errors.ts';
 import type { Containers } from '../containers/containers.ts';
-import type { DamagedRecord, RecordFiles } from '../records/record-files.ts';
+import type { RecordFiles } from '../records/record-files.ts';
+import { type RecordEntry, RecordTable } from '../records/record-table.ts';
 import { VmError, vmNotFound, vmStateError } from './vm-errors.ts';
 import { decideVm, shownState, type VmAction } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
 import { type VmContainer, vmOf } from './vm-view.ts';
 
-export interface VmEntry {
-  record: VmRecord;
-  /** Only its holder works on the VM; other actions wait in order of arrival. */
-  lock: Semaphore;
-}
+export type VmEntry = RecordEntry<VmRecord>;
 
 export interface VmTableDeps {
   clock: Clock;
@@ -33,55 +28,28 @@ const MAX_WAITING_ACTIONS = 16;
 
 export class VmTable {
   readonly #deps: VmTableDeps;
-  readonly #entries = new Map<string, VmEntry>();
+  readonly records: RecordTable<VmRecord>;
   readonly #listeners = new Set<() => void>();
-  #damaged: readonly DamagedRecord[] = [];
 
   constructor(deps: VmTableDeps) {
     this.#deps = deps;
-  }
-
-  async load(): Promise<void> {
-    const { records: found, damaged } = await this.#deps.records.load();
-    this.#damaged = damaged;
-    for (const { id, reason } of damaged)
-      this.#deps.log.error({ vm: id, reason }, 'vms: a record cannot be read; its VM is left as it is');
-    for (const record of found) this.#add(record);
-  }
-
-  get size(): number {
-    return this.#entries.size + this.#damaged.length;
-  }
-
-  all(): VmEntry[] {
-    return [...this.#entries.values()];
-  }
-
-  find(uuid: string): VmEntry | undefined {
-    return this.#entries.get(uuid);
-  }
-
-  /** @throws VmError */
-  get(uuid: string): VmEntry {
-    const entry = this.#entries.get(uuid);
-    if (entry === undefined) throw vmNotFound(uuid);
-    return entry;
-  }
-
-  isDamaged(uuid: string): boolean {
-    return this.#damaged.some(({ id }) => id === uuid);
+    this.records = new RecordTable({
+      log: deps.log,
+      noun: 'vm',
+      files: deps.records,
+      idOf: ({ uuid }) => uuid,
+      errors: {
+        notFound: vmNotFound,
+        unreadable: (uuid, damage) => new VmError('VmIsBusy', `VM ${uuid} ${damage}`),
+        unrecorded: (uuid, cause) =>
+          new VmError('VmFailed', `VM ${uuid} cannot be recorded: ${messageOf(cause)}`, cause),
+      },
+    });
   }
 
   /** Writes the record before `work` begins. @throws VmError if it cannot be written */
-  async create(record: VmRecord, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
-    const entry = this.#add(record);
-    return entry.lock.run(async () => {
-      try {
-        await this.#deps.records.write(record);
-      } catch (error) {
-        this.#entries.delete(record.uuid);
-        throw unrecorded(record.uuid, error);
-      }
+  create(record: VmRecord, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
+    return this.records.create(record, async (entry) => {
       this.announce();
       await work(entry);
       return this.view(entry);
@@ -92,14 +60,13 @@ export class VmTable {
     const { containers } = this.#deps;
     const damage = containers.damageOf(uuid);
     if (damage === undefined) return containers.find(uuid);
-    return { state: { name: 'unreadable', reason: `Its container ${unreadableRecord(damage)}` }, changedAt: 0 };
+    return { state: { name: 'unreadable', reason: `Its container ${damage}` }, changedAt: 0 };
   }
 
   /** @throws VmError if the record of the container cannot be read */
   needContainerRecord(uuid: string): void {
     const damage = this.#deps.containers.damageOf(uuid);
-    if (damage !== undefined)
-      throw new VmError('VmIsBusy', `VM ${uuid} is left as it is. Its container ${unreadableRecord(damage)}`);
+    if (damage !== undefined) throw new VmError('VmIsBusy', `VM ${uuid} is left as it is. Its container ${damage}`);
   }
 
   view(entry: VmEntry): Vm {
@@ -122,19 +89,11 @@ export class VmTable {
     work: (entry: VmEntry) => Promise<void>,
   ): Promise<Vm> {
     this.needContainerRecord(uuid);
-    const entry = this.get(uuid);
+    const entry = this.records.get(uuid);
     if (entry.lock.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
-    return this.withLock(entry, async () => {
+    return this.records.withLock(entry, async () => {
       if (this.decide(entry, action, idempotent) === 'do') await work(entry);
       return this.view(entry);
-    });
-  }
-
-  /** @throws VmError if the VM was destroyed while this waited */
-  withLock<Result>(entry: VmEntry, work: () => Promise<Result>): Promise<Result> {
-    return entry.lock.run(async () => {
-      if (this.#entries.get(entry.record.uuid) !== entry) throw vmNotFound(entry.record.uuid);
-      return work();
     });
   }
 
@@ -143,26 +102,19 @@ export class VmTable {
    * unrecorded, so that a VM can still be stopped and destroyed. @throws VmError
    */
   async save(entry: VmEntry, change: Partial<VmRecord>): Promise<void> {
-    const { clock, records, log } = this.#deps;
-    const next = { ...entry.record, ...change, modifiedAt: clock.wallTime() };
-    const { uuid } = next;
-    try {
-      await records.write(next);
-    } catch (err) {
-      if (mustBeRecorded(entry.record, change)) throw unrecorded(uuid, err);
-      log.error({ err, vm: uuid }, 'vms: a change cannot be recorded');
-    }
+    const { clock, log } = this.#deps;
+    const { record: before } = entry;
+    const next = { ...before, ...change, modifiedAt: clock.wallTime() };
+    await this.records.save(entry, next, { isOptional: !mustBeRecorded(before, change) });
     if (change.phase !== undefined)
-      log.info({ vm: uuid, from: entry.record.phase, to: next.phase }, 'vms: the phase changed');
-    entry.record = next;
+      log.info({ vm: next.uuid, from: before.phase, to: next.phase }, 'vms: the phase changed');
     this.announce();
   }
 
   /** Call it when nothing of the VM is left. */
-  async forget({ record: { uuid } }: VmEntry): Promise<void> {
-    await this.#deps.records.remove(uuid);
-    this.#entries.delete(uuid);
-    this.#deps.log.info({ vm: uuid }, 'vms: a VM is destroyed');
+  async forget(entry: VmEntry): Promise<void> {
+    await this.records.remove(entry);
+    this.#deps.log.info({ vm: entry.record.uuid }, 'vms: a VM is destroyed');
     this.announce();
   }
 
@@ -174,12 +126,6 @@ export class VmTable {
   announce(): void {
     for (const listener of this.#listeners) listener();
   }
-
-  #add(record: VmRecord): VmEntry {
-    const entry = { record, lock: new Semaphore(1) };
-    this.#entries.set(record.uuid, entry);
-    return entry;
-  }
 }
 
 /** Whether the next agent would undo the change, or would treat a half-replaced VM as complete. */
@@ -188,6 +134,3 @@ function mustBeRecorded(before: VmRecord, { phase, properties, snapshots }: Part
   if (phase?.name === 'provisioned') return before.phase.name !== 'rebooting';
   return phase?.name === 'provisioning' || phase?.name === 'rolling-back';
 }
-
-const unrecorded = (uuid: string, error: unknown) =>
-  new VmError('VmFailed', `VM ${uuid} cannot be recorded: ${messageOf(error)}`, error);

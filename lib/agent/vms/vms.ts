@@ -78,10 +78,10 @@ export class Vms {
    * action of the same VM.
    */
   async start(): Promise<void> {
-    await this.#table.load();
+    await this.#table.records.load();
     this.#unlisten = this.#deps.containers.onChange(({ id }) => this.#onContainer(id));
     const slots = new Semaphore(RECOVERED_AT_ONCE);
-    this.#recovered = Promise.all(this.#table.all().map((entry) => this.#recover(entry, slots)));
+    this.#recovered = Promise.all(this.#table.records.entries().map((entry) => this.#recover(entry, slots)));
   }
 
   /** Resolves when the actions that an earlier agent had begun are done, which may take as long as a stop. */
@@ -99,7 +99,7 @@ export class Vms {
   }
 
   list(): Vm[] {
-    return this.#table.all().map((entry) => this.#table.view(entry));
+    return this.#table.records.entries().map((entry) => this.#table.view(entry));
   }
 
   /** The VMs in the form of a status frame. */
@@ -114,7 +114,7 @@ export class Vms {
 
   /** @throws VmError */
   async load(uuid: string): Promise<Vm> {
-    const one = this.#table.view(this.#table.get(uuid));
+    const one = this.#table.view(this.#table.records.get(uuid));
     if (one.state !== 'running') return one;
     const [pid] = await this.#deps.containers.processes(uuid).catch(() => []);
     return pid === undefined ? one : { ...one, pid };
@@ -164,7 +164,7 @@ export class Vms {
 
   /** What the program of the VM has printed. @throws VmError */
   readLog(uuid: string, request: Parameters<ContainerLogs['read']>[1]): ReturnType<ContainerLogs['read']> {
-    this.#table.get(uuid);
+    this.#table.records.get(uuid);
     return this.#deps.logs.read(uuid, request);
   }
 
@@ -184,7 +184,7 @@ export class Vms {
     // Another create of the same VM may have come meanwhile.
     const known = this.#repeated(uuid, digest);
     if (known !== undefined) return known;
-    if (this.#table.size >= maxVms)
+    if (this.#table.records.size >= maxVms)
       throw new VmError('TooManyVms', `This server has the maximum of ${maxVms} VMs; destroy one first`);
     const now = clock.wallTime();
     const fresh = {
@@ -225,7 +225,7 @@ export class Vms {
   async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
     const name = signalName(signal);
     this.#table.needContainerRecord(uuid);
-    const entry = this.#table.get(uuid);
+    const entry = this.#table.records.get(uuid);
     if (this.#table.decide(entry, 'kill', idempotent) === 'done') return this.#table.view(entry);
     if (name !== 'SIGKILL') await this.#deps.containers.signal(uuid, name);
     else await this.#deps.containers.stopContainer(uuid, { signal: name, timeoutMs: 0 });
@@ -297,21 +297,19 @@ export class Vms {
   }
 
   #needRunning(uuid: string): void {
-    const { state } = this.#table.view(this.#table.get(uuid));
+    const { state } = this.#table.view(this.#table.records.get(uuid));
     this.#table.needContainerRecord(uuid);
     if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
   }
 
   /** The answer to a create of a VM that exists. */
   #repeated(uuid: string, digest: string): Promise<Vm> | undefined {
-    if (this.#table.isDamaged(uuid))
-      throw new VmError('VmExists', `VM ${uuid} exists, and its record on the server cannot be read`);
     this.#table.needContainerRecord(uuid);
-    const entry = this.#table.find(uuid);
+    const entry = this.#table.records.find(uuid);
     if (entry === undefined) return undefined;
     if (entry.record.createDigest !== digest)
       throw new VmError('VmExists', `VM ${uuid} exists already, with other properties; destroy it first`);
-    return this.#table.withLock(entry, async () => {
+    return this.#table.records.withLock(entry, async () => {
       const one = this.#table.view(entry);
       if (one.state !== 'failed') return one;
       throw new VmError('VmFailed', `VM ${uuid} has failed: ${one.error}`);
@@ -340,7 +338,7 @@ export class Vms {
   /** Takes the lock at once, and works when a slot is free. */
   #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
     return this.#log(entry.record.uuid, () =>
-      this.#table.withLock(entry, () => slots.run(() => this.#continue(entry))),
+      this.#table.records.withLock(entry, () => slots.run(() => this.#continue(entry))),
     );
   }
 
@@ -372,13 +370,13 @@ export class Vms {
   }
 
   #onContainer(id: string): void {
-    const entry = this.#table.find(id);
+    const entry = this.#table.records.peek(id);
     if (entry === undefined) return;
     this.#table.announce();
     if (this.#table.containerOf(entry)?.state.name !== 'stopped') return;
     void this.#log(id, () =>
       entry.lock.run(async () => {
-        if (this.#table.find(id) === entry) await this.#recordStopped(entry);
+        if (this.#table.records.has(entry)) await this.#recordStopped(entry);
       }),
     );
   }

@@ -1,4 +1,4 @@
-/** VMs whose containers have records that the agent cannot read, as after a roll-back of the agent. */
+/** VMs whose records, or those of their containers, the agent cannot read, as after a roll-back of the agent. */
 import t from 'tap';
 import { OTHER_IMAGE, payload, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 
@@ -50,4 +50,19 @@ t.test('an unreadable record of a container protects it also if no VM has it', a
   await t.rejects(vms.create(payload(1)), busy);
   await t.rejects(vms.destroy(A), busy);
   t.same([vms.list(), machine.host.find(RUN)], [[], 'running']);
+});
+
+t.test('a VM whose own record is unreadable is left alone', async (t) => {
+  const machine = new VmMachine(t);
+  await (await machine.agent()).create(payload(1));
+  const { repair } = machine.records.damage(A);
+  const vms = await machine.agent();
+  await t.rejects(vms.create(payload(1)), busy);
+  await t.rejects(vms.destroy(A), busy);
+  await t.rejects(vms.shutdown(A), busy);
+  await t.rejects(vms.load(A), busy);
+  await machine.containers.stopContainer(A, { signal: 'SIGTERM', timeoutMs: 1_000 });
+  t.same([vms.list(), machine.host.ids], [[], [A]]);
+  repair();
+  t.match(await (await machine.agent()).load(A), { state: 'stopped' });
 });
