@@ -19,7 +19,7 @@ interface ErrorReport {
 }
 
 const HOW_TO_SEE_CONTENTS =
-  "An admin makes such a token: cnapi token create NAME --role operator. So does whoever can read an instance's configuration, with --config FILE";
+  "An admin makes such a token: cnapi token create NAME --role operator. So does whoever can read an instance's configuration, with --config FILE, or --local for their npm start";
 
 /** For work that an agent does not know. */
 export const UNKNOWN_TASK_HINT =

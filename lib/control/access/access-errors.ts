@@ -30,7 +30,7 @@ export class RoleTooSmallError extends CnapiError {
     super(
       'Forbidden',
       403,
-      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}${forWhat}. So does whoever can read an instance's configuration, with --config FILE`,
+      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}${forWhat}. So does whoever can read an instance's configuration, with --config FILE, or --local for their npm start`,
     );
   }
 }

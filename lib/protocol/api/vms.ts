@@ -183,7 +183,7 @@ export const vmContracts = contracts({
     summary: 'Creates a VM. A request that is repeated gives the same task while its VM exists or is being created',
     params: z.object({
       ...ofServer,
-      uuid: uuid().describe('Uuid of the new VM'),
+      uuid: uuid('value is missing or not a text; choose a uuid').describe('Uuid of the new VM'),
       image_uuid: text().optional().describe('Required; for kvm and bhyve `disks[0].image_uuid`'),
       image: object().optional(),
       disks: array().optional(),

@@ -42,7 +42,7 @@ t.test('the CLI with tokens over TLS', async (t) => {
     t.match(await run('eyes', 'lock', 'default', 'a', 'b', '--', 'echo', 'ran'), {
       code: 1,
       stdout: '',
-      stderr: /needs the role operator; .*--role operator\. .*--config FILE \(Forbidden; [^\n]*\n$/,
+      stderr: /needs the role operator; .*--role operator\. .*--config FILE, or --local .*\(Forbidden; [^\n]*\n$/,
     });
     t.match(await run('eyes', 'token', 'list'), { code: 1, stderr: /Forbidden/ });
     const shown = await run('root', 'token', 'create', 'deploy', '--role', 'operator');
@@ -89,6 +89,16 @@ t.test('a reader sees that contents are withheld, and a secret is shown to nobod
     cli.start(args, { env: { CNAPI_TOKEN: token, PASSWORD: 'hushed' } }).ended;
   const { serverUuid } = machine;
   await until(async () => (await run(operator, 'servers')).stdout.includes('running'));
+
+  t.match(
+    await run(reader, 'port-forward', serverUuid, ':80'),
+    { code: 1, stdout: '', stderr: /needs the role operator/ },
+    'before it listens',
+  );
+  const vm = { uuid: serverUuid, alias: 'web', state: 'running' };
+  agent.send({ type: 'status', status: { vms: { [vm.uuid]: vm } } });
+  await until(async () => (await run(reader, 'vm', 'list')).stdout.includes('web'));
+  t.match(await run(reader, 'vm', 'get', 'web'), { code: 0, stdout: /running/, stderr: /only to the role operator/ });
 
   const refused = await run(operator, 'exec', serverUuid, '--secret-env', 'NONE', '--', 'true');
   t.match(refused, { code: 2, stderr: /--secret-env NONE: there is no such variable here/ });

@@ -27,7 +27,9 @@ export function isUuid(value: unknown): boolean {
  * An id in a path; lower-cased, so each object has one name. A failure is 409 `Invalid <name>`
  * (`params.ts`).
  */
-export const uuid = () => z.string().regex(ANY_CASE_UUID, 'value is not a UUID').toLowerCase().meta(uuidSchema);
+/** `missing`: what to say where there is none. */
+export const uuid = (missing?: string) =>
+  z.string(missing).regex(ANY_CASE_UUID, 'value is not a UUID').toLowerCase().meta(uuidSchema);
 
 /** A server's id in a path, or `default` for the defaults of new servers. */
 export const uuidOrDefault = () =>
