@@ -3,6 +3,7 @@ import { createServer, isIPv6, type Server, type Socket } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { getSystemErrorMessage } from 'node:util';
 import { Command } from 'commander';
+import { ClientStream } from '../../client/stream.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { resetConnection } from '../../platform/network/reset-connection.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
@@ -29,6 +30,8 @@ interface ForwardTarget {
   /** As the user wrote it. */
   name: string;
   serverUuid: string;
+  /** Of the server. */
+  status: string | undefined;
   /** Starts the task of a connection. */
   connect(stream: string, port: number): Promise<{ id: string }>;
 }
@@ -63,18 +66,19 @@ export function portForwardCommand(runner: CommandRunner): Command {
 async function portForward(context: Context, [name, ports]: readonly unknown[], { address }: Options): Promise<number> {
   const forwards = (ports as string[]).map(forwardIn);
   const { client } = context;
-  const { uuid: serverUuid } = await findServer(client, name as string);
+  const { uuid: serverUuid, status } = await findServer(client, name as string);
   const connect = (stream: string, port: number) =>
     client.ask(streamContracts.StartConnection, { server_uuid: serverUuid, stream, port });
-  return forwardPorts(context, { name: name as string, serverUuid, connect }, { address, forwards });
+  return forwardPorts(context, { name: name as string, serverUuid, status, connect }, { address, forwards });
 }
 
-/** Until a signal ends it. Returns the exit code. @throws RefusedError */
+/** Until a signal ends it. Returns the exit code. @throws RefusedError, ApiError */
 export async function forwardPorts(
   context: Context,
   target: ForwardTarget,
   { address, forwards }: { address: string; forwards: readonly Forward[] },
 ): Promise<number> {
+  await requireAccess(context, target);
   const stopped = Promise.withResolvers<EndingSignal>();
   const stop = onEndingSignal(stopped.resolve);
   const connections = new Set<Socket>();
@@ -97,6 +101,18 @@ export async function forwardPorts(
     for (const server of listening) server.close();
     for (const socket of connections) socket.destroy();
   }
+}
+
+/**
+ * Otherwise only the program that uses the port would meet the reason. A stream is what a connection
+ * needs, so whoever may open one may connect. @throws RefusedError, ApiError, NoAnswerError
+ */
+async function requireAccess({ client }: Context, { name, serverUuid, status }: ForwardTarget): Promise<void> {
+  if (status !== undefined && status !== 'running')
+    throw new RefusedError(`${name} cannot be reached: the agent of its server is not connected (${status})`);
+  const ignore = () => undefined;
+  const events = { output: () => true, drained: ignore, ended: ignore };
+  (await ClientStream.open(client.http, serverUuid, events)).close();
 }
 
 /** @throws UsageError */

@@ -4,6 +4,7 @@ import { streamContracts } from '../../protocol/api/streams.ts';
 import { forwardIn, forwardPorts } from '../exec/port-forward.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { RefusedError } from '../terminal/usage-error.ts';
 import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 const MORE = `
@@ -31,8 +32,10 @@ async function portForward(
 ): Promise<number> {
   const forwards = (ports as string[]).map(forwardIn);
   const { client } = context;
-  const { server_uuid, uuid } = await findVm(client, String(name));
+  const { server_uuid, server_status: status, uuid, state } = await findVm(client, String(name));
+  if (status === 'running' && state !== undefined && state !== 'running')
+    throw new RefusedError(`${name} is ${state}; cnapi vm start starts a VM that is stopped`);
   const connect = (stream: string, port: number) =>
     client.ask(streamContracts.StartVmConnection, { server_uuid, vm_uuid: uuid, stream, port });
-  return forwardPorts(context, { name: String(name), serverUuid: server_uuid, connect }, { address, forwards });
+  return forwardPorts(context, { name: String(name), serverUuid: server_uuid, status, connect }, { address, forwards });
 }

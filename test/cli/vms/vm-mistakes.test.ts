@@ -146,4 +146,25 @@ t.test('mistakes in commands about VMs', async (t) => {
     });
     t.notMatch((await cli.run('vm', 'list', '--state', 'failed')).stderr, 'the states are');
   });
+
+  await t.test('ports are not forwarded to a VM that does not run', async (t) => {
+    const stopped = randomUUID();
+    agent.report({ uuid: stopped, alias: 'stopped', state: 'stopped' });
+    await until(async () => (await app.get(`/vms/${stopped}`)).status === 200, 'the VM to be stored');
+    const refused = { code: 1, stdout: '', stderr: /stopped is stopped; cnapi vm start starts/ };
+    t.match(await cli.start(['vm', 'port-forward', 'stopped', ':80']).ended, refused);
+  });
+
+  await t.test('nothing can be forwarded to a server whose agent is gone', async (t) => {
+    agent.agent.close();
+    const { serverUuid } = agent.machine;
+    await until(async () => {
+      return (await app.get<{ status: string }>(`/servers/${serverUuid}`)).body.status === 'unknown';
+    }, 'the server to be unknown');
+    for (const line of [
+      ['port-forward', serverUuid, ':80'],
+      ['vm', 'port-forward', 'stopped', ':80'],
+    ])
+      t.match(await cli.start(line).ended, { code: 1, stdout: '', stderr: /the agent of its server is not connected/ });
+  });
 });
