@@ -81,8 +81,9 @@ const boundedRecord = <Value extends z.ZodType>(value: Value) =>
       (one) => Buffer.byteLength(JSON.stringify(one)) <= MAX_METADATA_BYTES,
       `is larger than ${MAX_METADATA_BYTES} bytes`,
     );
-const metadata = boundedRecord(z.string('is not a text'));
-const tags = boundedRecord(z.union([z.string(), z.number(), z.boolean()], 'is not a text, number or boolean'));
+/** Of an update, and of a VM after it. */
+export const vmMetadata = boundedRecord(z.string('is not a text'));
+export const vmTags = boundedRecord(z.union([z.string(), z.number(), z.boolean()], 'is not a text, number or boolean'));
 const keys = z.array(metadataKey).max(MAX_METADATA_KEYS);
 
 const mac = z
@@ -178,9 +179,9 @@ export const vmCreate = z.object({
     .enum(VM_BRANDS, 'is not supported: this server runs VMs of the brand oci (containers) only')
     .default(DEFAULT_BRAND),
   nics: nics.default([]),
-  customer_metadata: metadata.default({}),
-  internal_metadata: metadata.default({}),
-  tags: tags.default({}),
+  customer_metadata: vmMetadata.default({}),
+  internal_metadata: vmMetadata.default({}),
+  tags: vmTags.default({}),
 });
 export type VmCreate = z.infer<typeof vmCreate>;
 
@@ -191,11 +192,11 @@ export type VmProperties = Pick<Vm, Exclude<keyof VmCreate & keyof Vm, 'uuid'>>;
 export const vmUpdate = z.object({
   ...changeable,
   ...refused,
-  set_customer_metadata: metadata.optional(),
+  set_customer_metadata: vmMetadata.optional(),
   remove_customer_metadata: keys.optional(),
-  set_internal_metadata: metadata.optional(),
+  set_internal_metadata: vmMetadata.optional(),
   remove_internal_metadata: keys.optional(),
-  set_tags: tags.optional(),
+  set_tags: vmTags.optional(),
   remove_tags: keys.optional(),
   add_nics: nics.optional(),
   /** Each names an interface by its MAC. */
@@ -279,7 +280,7 @@ const flag = z
 /** The payload of machine_boot. `update` may only set internal metadata. */
 const vmBoot = z.object({
   uuid: vmUuid,
-  update: z.strictObject({ set_internal_metadata: metadata.optional() }).optional(),
+  update: z.strictObject({ set_internal_metadata: vmMetadata.optional() }).optional(),
   idempotent: flag,
 });
 /** `timeout` is in seconds, as in vmadm. */

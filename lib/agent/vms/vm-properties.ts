@@ -1,5 +1,6 @@
 /** The properties of a VM after its creation and after an update. Pure. */
 import { isIPv4 } from 'node:net';
+import type { z } from 'zod';
 import type { FieldError } from '../../platform/errors.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Random } from '../../platform/random.ts';
@@ -14,6 +15,8 @@ import {
   type VmNicRequest,
   type VmProperties,
   type VmUpdate,
+  vmMetadata,
+  vmTags,
 } from '../../protocol/vms.ts';
 import { InvalidVmError } from './vm-errors.ts';
 
@@ -36,9 +39,18 @@ export function updatedProperties(current: VmProperties, update: VmUpdate, rando
   return {
     ...current,
     ...definedFields(update),
-    customer_metadata: changed(customer, update.set_customer_metadata, update.remove_customer_metadata),
-    internal_metadata: changed(internal, update.set_internal_metadata, update.remove_internal_metadata),
-    tags: changed(tags, update.set_tags, update.remove_tags),
+    customer_metadata: changed(customer, {
+      ...{ field: 'set_customer_metadata', schema: vmMetadata },
+      ...{ set: update.set_customer_metadata, remove: update.remove_customer_metadata },
+    }),
+    internal_metadata: changed(internal, {
+      ...{ field: 'set_internal_metadata', schema: vmMetadata },
+      ...{ set: update.set_internal_metadata, remove: update.remove_internal_metadata },
+    }),
+    tags: changed(tags, {
+      ...{ field: 'set_tags', schema: vmTags },
+      ...{ set: update.set_tags, remove: update.remove_tags },
+    }),
     nics: updatedNics(current.nics, update, random),
   };
 }
@@ -63,13 +75,28 @@ function definedFields(request: VmCreate | VmUpdate): Partial<VmProperties> {
   return Object.fromEntries(named.filter(([, value]) => value !== undefined));
 }
 
+interface RecordChange<Value> {
+  /** The field of the update that adds to the record, for errors. */
+  field: string;
+  /** Of the record after the change. */
+  schema: z.ZodType<Record<string, Value>>;
+  set: Readonly<Record<string, Value>> | undefined;
+  remove: readonly string[] | undefined;
+}
+
+/** The bounds hold for the VM, whatever the number of updates. A removal alone is always allowed. */
 function changed<Value>(
   current: Readonly<Record<string, Value>>,
-  set: Readonly<Record<string, Value>> = {},
-  remove: readonly string[] = [],
+  { field, schema, set, remove = [] }: RecordChange<Value>,
 ): Record<string, Value> {
-  const kept = Object.entries(current).filter(([key]) => !remove.includes(key));
-  return { ...Object.fromEntries(kept), ...set };
+  const removed = new Set(remove);
+  const kept = Object.fromEntries(Object.entries(current).filter(([key]) => !removed.has(key)));
+  if (set === undefined) return kept;
+  const all = { ...kept, ...set };
+  const [issue] = schema.safeParse(all).error?.issues ?? [];
+  if (issue !== undefined)
+    throw new InvalidVmError([{ field, code: 'Invalid', message: `with what the VM has ${issue.message}` }]);
+  return all;
 }
 
 function updatedNics(current: readonly VmNic[], update: VmUpdate, random: Random): VmNic[] {
