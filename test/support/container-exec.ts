@@ -7,11 +7,13 @@ import type { ExecRequest, PreparedExec } from '../../lib/agent/containers/runti
 import { bootIdOf } from '../../lib/agent/machine/proc.ts';
 import { streamCommand } from '../../lib/agent/machine/streamed-command.ts';
 import { systemClock as clock } from '../../lib/platform/time/clock.ts';
+import type { Terminal } from '../../lib/protocol/streams/stream.ts';
 
 interface RunOptions {
   /** Null: it stays open. */
   input?: string | null;
   signal?: AbortSignal;
+  terminal?: Terminal;
   /** Receives the output as it comes. */
   output?: (text: string) => void;
 }
@@ -28,7 +30,7 @@ export const scriptRequest = (script: string, change: Partial<ExecRequest> = {})
 });
 
 export async function runPrepared(exec: PreparedExec, options: RunOptions = {}) {
-  const { input = '', signal = new AbortController().signal, output = () => undefined } = options;
+  const { input = '', signal = new AbortController().signal, output = () => undefined, terminal } = options;
   const directory = await mkdtemp(join(tmpdir(), 'cnapi-test-exec-'));
   const streams = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough() };
   const said = { stdout: '', stderr: '' };
@@ -38,17 +40,11 @@ export async function runPrepared(exec: PreparedExec, options: RunOptions = {}) 
       output(`${chunk}`);
     });
   if (input !== null) streams.stdin.end(input);
-  const command = {
-    program: { words: exec.words },
-    env: {},
-    streams,
-    onResize: () => undefined,
-    killFirst: () => exec.kill(),
-  };
-  const begin = async (group?: { pgid: number }) => void (group && exec.watch(group.pgid));
+  const killFirst = () => exec.kill();
+  const command = { program: exec, env: {}, streams, terminal, onResize: () => undefined, killFirst };
   try {
     const deps = { clock, directory, bootId: await bootIdOf() };
-    const end = await streamCommand(deps, command, { id: 'exec', signal, begin });
+    const end = await streamCommand(deps, command, { id: 'exec', signal, begin: async () => undefined });
     return { ...end, ...said, outcome: await exec.finish(end) };
   } finally {
     await rm(directory, { recursive: true, force: true });

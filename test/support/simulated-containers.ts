@@ -5,6 +5,7 @@
  * until a signal ends it.
  */
 
+import { once } from 'node:events';
 import type { Container, ContainerSpec, ContainerUsage } from '../../lib/agent/containers/container.ts';
 import { ContainerError } from '../../lib/agent/containers/container-errors.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
@@ -181,12 +182,8 @@ class SimulatedRuntime implements ContainerRuntime {
 
   /** Prints what it is asked to run. */
   async prepareExec(_run: RunId, { args }: ExecRequest): Promise<PreparedExec> {
-    return {
-      words: ['echo', ...args],
-      watch: () => undefined,
-      kill: async () => undefined,
-      finish: async () => 'ended',
-    };
+    const isOver = async (signal: AbortSignal) => void (signal.aborted || (await once(signal, 'abort')));
+    return { words: ['echo', ...args], programEnd: isOver, kill: async () => undefined, finish: async (end) => end };
   }
 
   async usage(run: RunId): Promise<ContainerUsage | undefined> {

@@ -161,13 +161,13 @@ export class LinuxRuntime implements ContainerRuntime {
     const ended = this.#ended(run);
     return {
       words: exec.words,
-      watch: (leader) => exec.watch(leader),
+      programEnd: (signal) => exec.programEnd(signal),
       kill: () => exec.kill(),
       finish: async (end) => {
         try {
           const outcome = await exec.finish(end);
-          const isKilled = outcome === 'ended' && !end.killed && end.exitCode === statusOfSignal('SIGKILL');
-          if (!isKilled) return outcome;
+          const exitCode = typeof outcome === 'object' && 'exitCode' in outcome ? outcome.exitCode : undefined;
+          if (end.killed || exitCode !== statusOfSignal('SIGKILL')) return outcome;
           const isKnown = await settlesWithin(clock, END_KNOWN_WITHIN_MS, ended.promise);
           // Its monitor may be slow.
           return isKnown || (await this.processes(run)).length === 0 ? 'container-ended' : outcome;

@@ -34,13 +34,17 @@ export interface ExecExit {
   killed: boolean;
 }
 
-type ExecOutcome = 'ended' | 'container-ended' | { notStarted: string };
+/** How the program has ended, also if `words` were ended before they could say it. */
+type ExecOutcome = Pick<ExecExit, 'exitCode'> | 'container-ended' | { notStarted: string };
 
 export interface PreparedExec {
   /** Start the program, pass on its input and output, and end as it does. */
   readonly words: readonly string[];
-  /** Call it when a process with this pid is going to start `words` as its child. */
-  watch(leader: number): void;
+  /**
+   * Resolves when the program has ended, or at the signal. Processes that hold its output may keep
+   * `words` running for ever, so end them when its output has come.
+   */
+  programEnd(signal: AbortSignal): Promise<void>;
   /**
    * Kills the program and all that it has started, before the processes of `words` are killed: they
    * hold its input, and it would take their death for the end of that. @throws ContainerError

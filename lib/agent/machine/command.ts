@@ -203,10 +203,11 @@ function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promi
   });
 }
 
-const bytesRead = (streams: readonly Socket[]): number => streams.reduce((sum, stream) => sum + stream.bytesRead, 0);
+export const bytesRead = (streams: readonly Socket[]): number =>
+  streams.reduce((sum, stream) => sum + stream.bytesRead, 0);
 
 /** Reading pauses, or bytes that were read have not been taken. */
-const isWaiting = (stream: Socket): boolean => stream.isPaused() || stream.readableLength > 0;
+export const isWaiting = (stream: Socket): boolean => stream.isPaused() || stream.readableLength > 0;
 
 /**
  * The returned function resolves when the group is gone, to whether the abort signal ended the

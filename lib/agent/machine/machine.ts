@@ -75,9 +75,18 @@ interface CommandStreams {
   stderr: Writable;
 }
 
+interface StartedWords {
+  words: readonly string[];
+  /**
+   * Resolves when the program that the words start has ended, or at the signal. The words are ended
+   * when the output until then is taken.
+   */
+  programEnd(signal: AbortSignal): Promise<void>;
+}
+
 export interface StreamedCommand {
   /** A script, or words that are started as they are. */
-  program: Pick<Command, 'script' | 'args'> | { words: readonly string[] };
+  program: Pick<Command, 'script' | 'args'> | StartedWords;
   env: Record<string, string>;
   streams: CommandStreams;
   /** Absent: it runs with pipes, and with a terminal otherwise, whose output is `stdout` alone. */

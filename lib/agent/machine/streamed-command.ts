@@ -7,17 +7,20 @@
  */
 import { execFile } from 'node:child_process';
 import { readFile, unlink } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
-import type { Readable, Writable } from 'node:stream';
+import type { Writable } from 'node:stream';
 import { promisify } from 'node:util';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 import {
+  bytesRead,
   type CommandDeps,
   type Exit,
   environmentOf,
   interpreterOf,
+  isWaiting,
   killAtAbort,
   openGate,
   SIGNAL_NAMES,
@@ -31,6 +34,10 @@ import { executablePath } from './run-as.ts';
 /** How long processes that the command has left may still write. */
 const LEFT_MS = 1000;
 const LOOK_MS = 100;
+/** How often the output of a program is looked at whose last output something else passes on. */
+const LOOKS_AT_RUNNING = 10;
+/** More than pipes and connections between the command and the agent hold. */
+const MAX_LEFT_BYTES = 4 * 1024 * 1024;
 const TTY = /^\/dev\/pts\/\d+$/;
 
 export async function streamCommand(
@@ -74,10 +81,12 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
   const { streams } = command;
   const { child, pgid } = await spawned([...argv], environmentOf(env, process.env), 'pipe');
   const stdin = child.stdin as Writable;
-  const outputs = [child.stdout, child.stderr] as Readable[];
+  const outputs = [child.stdout, child.stderr] as Socket[];
   // The command may end, or close its input, before its caller does.
   stdin.on('error', () => streams.stdin.resume());
   const exited = new Promise<Exit>((resolve) => child.on('exit', (code, signal) => resolve({ code, signal })));
+  const over = new AbortController();
+  void exited.then(() => over.abort());
   streams.stdin.pipe(stdin);
   child.stdout?.pipe(streams.stdout, { end: false });
   child.stderr?.pipe(streams.stderr, { end: false });
@@ -95,6 +104,11 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
   const startTime = (await processFacts(pgid))?.startTime ?? '0';
   await run.begin({ pgid, startTime, bootId });
   if (!run.signal.aborted) openGate(child);
+  if ('words' in command.program) {
+    await command.program.programEnd(over.signal);
+    await untilTaken(clock, outputs, { looks: LOOKS_AT_RUNNING, signal: over.signal });
+    if (!over.signal.aborted) signalProcess(-pgid, 'SIGKILL');
+  }
   const { code, signal } = await ended;
   const wasKilled = await killed();
   await endSession(ttyFile);
@@ -112,7 +126,7 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
  */
 async function lastOutput(
   clock: Clock,
-  outputs: readonly Readable[],
+  outputs: readonly Socket[],
   { pgid, read, signal }: { pgid: number; read: Promise<unknown>; signal: AbortSignal },
 ): Promise<void> {
   const done = new AbortController();
@@ -120,10 +134,34 @@ async function lastOutput(
   const both = AbortSignal.any([done.signal, signal]);
   await clock.sleep(LEFT_MS, both);
   signalProcess(-pgid, 'SIGKILL');
-  while (!both.aborted && outputs.some((output) => output.isPaused() || output.readableLength > 0))
-    await clock.sleep(LOOK_MS, both);
-  await clock.sleep(LOOK_MS, both);
+  await untilTaken(clock, outputs, { looks: 1, signal: both });
   for (const output of outputs) output.destroy();
+}
+
+/**
+ * Resolves when what has been written until now is taken. All that was there has been read once
+ * reading went on from one look to the next: a caller that is slow pauses it. A writer that is still
+ * alive may need some time to write what it holds, hence the number of looks, and may write for ever.
+ */
+async function untilTaken(
+  clock: Clock,
+  outputs: readonly Socket[],
+  { looks, signal }: { looks: number; signal: AbortSignal },
+): Promise<void> {
+  const readBefore = bytesRead(outputs);
+  let wasPaused = false;
+  const pause = () => {
+    wasPaused = true;
+  };
+  for (const output of outputs) output.on('pause', pause);
+  let quiet = 0;
+  while (!signal.aborted && quiet < looks && bytesRead(outputs) - readBefore < MAX_LEFT_BYTES) {
+    wasPaused = outputs.some(isWaiting);
+    await clock.sleep(LOOK_MS, signal);
+    await new Promise<void>((resolve) => clock.afterPoll(resolve));
+    quiet = wasPaused ? 0 : quiet + 1;
+  }
+  for (const output of outputs) output.off('pause', pause);
 }
 
 /** @throws TaskFailure if there is no terminal to be had */

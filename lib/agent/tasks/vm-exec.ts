@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
 import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
+import { signalOfStatus } from '../containers/exit-status.ts';
 import type { ExecExit } from '../containers/runtime.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
 import { TaskFailure } from '../task-failure.ts';
@@ -40,19 +41,16 @@ export const vmExec = defineTask({
       let end: ExecExit & { signal: string | null } = { exitCode: null, signal: null, killed: true };
       let outcome: Awaited<ReturnType<typeof exec.finish>>;
       try {
-        const command = { program: { words: exec.words }, env: {}, terminal, killFirst: () => exec.kill() };
-        const begin: typeof context.begin = async (group) => {
-          if (group !== undefined) exec.watch(group.pgid);
-          await context.begin(group);
-        };
-        end = await runStreamed(command, stream, { ...context, signal, begin });
+        const command = { program: exec, env: {}, terminal, killFirst: () => exec.kill() };
+        end = await runStreamed(command, stream, { ...context, signal });
       } finally {
         outcome = await exec.finish(end);
       }
       if (end.killed) throw signal.reason;
       if (outcome === 'container-ended') throw vmStateError(uuid, 'VmNotRunning');
-      if (outcome !== 'ended') throw notStarted(outcome.notStarted);
-      return { exitCode: end.exitCode, signal: end.signal };
+      if ('notStarted' in outcome) throw notStarted(outcome.notStarted);
+      const { exitCode } = outcome;
+      return { exitCode, signal: exitCode === null ? end.signal : (signalOfStatus(exitCode) ?? null) };
     };
     return place === undefined ? work(noStream(), context.signal) : onStream(place, context, work);
   },

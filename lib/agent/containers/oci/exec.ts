@@ -5,19 +5,22 @@
  *
  * The program has a control group of its own (exec-groups.ts), also in the moment before the runtime
  * writes its pid. When the program was ended, by a cancel or because its runtime is gone, all that
- * the group holds is killed. When it ends by itself, its session is killed, and what else holds its
- * output: the runtime would wait for that. Other processes that it leaves belong to the container,
- * unless they are too many to look at, or have too many open files: then they are killed, too.
+ * the group holds is killed. When it ends by itself, its session is killed. Other processes that it
+ * leaves belong to the container, unless they are too many to look at: then they are killed, too.
+ *
+ * The runtime waits for all that hold the output of the program, and any process of the container can
+ * open it. So whoever starts `words` asks when the program has ended, and ends the runtime itself.
+ * Then only the log of the runtime has the exit code.
  */
-import { mkdir, opendir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
-import { allProcesses, processFacts, signalProcess } from '../../machine/proc.ts';
+import { processFacts, signalProcess } from '../../machine/proc.ts';
 import type { ExecGroups, ExecId } from '../exec-groups.ts';
 import { isAlive, type ProcessId } from '../monitor.ts';
 import type { ExecExit, ExecRequest, PreparedExec } from '../runtime.ts';
 import { ociProcessOf } from './oci-config.ts';
-import { lastMessageOf, type OciRuntime } from './oci-runtime.ts';
+import { lastMessageOf, loggedExit, type OciRuntime } from './oci-runtime.ts';
 
 interface ExecDeps {
   clock: Clock;
@@ -32,11 +35,8 @@ interface ExecPlace extends ExecId {
 }
 
 const LOOK_MS = 100;
-/** How long processes that the program has left may still write. */
-const LEFT_MS = 1_000;
-/** How many processes, and open files of them together, are looked at each time. */
+/** How many processes are looked at. */
 const MAX_PROCESSES = 4_096;
-const MAX_FILES = 10_000;
 
 /** @throws ContainerError */
 export async function prepareExec(deps: ExecDeps, request: ExecRequest, place: ExecPlace): Promise<PreparedExec> {
@@ -55,8 +55,6 @@ class OciExec implements PreparedExec {
   readonly #place: ExecPlace;
   readonly #pidFile: string;
   readonly #log: string;
-  readonly #over = new AbortController();
-  #watching: Promise<void> | undefined;
   #started: ProcessId | undefined;
 
   constructor(deps: ExecDeps, place: ExecPlace) {
@@ -74,65 +72,49 @@ class OciExec implements PreparedExec {
     const process = { ...ociProcessOf(request, maxOpenFiles), terminal: request.hasTerminal };
     await writeFile(program, JSON.stringify(process), { mode: 0o600 });
     const group = await groups.open(this.#place);
-    const logged = ['--log', this.#log, '--log-format', 'json'];
+    const logged = ['--debug', '--log', this.#log, '--log-format', 'json'];
     const files = ['--process', program, '--pid-file', this.#pidFile];
     this.words = [oci.file, ...logged, ...oci.args, 'exec', ...files, '--cgroup', group, run];
     return this;
   }
 
-  watch(leader: number): void {
-    this.#watching ??= this.#watch(leader);
+  async programEnd(signal: AbortSignal): Promise<void> {
+    let program = await this.#program();
+    while (!signal.aborted && (program === undefined || (await isAlive(program)))) {
+      await this.#deps.clock.sleep(LOOK_MS, signal);
+      program = await this.#program();
+    }
   }
 
   kill(): Promise<void> {
     return this.#deps.groups.kill(this.#place);
   }
 
-  async finish({ killed }: ExecExit) {
+  async finish({ exitCode, killed }: ExecExit) {
     const { groups } = this.#deps;
-    this.#over.abort();
-    await this.#watching;
     try {
       const program = await this.#program();
       // Without the runtime, nobody would learn how the program ends.
       if (killed || program === undefined || (await isAlive(program))) {
         await groups.kill(this.#place);
       } else {
-        await this.#killLeft(program, new Set());
+        await this.#killLeft(program);
         await groups.release(this.#place);
       }
-      if (killed || program !== undefined) return 'ended';
+      if (killed) return { exitCode };
+      if (program !== undefined) return { exitCode: (await loggedExit(this.#log, program.pid)) ?? exitCode };
       return { notStarted: (await lastMessageOf(this.#log)) ?? 'the container runtime gave no reason' };
     } finally {
       await rm(this.#place.directory, { recursive: true, force: true });
     }
   }
 
-  /** When the program has ended, ends what its runtime waits for. */
-  async #watch(leader: number): Promise<void> {
-    const { clock } = this.#deps;
-    const { signal } = this.#over;
-    let program: ProcessId | undefined;
-    while (!signal.aborted && (program === undefined || (await isAlive(program)))) {
-      await clock.sleep(LOOK_MS, signal);
-      program = await this.#program();
-    }
-    await clock.sleep(LEFT_MS, signal);
-    while (!signal.aborted && program !== undefined) {
-      await this.#killLeft(program, await pipesBelow(leader));
-      await clock.sleep(LOOK_MS, signal);
-    }
-  }
-
-  /** Kills the processes of the program's session, and those that hold one of the pipes. */
-  async #killLeft(program: ProcessId, pipes: ReadonlySet<string>): Promise<void> {
+  /** Kills the processes of the program's session. */
+  async #killLeft(program: ProcessId): Promise<void> {
     const pids = await this.#deps.groups.processes(this.#place);
-    const budget = { files: MAX_FILES };
-    for (const pid of pids.slice(0, MAX_PROCESSES)) {
-      const isOfSession = (await processFacts(pid))?.session === program.pid;
-      if (isOfSession || (await holdsAny(pid, pipes, budget))) signalProcess(pid, 'SIGKILL');
-    }
-    if (pids.length > MAX_PROCESSES || budget.files < 0) for (const pid of pids) signalProcess(pid, 'SIGKILL');
+    const isTooMany = pids.length > MAX_PROCESSES;
+    for (const pid of pids)
+      if (isTooMany || (await processFacts(pid))?.session === program.pid) signalProcess(pid, 'SIGKILL');
   }
 
   /** Undefined until the runtime has started it. */
@@ -141,36 +123,5 @@ class OciExec implements PreparedExec {
     const pid = Number(await readFile(this.#pidFile, 'utf8').catch(() => ''));
     if (pid > 0) this.#started = { pid, startTime: (await processFacts(pid))?.startTime ?? 'ended' };
     return this.#started;
-  }
-}
-
-/** The pipes that the children of a process hold. */
-async function pipesBelow(parent: number): Promise<Set<string>> {
-  const children = (await allProcesses()).filter((one) => one.parent === parent);
-  const pipes = new Set<string>();
-  for (const { pid } of children) for await (const pipe of pipesOf(pid, { files: MAX_FILES })) pipes.add(pipe);
-  return pipes;
-}
-
-async function holdsAny(pid: number, pipes: ReadonlySet<string>, budget: { files: number }): Promise<boolean> {
-  if (pipes.size === 0) return false;
-  for await (const pipe of pipesOf(pid, budget)) if (pipes.has(pipe)) return true;
-  return false;
-}
-
-/** Each as `pipe:[NUMBER]`. Takes each open file out of the budget, and ends when that is below 0. */
-async function* pipesOf(pid: number, budget: { files: number }): AsyncGenerator<string> {
-  const path = `/proc/${pid}/fd`;
-  const directory = await opendir(path, { bufferSize: 256 }).catch(() => undefined);
-  if (directory === undefined) return;
-  try {
-    for await (const { name } of directory) {
-      budget.files -= 1;
-      if (budget.files < 0) return;
-      const link = await readlink(join(path, name)).catch(() => '');
-      if (link.startsWith('pipe:')) yield link;
-    }
-  } catch {
-    // The process has ended.
   }
 }

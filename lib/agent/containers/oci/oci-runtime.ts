@@ -73,15 +73,33 @@ export async function namesOfOci(root: string): Promise<string[]> {
   });
 }
 
+interface LogEntry {
+  level?: string;
+  msg?: string;
+  pid?: number;
+  status?: number;
+}
+
 /** The last message in a log that it writes with `--log-format json`. */
 export async function lastMessageOf(log: string): Promise<string | undefined> {
+  return (await entriesOf(log)).findLast(({ level }) => level !== 'debug')?.msg;
+}
+
+/** The exit status of a process that the runtime has started. Only runc logs it, and only with `--debug`. */
+export async function loggedExit(log: string, pid: number): Promise<number | undefined> {
+  return (await entriesOf(log)).findLast((one) => one.msg === 'process exited' && one.pid === pid)?.status;
+}
+
+async function entriesOf(log: string): Promise<LogEntry[]> {
   const text = await readFile(log, 'utf8').catch(() => '');
-  const line = text.trimEnd().split('\n').at(-1) ?? '';
-  try {
-    return (JSON.parse(line) as { msg?: string }).msg;
-  } catch {
-    return line === '' ? undefined : line;
-  }
+  const lines = text.split('\n').filter((line) => line !== '');
+  return lines.map((line) => {
+    try {
+      return JSON.parse(line) as LogEntry;
+    } catch {
+      return { msg: line };
+    }
+  });
 }
 
 /** The programs write lines such as `time="…" level=error msg="…"`. */
