@@ -32,6 +32,7 @@ t.test('the tour of the page about VMs works line by line', { skip: lacksContain
     data,
   ]);
   const ready = await start.ready();
+  t.match(ready.agent?.containers, /^Containers run with /, 'npm start says that they run here');
   const directory = t.testdir();
   t.ok(lines.length > 15, `${lines.length} lines`);
   const { error, stdout, stderr } = await run(`set -ex\n${lines.join('\n')}`, directory, {
