@@ -40,6 +40,7 @@ const VM_ERRORS = [
   'SnapshotNotFound',
   'SnapshotExists',
   'TooManySnapshots',
+  'TooManyPrograms',
   'NotSupported',
 ] as const;
 export type VmErrorCode = (typeof VM_ERRORS)[number];

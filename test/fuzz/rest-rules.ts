@@ -17,8 +17,8 @@ interface Exception {
 }
 
 /** Only agents of Triton can do these. */
-const FOR_TRITON = ['GetVmVnc', 'MigrateVm', 'DockerCopy', 'DockerStats', 'DockerBuild'];
-const VM_QUESTIONS = ['GetVm', 'GetVmInfo', 'GetVmProcesses', 'DockerExec'];
+const FOR_TRITON = ['GetVmVnc', 'MigrateVm', 'DockerBuild'];
+const VM_QUESTIONS = ['GetVm', 'GetVmInfo', 'GetVmProcesses', 'DockerExec', 'DockerCopy', 'DockerStats'];
 const SYNCHRONOUS = [
   'CommandExecute',
   'RefreshSysinfo',

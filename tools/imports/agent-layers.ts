@@ -40,7 +40,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   ],
   // Containers, the VMs that are made of them, and the images from which VMs are made.
   'agent/containers': [...base, 'agent/machine', 'agent/output', 'agent/records', 'agent/sync-directory.ts'],
-  'agent/vms': [...base, 'agent/containers', 'agent/machine', 'agent/records', 'protocol'],
+  'agent/vms': [...base, 'agent/containers', 'agent/machine', 'agent/records', 'protocol', 'protocol/streams'],
   'agent/images': [...base, 'agent/containers', 'agent/records', 'agent/vms', 'platform/dns', 'platform/http-client'],
   // The tasks by name, and what runs them.
   'agent/tasks': [

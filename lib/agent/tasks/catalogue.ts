@@ -3,7 +3,14 @@
  * has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
-import { CONNECT_TASK, EXEC_TASK, VM_CONNECT_TASK, VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
+import {
+  CONNECT_TASK,
+  EXEC_TASK,
+  VM_CONNECT_TASK,
+  VM_EXEC_TASK,
+  VM_LOGS_TASK,
+  VM_STATS_TASK,
+} from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -19,6 +26,7 @@ import type { AgentTask, TaskContext } from './task.ts';
 import { vmConnect } from './vm-connect.ts';
 import { vmExec } from './vm-exec.ts';
 import { vmLogs } from './vm-logs.ts';
+import { vmStats } from './vm-stats.ts';
 import { vmTasks } from './vm-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
@@ -55,6 +63,7 @@ const vmStreamTasks: readonly (readonly [string, AgentTask])[] = [
   [VM_EXEC_TASK, vmExec],
   [VM_LOGS_TASK, vmLogs],
   [VM_CONNECT_TASK, vmConnect],
+  [VM_STATS_TASK, vmStats],
 ];
 
 /** The agent's capabilities for the greeting. */

@@ -1,4 +1,5 @@
 /** Work whose input and output is a stream of its caller. Used by the tasks in STREAM_TASKS. */
+import type { Writable } from 'node:stream';
 import { CnapiError } from '../../platform/errors.ts';
 import type { StreamPlace } from '../../protocol/streams/stream.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
@@ -38,6 +39,13 @@ export async function onStream<End extends StreamedEnd>(
     if (!stream.lost.aborted) await stream.end({ error: { code, message } }, { clock, signal: AbortSignal.abort() });
     throw error;
   }
+}
+
+/** Resolves when the stream has taken it. */
+export function written(output: Writable, bytes: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    output.write(bytes, (error) => (error ? reject(error) : resolve()));
+  });
 }
 
 const lost = (reason: string) =>

@@ -16,7 +16,7 @@ export const vmConnect = defineTask({
   run({ uuid, stream: place, port }, context) {
     return onStream(place, context, async (stream, signal) => {
       const at = `127.0.0.1:${port} of the VM`;
-      const found = await vmsOf(context).connect(uuid, { port, signal });
+      const found = await vmsOf(context).running.connect(uuid, { port, signal });
       if ('failure' in found) throw connectionFailure(found.failure, at);
       return carryConnection(found.socket, stream, { signal, at });
     });

@@ -1,8 +1,8 @@
 /**
  * `vm_exec {uuid, stream?, args, env?, terminal?}` → `{exitCode, signal}`. A program in a VM whose
  * input and output is a stream, beside the VM's own program, as whose user and in whose directory it
- * runs. Without a stream it reads nothing, and its output is dropped. The first of `args` is the
- * program.
+ * runs. The first of `args` is the program. Without a stream it reads nothing, its output is dropped,
+ * and nobody's connection limits how many there are, so the server has a maximum of its own.
  */
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
@@ -34,10 +34,11 @@ export const vmExec = defineTask({
   gated: true,
   params,
   run({ uuid, stream: place, args, env, terminal }, context) {
+    const { running } = vmsOf(context);
     const work = async (stream: ExecStream, signal: AbortSignal) => {
       const term = terminal === undefined ? {} : { TERM: terminal.type };
       const request = { args, env: { ...term, ...env }, hasTerminal: terminal !== undefined };
-      const exec = await vmsOf(context).prepareExec(uuid, request);
+      const exec = await running.prepareExec(uuid, request);
       let end: ExecExit & { signal: string | null } = { exitCode: null, signal: null, killed: true };
       let outcome: Awaited<ReturnType<typeof exec.finish>>;
       try {
@@ -52,7 +53,8 @@ export const vmExec = defineTask({
       const { exitCode } = outcome;
       return { exitCode, signal: exitCode === null ? end.signal : (signalOfStatus(exitCode) ?? null) };
     };
-    return place === undefined ? work(noStream(), context.signal) : onStream(place, context, work);
+    if (place !== undefined) return onStream(place, context, work);
+    return running.detached(() => work(noStream(), context.signal));
   },
 });
 

@@ -8,8 +8,7 @@ import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { piecesOf } from '../containers/logs/log-pieces.ts';
-import type { JoinedStream } from '../streams/joined-stream.ts';
-import { onStream } from './on-stream.ts';
+import { onStream, written } from './on-stream.ts';
 import { defineTask } from './task.ts';
 import { vmsOf } from './vm-tasks.ts';
 
@@ -25,7 +24,7 @@ export const vmLogs = defineTask({
   params,
   run({ uuid, stream: place, follow, tail }, context) {
     return onStream(place, context, async (stream, signal) => {
-      const write = (name: 'stdout' | 'stderr', bytes: Buffer) => untilAborted(written(stream, name, bytes), signal);
+      const write = (name: 'stdout' | 'stderr', bytes: Buffer) => untilAborted(written(stream[name], bytes), signal);
       let skipped = 0;
       const lines = vmsOf(context).readLog(uuid, {
         follow,
@@ -45,10 +44,3 @@ export const vmLogs = defineTask({
     });
   },
 });
-
-/** Resolves when the stream has taken it. */
-function written(stream: JoinedStream, name: 'stdout' | 'stderr', bytes: Buffer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    stream[name].write(bytes, (error) => (error ? reject(error) : resolve()));
-  });
-}

@@ -55,7 +55,7 @@ export const vmTasks: readonly (readonly [string, AgentTask])[] = [
   [
     'machine_info',
     vmQuery(vmParams.extend({ types: z.array(z.string()).default(['all']) }), async (vms, { uuid, types }) => {
-      const facts = await vms.info(uuid);
+      const facts = await vms.running.info(uuid);
       const wanted = types.includes('all') ? Object.keys(facts) : types;
       const unknown = wanted.find((type) => !Object.hasOwn(facts, type));
       if (unknown !== undefined)
@@ -66,7 +66,7 @@ export const vmTasks: readonly (readonly [string, AgentTask])[] = [
       return Object.fromEntries(wanted.map((type) => [type, facts[type]]));
     }),
   ],
-  ['machine_proc', vmQuery(vmParams, async (vms, { uuid }) => ({ processes: await vms.processes(uuid) }))],
+  ['machine_proc', vmQuery(vmParams, async (vms, { uuid }) => ({ processes: await vms.running.processes(uuid) }))],
   ['machine_boot', vmAction(vmTaskParams.machine_boot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest))],
   [
     'machine_shutdown',

@@ -18,12 +18,10 @@ import {
   vmSummaryOf,
 } from '../../protocol/vms.ts';
 import type { ContainerLogs } from '../containers/logs/container-logs.ts';
-import { connectInside } from '../containers/network/connection.ts';
-import type { ExecRequest, PreparedExec } from '../containers/runtime.ts';
-import { VmError, vmStateError } from './vm-errors.ts';
+import { RunningVms } from './running-vms.ts';
+import { VmError } from './vm-errors.ts';
 import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
 import { recoverVm } from './vm-lifecycle.ts';
-import { readProcesses, type VmProcess } from './vm-processes.ts';
 import { networkUpdate, propertiesOf, updatedProperties } from './vm-properties.ts';
 import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
 
@@ -56,11 +54,11 @@ interface KillRequest {
 }
 
 const MAX_VMS = 1_000;
-/** The result of a task has room for this number. */
-const MAX_PROCESSES = 300;
 const RECOVERED_AT_ONCE = 8;
 
 export class Vms {
+  /** What is done inside of VMs that run. */
+  readonly running: RunningVms;
   readonly #deps: VmsDeps;
   readonly #table: VmTable;
   readonly #executor: VmExecutor;
@@ -70,6 +68,8 @@ export class Vms {
   constructor(deps: VmsDeps) {
     this.#deps = deps;
     this.#table = new VmTable(deps);
+    const { containers } = deps;
+    this.running = new RunningVms({ containers, stateOf: (uuid) => this.#stateOf(uuid) });
     this.#executor = new VmExecutor({ ...deps, save: (entry, change) => this.#table.save(entry, change) });
   }
 
@@ -118,48 +118,6 @@ export class Vms {
     if (one.state !== 'running') return one;
     const [pid] = await this.#deps.containers.processes(uuid).catch(() => []);
     return pid === undefined ? one : { ...one, pid };
-  }
-
-  /** What the VM uses, and its limits. @throws VmError */
-  async info(uuid: string): Promise<Record<string, unknown>> {
-    this.#needRunning(uuid);
-    const { containers } = this.#deps;
-    const [usage, pids] = await Promise.all([containers.usage(uuid), containers.processes(uuid)]);
-    const { limits } = containers.get(uuid).spec;
-    return {
-      ...(pids[0] === undefined ? {} : { pid: pids[0] }),
-      usage: { memory_bytes: usage.memoryBytes, cpu_us: usage.cpuUs, processes: usage.processes },
-      limits: { memory_bytes: limits.memoryBytes, cpu_cap: limits.cpuPercent, max_lwps: limits.processes },
-    };
-  }
-
-  /** At most 300 processes of the VM. @throws VmError */
-  async processes(uuid: string): Promise<VmProcess[]> {
-    this.#needRunning(uuid);
-    return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
-  }
-
-  /**
-   * Prepares another program in a running VM. It has the environment, the user and the directory of
-   * the VM's own. @throws VmError, ContainerError
-   */
-  async prepareExec(
-    uuid: string,
-    { env, ...request }: Pick<ExecRequest, 'args' | 'env' | 'hasTerminal'>,
-  ): Promise<PreparedExec> {
-    this.#needRunning(uuid);
-    const { containers } = this.#deps;
-    const { process } = containers.get(uuid).spec;
-    return containers.prepareExec(uuid, { ...process, ...request, env: { ...process.env, ...env } });
-  }
-
-  /** Connects to a port of the loopback address of the VM. @throws VmError, ContainerError, the signal's reason */
-  async connect(uuid: string, { port, signal }: { port: number; signal: AbortSignal }) {
-    this.#needRunning(uuid);
-    const { containers } = this.#deps;
-    const found = await connectInside({ port, signal, processes: () => containers.processes(uuid) });
-    if (found === undefined) throw vmStateError(uuid, 'VmNotRunning');
-    return found;
   }
 
   /** What the program of the VM has printed. @throws VmError */
@@ -296,10 +254,11 @@ export class Vms {
     return this.#table.act(uuid, { action: 'create-image' }, (entry) => this.#executor.createImage(entry, imageUuid));
   }
 
-  #needRunning(uuid: string): void {
+  /** @throws VmError */
+  #stateOf(uuid: string): Vm['state'] {
     const { state } = this.#table.view(this.#table.records.get(uuid));
     this.#table.needContainerRecord(uuid);
-    if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
+    return state;
   }
 
   /** The answer to a create of a VM that exists. */

@@ -6,8 +6,8 @@
 import { constants } from 'node:fs';
 import { lstat, open, readdir, readlink } from 'node:fs/promises';
 import { Header, type types } from 'tar';
+import { ARCHIVE_END, ARCHIVED_TREE } from '../../protocol/streams/copy/copy-scripts.ts';
 import { RefusedError } from '../terminal/usage-error.ts';
-import { ARCHIVE_END, ARCHIVED_TREE } from './copy-scripts.ts';
 
 interface Facts {
   path: string;

@@ -5,13 +5,13 @@
 
 import { PassThrough, type Readable, Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
+import { SENT_CHANGED } from '../../protocol/streams/copy/copy-scripts.ts';
 import type { ExecIo, RunningExec } from '../exec/exec-stream.ts';
 import { saidOf } from '../exec/streamed-exec.ts';
 import type { Context } from '../invocation/context.ts';
 import type { Output } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
-import { SENT_CHANGED } from './copy-scripts.ts';
 
 export type StartScript = (params: { script: string; args: string[] }, io: ExecIo) => Promise<RunningExec>;
 

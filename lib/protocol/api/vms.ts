@@ -63,6 +63,11 @@ const wholeVm = extensibleObject({
 
 const any = extensibleObject({});
 const address = extensibleObject({ host: z.string().optional(), port: z.unknown().optional() });
+const copied = extensibleObject({
+  host: z.string().optional().describe('Absent if the mode is stat'),
+  port: z.unknown().optional(),
+  containerPathStat: z.unknown().optional().describe('name, size, mode, mtime and linkTarget, as in the Docker API'),
+});
 
 const vmUuid = { vm_uuid: uuid().describe('Uuid of the VM') };
 const job = { jobid: text().optional().describe('Of the workflow; passed on to the agent') };
@@ -125,10 +130,25 @@ function question<const Method extends Contract['method'], Params extends Shape,
   } as const;
 }
 
-/** A question in the words of Docker; only agents of Triton answer most. */
+/** A question in the words of Docker. */
 function dockerQuestion<Params extends Shape>(path: string, summary: string, params: Params) {
   return question('POST', path, summary, { params, schema: address });
 }
+
+/** Failures of the routes that answer a port of the instance. */
+const portFailures = {
+  ...failures,
+  ...noVm,
+  409: errorResponse('The server, or the VM, does not run', ...refusals[409].codes, 'VmNotRunning'),
+  429: errorResponse('The caller has as many streams as it may', 'TooManyStreams'),
+  501: errorResponse('The agent cannot do this; or the caller is in no trusted network', 'NotSupported'),
+  503: errorResponse(
+    'The instance has as many streams as it may, or is leaving; another one answers',
+    ...failures[503].codes,
+    'TooManyStreams',
+    'InstanceDraining',
+  ),
+};
 
 export const vmContracts = contracts({
   ListVms: {
@@ -277,43 +297,51 @@ export const vmContracts = contracts({
     ),
     responses: {
       200: { description: 'OK; empty for a program that is detached', schema: address },
-      ...failures,
-      ...noVm,
-      409: errorResponse('The server, or the VM, does not run', ...refusals[409].codes, 'VmNotRunning'),
-      429: errorResponse('The caller has as many streams as it may', 'TooManyStreams'),
-      501: errorResponse('The agent cannot do this; or the caller is in no trusted network', 'NotSupported'),
-      503: errorResponse(
-        'The instance has as many streams as it may, or is leaving; another one answers',
-        ...failures[503].codes,
+      ...portFailures,
+      429: errorResponse(
+        'The caller has as many streams as it may; the server runs as many detached programs as it may',
         'TooManyStreams',
-        'InstanceDraining',
+        'TooManyPrograms',
       ),
     },
   },
   DockerCopy: {
-    ...dockerQuestion('/docker-copy', 'Copies a file from or to a VM; for agents of Triton', {
-      path: text().optional(),
-      mode: text().optional(),
-      no_overwrite_dir: booleanText().optional(),
-      payload: object().optional(),
-    }),
+    ...dockerQuestion(
+      '/docker-copy',
+      'Copies an archive of tar from or to a VM; answers what is at the path, and where the caller can connect by TCP, within seconds',
+      {
+        path: text().optional().describe('Of the file or directory to read; or of the directory to write into'),
+        mode: text().optional().describe('read, write or stat; read when absent'),
+        no_overwrite_dir: booleanText()
+          .optional()
+          .describe(
+            'A directory never replaces a file, nor a file a directory, whatever it says. For agents of Triton',
+          ),
+        payload: object().optional().describe('Instead of path and mode, from old clients'),
+      },
+    ),
     responses: {
-      200: { description: 'OK', schema: address },
-      ...failures,
-      ...notSupported,
+      200: { description: 'OK', schema: copied },
+      ...portFailures,
       400: errorResponse('The path is not a directory', 'PathNotDirectory'),
       404: errorResponse('No such server, VM or file', 'ResourceNotFound', 'FileNotFound'),
       409: errorResponse(
         'The server, or the VM, does not run',
-        ...refusals[409].codes,
-        'VmNotRunning',
+        ...portFailures[409].codes,
         'DockerCopyStoppedContainerNoPlatformSupport',
       ),
     },
   },
-  DockerStats: dockerQuestion('/docker-stats', 'Statistics of a VM; for agents of Triton', {
-    payload: object().optional(),
-  }),
+  DockerStats: {
+    ...dockerQuestion(
+      '/docker-stats',
+      'Statistics of a VM once a second; answers where the caller can connect by TCP, within 30 seconds',
+      {
+        payload: object().optional().describe('doStream: false for one line only; clientApiVersion, of Docker'),
+      },
+    ),
+    responses: { 200: { description: 'OK', schema: address }, ...portFailures },
+  },
   DockerBuild: dockerQuestion('/docker-build', 'Builds an image in a VM; for agents of Triton', {
     payload: object().optional(),
   }),

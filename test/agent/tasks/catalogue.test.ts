@@ -5,7 +5,7 @@ import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.
 import type { Vms } from '../../../lib/agent/vms/vms.ts';
 
 const [streams, vms, images] = [{} as AgentStreams, {} as Vms, {} as Images];
-const NAMES = ['nop', 'exec', 'machine_create', 'vm_exec', 'vm_logs', 'vm_connect', 'image_get'];
+const NAMES = ['nop', 'exec', 'machine_create', 'vm_exec', 'vm_logs', 'vm_connect', 'vm_stats', 'image_get'];
 
 /** Of these names. */
 const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [

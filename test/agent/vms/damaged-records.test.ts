@@ -18,7 +18,7 @@ t.test('a VM whose container has an unreadable record is left alone, and continu
   await t.rejects(vms.reprovision(A, OTHER_IMAGE), busy);
   await t.rejects(vms.kill(A, { idempotent: true }), busy);
   await t.rejects(vms.update(A, { alias: 'other' }), busy);
-  await t.rejects(vms.processes(A), busy);
+  await t.rejects(vms.running.processes(A), busy);
   t.equal(machine.records.kept.get(A), before, 'its record stays');
   t.equal(machine.host.find(RUN), 'running');
   t.same([...machine.images.uses.keys()], [A], 'its image stays');

@@ -42,11 +42,11 @@ t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, 
   await until(async () => (await readRoot(data, 'log')).includes('hello'), 'the program writes');
   t.equal(await shell(agent, 'hostname 2>/dev/null || cat /etc/hostname'), 'web-1');
 
-  const info = await vms.info(A);
+  const info = await vms.running.info(A);
   t.match(info, { pid: Number, limits: { memory_bytes: 64 * 1024 * 1024, cpu_cap: 100 } });
   const { usage } = info as { usage: { memory_bytes: number; processes: number } };
   t.ok(usage.memory_bytes > 0 && usage.processes >= 1);
-  const processes = await vms.processes(A);
+  const processes = await vms.running.processes(A);
   t.ok(processes.some(({ command, args, rss_bytes }) => command === 'sh' && args[1] === '-c' && rss_bytes > 0));
 
   const groups = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));

@@ -1,17 +1,13 @@
 /** `docker-exec` with real instances, a real agent and a real VM, by a plain TCP client as sdc-docker is. */
-import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { allProcesses } from '../../../lib/agent/machine/proc.ts';
 import { lacksContainers } from '../../support/container-machine.ts';
-import { startZone } from '../../support/fleet-harness.ts';
 import { cannotMount } from '../../support/mounted-folder.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
-import { IMAGE } from '../../support/vm-rig.ts';
-import { dataWithImage } from '../../support/vms-on-linux.ts';
-import { call } from '../http/support.ts';
+import { startVm } from './vm-on-linux.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers() || cannotMount();
@@ -62,22 +58,7 @@ function client(t: Test, { host, port }: { host: string; port: number }) {
 }
 
 t.test('programs and logs of a real VM, over TCP', { skip }, async (t) => {
-  const data = await dataWithImage(t);
-  const zone = await startZone(t, { instances: 1, agents: 0, simulated: 0 });
-  const agent = zone.addAgent(undefined, undefined, { data, options: ['--containers'] });
-  await zone.untilRunning(1);
-  const url = zone.instances[0]?.url ?? '';
-  const uuid = randomUUID();
-  const vms = `/servers/${agent.serverUuid}/vms`;
-  const at = `${vms}/${uuid}`;
-  const post = async <Body>(path: string, body: object) => {
-    const { status, text } = await call(url, 'POST', path, body);
-    return { status, body: JSON.parse(text) as Body };
-  };
-  const internal_metadata = { 'docker:entrypoint': '["/bin/sh","-c"]', 'docker:cmd': JSON.stringify([PRINTER]) };
-  await post(vms, { uuid, image_uuid: IMAGE, max_physical_memory: 64, internal_metadata });
-  const vmIsRunning = async () => (await call(url, 'GET', `/vms/${uuid}`)).text.includes('"state":"running"');
-  await until(vmIsRunning, 'the VM to run');
+  const { post, at } = await startVm(t, PRINTER);
   const ask = (command: object) => post<{ host: string; port: number }>(`${at}/docker-exec`, { command });
   const exec = async (t: Test, command: object) => {
     const { status, body } = await ask(command);

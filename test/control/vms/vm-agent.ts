@@ -34,6 +34,8 @@ export class VmAgent {
   readonly machine: Machine;
   /** The params of the tasks that it received, by their ids. */
   readonly received = new Map<string, TaskFrame>();
+  /** False: a task that ends has never started. */
+  startsTasks = true;
   answer: (task: TaskFrame) => Answer = () => ({ result: {} });
 
   constructor(agent: ScriptedAgent, machine: Machine) {
@@ -54,6 +56,7 @@ export class VmAgent {
       'vm_exec',
       'vm_logs',
       'vm_connect',
+      'vm_stats',
       'image_delete',
       ...VM_TASKS.map((name) => `machine_${name}`),
     ];
@@ -72,7 +75,8 @@ export class VmAgent {
   #do({ id, attempt, ...task }: TaskFrame): void {
     this.received.set(id, { id, attempt, ...task });
     const reportedAt = new Date().toISOString();
-    this.agent.send({ type: 'task_event', id, attempt, event: { name: 'accepted', reportedAt } });
+    const names = this.startsTasks ? (['accepted', 'started'] as const) : (['accepted'] as const);
+    for (const name of names) this.agent.send({ type: 'task_event', id, attempt, event: { name, reportedAt } });
     const answer = this.answer({ id, attempt, ...task });
     if (answer === undefined) return;
     const outcome = 'error' in answer ? 'failure' : 'complete';

@@ -17,8 +17,9 @@ import {
   streamMessages,
   streamStatus,
 } from '../../../protocol/streams/stream.ts';
+import type { PortCodec, RefusedInput } from './port-codec.ts';
 
-export interface DockerLineOptions {
+interface DockerLineOptions {
   /** All output is of the type `tty`. */
   isTty: boolean;
   /** The last line tells the exit code; logs have none. */
@@ -31,6 +32,7 @@ const MAX_LINE_CHARS = 1024 * 1024;
 const NO_SUCH_PROGRAM = 127;
 const NOT_STARTED = 126;
 const MORE = { stream: true };
+const NO_LINE: RefusedInput = { refused: 'the caller has sent a line that is not one of docker-exec' };
 
 const inputLine = z.union([
   z.object({ type: z.literal('tty'), resize: z.object({ w: z.number(), h: z.number() }) }),
@@ -41,7 +43,9 @@ const inputLine = z.union([
 export const END_OF_INPUT = Buffer.from([CHANNELS.close, CHANNELS.stdin]);
 
 /** The lines of one connection. */
-export class DockerLines {
+export class DockerLines implements PortCodec {
+  /** The last line tells how a program has ended. */
+  readonly isWhole = true;
   readonly #options: DockerLineOptions;
   readonly #input = newDecoder();
   /** Of an input line that has not ended. */
@@ -53,21 +57,23 @@ export class DockerLines {
     this.#options = options;
   }
 
-  /** The messages to the agent in the next bytes of the caller; undefined if a line is not one of those above. */
-  read(bytes: Buffer): Buffer[] | undefined {
+  read(bytes: Buffer): Buffer[] | RefusedInput {
     const lines = (this.#begun + this.#input.decode(bytes, MORE)).split('\n');
     this.#begun = lines.pop() ?? '';
     const messages: Buffer[] = [];
     for (const line of lines) {
       if (line.trim() === '') continue;
       const parsed = line.length > MAX_LINE_CHARS ? undefined : jsonIn(inputLine, line);
-      if (parsed === undefined) return undefined;
+      if (parsed === undefined) return NO_LINE;
       messages.push(...messagesOf(parsed));
     }
-    return this.#begun.length > MAX_LINE_CHARS ? undefined : messages;
+    return this.#begun.length > MAX_LINE_CHARS ? NO_LINE : messages;
   }
 
-  /** The lines for a message to the caller; empty if there is nothing to tell. */
+  end(): Buffer[] {
+    return [END_OF_INPUT];
+  }
+
   write(message: Buffer): string {
     switch (channelIn(message)) {
       case CHANNELS.stdout:

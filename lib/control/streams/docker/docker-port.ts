@@ -1,27 +1,30 @@
 /**
- * A TCP port for the caller of one stream, who speaks the lines of docker-lines.ts. It has no
+ * A TCP port for the caller of one stream, who speaks what a codec of this folder reads. It has no
  * token: only the address that has asked for it may connect, once and within 30 seconds. Made by
  * caller-streams.ts; docker-port-state.ts draws its states.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
+import { resetConnection } from '../../../platform/network/reset-connection.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { keepAlive, type StreamSocketEvents } from '../../../protocol/streams/stream-socket.ts';
 import type { CallerEnd } from '../caller-stream.ts';
-import { type DockerLineOptions, DockerLines, END_OF_INPUT } from './docker-lines.ts';
+import { END_OF_INPUT } from './docker-lines.ts';
 import { type PortEffect, type PortEvent, type PortState, stepPort } from './docker-port-state.ts';
+import type { PortCodec } from './port-codec.ts';
 
-export interface DockerPortOptions extends DockerLineOptions {
+export interface DockerPortOptions {
   /** Of the caller. */
   address: string;
   /** False: the program reads nothing. */
   hasInput: boolean;
+  codec: PortCodec;
 }
 
 const CONNECT_WITHIN_MS = 30_000;
 /** Kept until the caller has connected; then the agent has to wait. */
-const MAX_KEPT_CHARS = 256 * 1024;
+const MAX_KEPT = 256 * 1024;
 
 /** Listens at a free port, for a DockerPort. */
 export async function listenForCaller(host: string): Promise<{ server: Server; port: number }> {
@@ -37,25 +40,28 @@ export class DockerPort implements CallerEnd {
   readonly #address: string;
   readonly #hasInput: boolean;
   readonly #events: StreamSocketEvents;
-  readonly #lines: DockerLines;
+  readonly #codec: PortCodec;
   readonly #timer: Timer;
   #state: PortState = 'listening';
   #socket: Socket | undefined;
-  #kept = '';
+  #kept: (Buffer | string)[] = [];
+  #keptSize = 0;
   #isFull = false;
+  /** What else the caller sends is dropped. */
+  #isRefused = false;
   #isTerminated = false;
   #reason = 'nobody has connected to the port in time';
 
   constructor(
     server: Server,
-    { clock, address, hasInput, ...lines }: DockerPortOptions & { clock: Clock },
+    { clock, address, hasInput, codec }: DockerPortOptions & { clock: Clock },
     events: StreamSocketEvents,
   ) {
     this.#server = server;
     this.#address = normalizeAddress(address);
     this.#hasInput = hasInput;
     this.#events = events;
-    this.#lines = new DockerLines(lines);
+    this.#codec = codec;
     this.#timer = clock.after(CONNECT_WITHIN_MS, () => this.#on('late'));
     server.on('connection', (socket) => this.#connected(socket));
     server.on('error', () => this.#on('late'));
@@ -63,12 +69,13 @@ export class DockerPort implements CallerEnd {
 
   send(message: Buffer): boolean {
     if (this.#state !== 'listening' && this.#state !== 'connected') return true;
-    const lines = this.#lines.write(message);
-    if (lines === '') return !this.#isFull;
+    const output = this.#codec.write(message);
+    if (output.length === 0) return !this.#isFull;
     if (this.#socket === undefined) {
-      this.#kept += lines;
-      if (this.#kept.length > MAX_KEPT_CHARS) this.#isFull = true;
-    } else if (!this.#socket.write(lines)) this.#isFull = true;
+      this.#kept.push(output);
+      this.#keptSize += output.length;
+      if (this.#keptSize > MAX_KEPT) this.#isFull = true;
+    } else if (!this.#socket.write(output)) this.#isFull = true;
     return !this.#isFull;
   }
 
@@ -81,7 +88,7 @@ export class DockerPort implements CallerEnd {
   }
 
   closeWhenSent(): void {
-    this.#on('ended');
+    this.#on(this.#codec.isWhole ? 'ended' : 'cut');
   }
 
   /** Emits nothing more. */
@@ -119,8 +126,9 @@ export class DockerPort implements CallerEnd {
       case 'close':
         this.#timer.cancel();
         this.#server.close();
-        this.#socket?.destroy();
-        this.#kept = '';
+        if (this.#codec.isWhole) this.#socket?.destroy();
+        else if (this.#socket !== undefined) resetConnection(this.#socket);
+        this.#kept = [];
         if (!this.#isTerminated) this.#events.closed(this.#reason);
         return;
       default:
@@ -138,24 +146,29 @@ export class DockerPort implements CallerEnd {
     socket.on('end', () => this.#endInput());
     socket.on('drain', () => this.#drained());
     socket.on('close', () => this.#on('broken'));
-    const kept = this.#kept;
-    this.#kept = '';
-    if (socket.write(kept)) this.#drained();
-    if (!this.#hasInput) this.#endInput();
+    const taken = this.#kept.map((output) => socket.write(output));
+    this.#kept = [];
+    if (taken.at(-1) !== false) this.#drained();
+    if (!this.#hasInput && this.#state === 'connected') this.#events.message(END_OF_INPUT, true);
   }
 
   #receive(bytes: Buffer): void {
-    if (this.#state !== 'connected') return;
-    const messages = this.#lines.read(bytes);
-    if (messages === undefined) {
-      this.#reason = 'the caller has sent a line that is not one of docker-exec';
-      return this.#on('cut');
-    }
-    if (this.#hasInput) for (const message of messages) this.#events.message(message, true);
+    if (this.#state !== 'connected' || this.#isRefused) return;
+    this.#pass(this.#codec.read(bytes));
   }
 
   #endInput(): void {
-    if (this.#state === 'connected') this.#events.message(END_OF_INPUT, true);
+    if (this.#state === 'connected' && !this.#isRefused) this.#pass(this.#codec.end());
+  }
+
+  #pass(input: ReturnType<PortCodec['read']>): void {
+    if ('refused' in input) {
+      this.#reason = input.refused;
+      this.#isRefused = true;
+      if (input.lastMessages === undefined) return this.#on('cut');
+    }
+    const messages = 'refused' in input ? (input.lastMessages ?? []) : input;
+    if (this.#hasInput) for (const message of messages) this.#events.message(message, true);
   }
 
   #drained(): void {

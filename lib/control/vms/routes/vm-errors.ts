@@ -26,13 +26,19 @@ export class InvalidVersionError extends CnapiError {
   }
 }
 
-/** The errors of `docker_copy` that Triton's CNAPI passes on, with their statuses. */
+/** The errors of `docker-copy` that Triton's CNAPI answers, with their statuses. */
 const COPY_STATUSES: Readonly<Record<string, number>> = {
   FileNotFound: 404,
   PathNotDirectory: 400,
   VmNotRunning: 409,
   DockerCopyStoppedContainerNoPlatformSupport: 409,
 };
+
+/** What the caller of `docker-copy` gets for this failure; undefined for one that Triton's clients do not know. */
+export function copyError(code: string, message: string, cause?: unknown): CnapiError | undefined {
+  const status = COPY_STATUSES[code];
+  return status === undefined ? undefined : new CnapiError(code, status, message, { cause });
+}
 
 /** @throws StartUpdateError */
 export function checkStartUpdate(action: 'start' | 'reboot', update: unknown): void {
@@ -56,8 +62,7 @@ export function explainFailure(error: unknown, { task, uuid }: { task: string; u
   const { taskCode = '', message } = error;
   if (taskCode === 'VmNotFound') throw new VmNotFoundError(uuid);
   if (taskCode === 'NoContainers') throw new CnapiError('NotSupported', 501, message, { cause: error });
-  const status = task === 'docker_copy' ? COPY_STATUSES[taskCode] : undefined;
-  if (status !== undefined) throw new CnapiError(taskCode, status, message, { cause: error });
+  if (task === 'docker_copy') throw copyError(taskCode, message, error) ?? error;
   if (task === 'docker_stats' && message.startsWith('ENOENT,')) throw new VmNotFoundError(uuid);
   throw error;
 }

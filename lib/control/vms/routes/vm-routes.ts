@@ -16,7 +16,10 @@ import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { type VmDocument, vmOfServer, vmWithServer } from '../vm.ts';
 import type { VmRegistry } from '../vm-registry.ts';
-import { type DockerExecDeps, dockerExec } from './docker-exec.ts';
+import { dockerCopy } from './docker-copy.ts';
+import { dockerExec } from './docker-exec.ts';
+import { dockerStats } from './docker-stats.ts';
+import type { DockerDeps } from './docker-task.ts';
 import {
   checkMigrationTask,
   checkStartUpdate,
@@ -27,9 +30,9 @@ import {
 import { infoOf, vncOf } from './vm-info.ts';
 import { issueOf } from './vm-params.ts';
 
-export interface VmRouteDeps extends DockerExecDeps {
+export interface VmRouteDeps extends DockerDeps {
   vms: VmRegistry;
-  tasks: Pick<Tasks, 'create' | 'known' | 'wait'>;
+  tasks: DockerDeps['tasks'] & Pick<Tasks, 'known'>;
   servers: Pick<Servers, 'sysinfoParts' | 'standings'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has'>;
 }
@@ -99,11 +102,6 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
 
   const withServer = async (vm: VmDocument) => {
     return vmWithServer(vm, (await servers.standings([vm.server_uuid])).get(vm.server_uuid));
-  };
-
-  const dockerQuestion = (what: string, question: Question) => async (context: RequestContext<OfVm>) => {
-    await requireLegacyAgent(what, context.params.server_uuid);
-    return ok(await ask(context, question));
   };
 
   return bind(
@@ -192,14 +190,19 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerExec(deps, context));
         return ok(await ask(context, { task: 'docker_exec', seconds: 60 }));
       },
-      DockerCopy: (context) =>
-        dockerQuestion('docker-copy', {
-          task: 'docker_copy',
-          seconds: 10,
-          params: { mode: context.params.mode ?? 'read' },
-        })(context),
-      DockerStats: dockerQuestion('docker-stats', { task: 'docker_stats', seconds: 30 }),
-      DockerBuild: dockerQuestion('docker-build', { task: 'docker_build', seconds: 30 }),
+      async DockerCopy(context) {
+        if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerCopy(deps, context));
+        const { mode = 'read' } = context.params;
+        return ok(await ask(context, { task: 'docker_copy', seconds: 10, params: { mode } }));
+      },
+      async DockerStats(context) {
+        if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerStats(deps, context));
+        return ok(await ask(context, { task: 'docker_stats', seconds: 30 }));
+      },
+      async DockerBuild(context) {
+        await requireLegacyAgent('docker-build', context.params.server_uuid);
+        return ok(await ask(context, { task: 'docker_build', seconds: 30 }));
+      },
     },
     {
       ListVms: { answerBytes: LIST_BYTES },

@@ -2,7 +2,10 @@
 import { once } from 'node:events';
 import { connect, type Server, type Socket } from 'node:net';
 import t, { type Test } from 'tap';
+import { DockerArchive } from '../../../../lib/control/streams/docker/docker-archive.ts';
+import { DockerLines } from '../../../../lib/control/streams/docker/docker-lines.ts';
 import { DockerPort, listenForCaller } from '../../../../lib/control/streams/docker/docker-port.ts';
+import type { PortCodec } from '../../../../lib/control/streams/docker/port-codec.ts';
 import { CHANNELS, streamMessage } from '../../../../lib/protocol/streams/stream.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { until } from '../../../support/until.ts';
@@ -12,16 +15,16 @@ const stdout = (text: string) => streamMessage(CHANNELS.stdout, text);
 const status = streamMessage(CHANNELS.status, '{"exit_code":0}');
 const lastLine = '{"type":"end","data":{"code":0,"signal":null}}\r\n';
 
-async function start(t: Test, options: { hasInput?: boolean } = {}) {
+async function start(t: Test, options: { hasInput?: boolean; codec?: PortCodec } = {}) {
   const clock = new ManualClock();
   const { server, port } = await listenForCaller('127.0.0.1');
   const messages: Buffer[] = [];
   const closed: string[] = [];
   let drained = 0;
-  const lines = { isTty: false, hasExitCode: true, hasInput: true, ...options };
+  const codec = new DockerLines({ isTty: false, hasExitCode: true });
   const end = new DockerPort(
     server,
-    { clock, address: '::ffff:127.0.0.1', ...lines },
+    { clock, address: '::ffff:127.0.0.1', hasInput: true, codec, ...options },
     {
       message: (message) => messages.push(message),
       drained: () => {
@@ -127,9 +130,7 @@ t.test('a program without input is told so at once, and reads nothing', async (t
   const { socket } = call();
   socket.write('{"type":"stdin","data":"x"}\r\n{"type":"end"}\r\n');
   await until(() => messages.length > 0, 'the end of the input');
-  socket.end();
-  await until(() => messages.length > 1, 'the end of the connection');
-  t.same(messages, [END_OF_INPUT, END_OF_INPUT]);
+  t.same(messages, [END_OF_INPUT]);
 });
 
 t.test('a line that is none, and a caller that leaves, end the stream', async (t) => {
@@ -144,4 +145,52 @@ t.test('a line that is none, and a caller that leaves, end the stream', async (t
   socket.resetAndDestroy();
   await until(() => left.closed.length > 0, 'the end');
   t.same(left.closed.length, 1);
+});
+
+t.test('a copy that is whole ends, and one that is not breaks the connection', async (t) => {
+  const head = stdout('facts\0archive');
+  const whole = await start(t, { codec: new DockerArchive(), hasInput: false });
+  const reader = whole.call();
+  whole.end.send(head);
+  whole.end.send(status);
+  whole.end.closeWhenSent();
+  await ended(reader.socket);
+  t.equal(reader.text(), 'archive');
+  for (const failure of ['{"exit_code":2}', '{"error":{"code":"StreamLost","message":"gone"}}']) {
+    const part = await start(t, { codec: new DockerArchive(), hasInput: false });
+    const { socket } = part.call();
+    const broken = once(socket, 'error');
+    part.end.send(head);
+    await once(socket, 'data');
+    part.end.send(streamMessage(CHANNELS.status, failure));
+    part.end.closeWhenSent();
+    await t.rejects(ended(socket), { code: 'ECONNRESET' }, failure);
+    await broken;
+  }
+});
+
+t.test('an archive without its end is not the end of the input, and its sender sees that', async (t) => {
+  const { messages, closed, end: port, call } = await start(t, { codec: new DockerArchive() });
+  const { socket } = call();
+  let broke: NodeJS.ErrnoException | undefined;
+  socket.on('error', (error) => {
+    broke = error;
+  });
+  const failure = () => broke;
+  const broken = new Promise((resolve) => socket.once('close', resolve));
+  socket.write(Buffer.alloc(512));
+  await until(() => messages.length > 0, 'the input');
+  socket.end();
+  await until(() => messages.length > 2, 'the program to be told');
+  const [first, spoiler = Buffer.of(), end] = messages;
+  t.same(first, streamMessage(CHANNELS.stdin, Buffer.alloc(512)));
+  t.match(String(spoiler), /^\0x{1000}/, 'no program tar takes this for a whole archive');
+  t.same(end, END_OF_INPUT);
+  t.same(closed, [], 'the program ends by itself');
+  port.send(streamMessage(CHANNELS.status, '{"exit_code":0}'));
+  port.closeWhenSent();
+  await until(() => closed.length > 0, 'the end');
+  t.match(closed[0], /only a part of it arrived/);
+  await broken;
+  t.equal(failure()?.code, 'ECONNRESET', 'whatever the program thinks of it');
 });

@@ -122,6 +122,20 @@ t.test('a detached program has no port, and the answer is empty', async (t) => {
   t.equal(params.stream, undefined);
 });
 
+t.test('a server that runs as many detached programs as it may says so', async (t) => {
+  const { agent, uuid, exec } = await start(t);
+  const message = 'This server runs 16 detached programs, the maximum';
+  agent.answer = ({ name }) =>
+    name === 'machine_load'
+      ? { result: { uuid, state: 'running' } }
+      : { error: { code: name === 'vm_exec' ? 'TooManyPrograms' : 'TaskError', message } };
+  agent.startsTasks = false;
+  const refused = await exec({ Cmd: ['sleep', '9'], Detach: true });
+  t.match(refused, { status: 429, body: { code: 'TooManyPrograms', message } });
+  agent.startsTasks = true;
+  t.same(await exec({ Cmd: ['sleep', '9'], Detach: true }), { status: 200, body: {} }, 'what started has been started');
+});
+
 t.test('what cannot be run is refused before anything listens', async (t) => {
   const { app, agent, uuid, states, exec, pathOf } = await start(t);
   states.set(uuid, 'stopped');

@@ -91,6 +91,8 @@ t.test('VMs with tokens required', async (t) => {
       ['POST', `/servers/${server}/vms`, { uuid: randomUUID(), image_uuid: randomUUID() }],
       ['POST', `${at}/stop`],
       ['POST', `${at}/docker-exec`, { command: {} }],
+      ['POST', `${at}/docker-copy`, { path: '/' }],
+      ['POST', `${at}/docker-stats`, {}],
       ['PUT', `${at}/snapshots`, { snapshot_name: 'one' }],
       ['DELETE', at],
     ] as const;

@@ -21,9 +21,9 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
-import { RECEIVE, SEND_TREE, SENT_CHANGED } from '../../../lib/cli/copy/copy-scripts.ts';
-import { packTree } from '../../../lib/cli/copy/pack-tree.ts';
-import { cannotMount, mountedFolder } from '../../support/mounted-folder.ts';
+import { packTree } from '../../../../lib/cli/copy/pack-tree.ts';
+import { RECEIVE, SEND_TREE, SENT_CHANGED } from '../../../../lib/protocol/streams/copy/copy-scripts.ts';
+import { cannotMount, mountedFolder } from '../../../support/mounted-folder.ts';
 
 const skip = cannotMount();
 const isRoot = process.getuid?.() === 0;

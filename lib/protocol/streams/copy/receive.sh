@@ -1,6 +1,7 @@
 # shellcheck shell=sh
-# Arguments: `file` or `tree`, the target, and for a file its name, mode (octal) and bytes. Reads the file; or an
-# archive of tar with the directory `tree` and, at its end, the file `end`.
+# Arguments: the kind, the target, and for a file its name, mode (octal) and bytes. Reads a `file`; or an archive of
+# tar: of a `tree`, with the directory `tree` and, at its end, the file `end`; or any other `archive`, which has been
+# looked at before, for a directory that exists.
 set -u
 kind=$1 target=$2 name=$3 mode=$4 size=$5
 nl='
@@ -102,13 +103,16 @@ if [ "$kind" = file ]; then
   [ "$(wc -c <file)" -eq "$size" ] || fail "$target was not changed: only a part of the file arrived"
   chmod "$mode" file || exit 1
 else
-  arrived=tree
-  said=$(tar -xpof - 2>&1) || {
+  arrived=tree into=.
+  if [ "$kind" = archive ]; then
+    mkdir tree && into=tree || exit 1
+  fi
+  said=$(tar -xpof - -C "$into" 2>&1) || {
     # GNU tar says how much it has written, and not why.
     full=$(printf %9999s x | cat 2>&1 >./full) || said=$full
     fail "$target was not changed: ${said%%"$nl"*}"
   }
-  [ -f end ] && [ -d tree ] || fail "$target was not changed: only a part of the directory arrived"
+  [ "$kind" = archive ] || { [ -f end ] && [ -d tree ]; } || fail "$target was not changed: only a part of the directory arrived"
 fi
 if [ -z "$missing" ]; then
   mv tree new || exit 1

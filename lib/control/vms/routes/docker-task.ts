@@ -1,0 +1,129 @@
+/**
+ * What the routes of Docker's clients have in common, for servers with an agent of this project: a
+ * task whose stream ends at a TCP port of this instance (docs/design/streams.md).
+ */
+
+import { CnapiError } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import type { InstanceAddress } from '../../../protocol/link/frames.ts';
+import { callerKey } from '../../access/token.ts';
+import type { RequestContext } from '../../http/route.ts';
+import { InstanceDrainingError } from '../../request-errors.ts';
+import type { CallerStreams } from '../../streams/caller-streams.ts';
+import type { PortCodec } from '../../streams/docker/port-codec.ts';
+import { placeOf } from '../../streams/stream-place.ts';
+import { runTask } from '../../tasks/routes/run-task.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import type { Waiters } from '../../tasks/waiters.ts';
+import { explainFailure } from './vm-errors.ts';
+
+export interface DockerDeps {
+  clock: Clock;
+  tasks: Pick<Tasks, 'create' | 'wait'> & { waiters: Pick<Waiters, 'follow'> };
+  streams: Pick<CallerStreams, 'listen'>;
+  /** The instances to which agents may connect. */
+  addresses(): readonly InstanceAddress[];
+  /** Aborts when this instance leaves and every wait must be answered. */
+  instanceLeaving: AbortSignal;
+}
+
+export interface DockerParams {
+  server_uuid: string;
+  vm_uuid: string;
+  ticket_uuid?: string | undefined;
+}
+
+export type DockerContext = RequestContext<DockerParams>;
+
+/** A task of the agent, without the VM and the stream. */
+interface DockerTask {
+  task: string;
+  params: Record<string, unknown>;
+}
+
+interface PortTask extends DockerTask {
+  hasInput: boolean;
+  codec: PortCodec;
+}
+
+/** A task that runs, and the port at which its caller may connect. */
+export interface OpenPort {
+  id: string;
+  host: string;
+  port: number;
+  /** Closes the port, and ends the task's work. */
+  cancel(): void;
+}
+
+/** Whoever connects to the port has no token, so its caller needs none either. */
+class NoPortError extends CnapiError {
+  constructor(route: string, instead: string) {
+    const message = `${route} answers a TCP port that takes no token, so only callers in trustedNetworks can use it; ${instead}`;
+    super('NotSupported', 501, message);
+  }
+}
+
+/** @throws NoPortError for a caller with a token; `instead`: what such a caller can do, as a sentence */
+export function requireNoToken({ actor }: DockerContext, route: string, instead: string): void {
+  if (actor.tokenUuid !== undefined || actor.principal !== undefined) throw new NoPortError(route, instead);
+}
+
+/** The VM as its agent knows it. @throws VmNotFoundError */
+export function loadVm(deps: DockerDeps, context: DockerContext): Promise<Record<string, unknown>> {
+  const { server_uuid, vm_uuid: uuid } = context.params;
+  const task = 'machine_load';
+  const about = { name: task, seconds: 60, isRead: true, params: { server_uuid, uuid } };
+  return runTask(deps, context, about).catch((error: unknown) => explainFailure(error, { task, uuid }));
+}
+
+/** @throws CnapiError if there are too many streams, or the task is refused; then nothing listens */
+export async function openPort(
+  deps: DockerDeps,
+  context: DockerContext,
+  { task, params, hasInput, codec }: PortTask,
+): Promise<OpenPort> {
+  const { name, port, cancel } = await deps.streams.listen({
+    serverUuid: context.params.server_uuid,
+    owner: callerKey(context.actor, context.source),
+    address: context.source,
+    hasInput,
+    codec,
+  });
+  try {
+    const stream = placeOf(name, deps.addresses());
+    if (stream === undefined) throw new InstanceDrainingError();
+    const id = await createDockerTask(deps, context, { task, params: { ...params, stream } });
+    return { id, host: stream.host, port, cancel };
+  } catch (error) {
+    cancel();
+    throw error;
+  }
+}
+
+/** @returns its id */
+export async function createDockerTask(
+  { tasks }: Pick<DockerDeps, 'tasks'>,
+  {
+    params: { server_uuid, vm_uuid: uuid, ticket_uuid },
+    requestId,
+    actor,
+    withRecord,
+    setAuditedObject,
+  }: DockerContext,
+  { task, params }: DockerTask,
+): Promise<string> {
+  const request = {
+    serverUuid: server_uuid,
+    name: task,
+    params: { ...params, uuid },
+    requestId,
+    actor: actor.name,
+    timeoutMs: MAX_TASK_TIMEOUT_MS,
+    ...optionalField('ticketUuid', ticket_uuid),
+  };
+  const { id } = await withRecord((record) => tasks.create({ ...request, record }));
+  setAuditedObject(id);
+  return id;
+}
