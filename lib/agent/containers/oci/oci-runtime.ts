@@ -73,7 +73,7 @@ export async function namesOfOci(root: string): Promise<string[]> {
   });
 }
 
-interface LogEntry {
+interface LoggedMessage {
   level?: string;
   msg?: string;
   pid?: number;
@@ -82,20 +82,20 @@ interface LogEntry {
 
 /** The last message in a log that it writes with `--log-format json`. */
 export async function lastMessageOf(log: string): Promise<string | undefined> {
-  return (await entriesOf(log)).findLast(({ level }) => level !== 'debug')?.msg;
+  return (await messagesIn(log)).findLast(({ level }) => level !== 'debug')?.msg;
 }
 
 /** The exit status of a process that the runtime has started. Only runc logs it, and only with `--debug`. */
 export async function loggedExit(log: string, pid: number): Promise<number | undefined> {
-  return (await entriesOf(log)).findLast((one) => one.msg === 'process exited' && one.pid === pid)?.status;
+  return (await messagesIn(log)).findLast((one) => one.msg === 'process exited' && one.pid === pid)?.status;
 }
 
-async function entriesOf(log: string): Promise<LogEntry[]> {
+async function messagesIn(log: string): Promise<LoggedMessage[]> {
   const text = await readFile(log, 'utf8').catch(() => '');
   const lines = text.split('\n').filter((line) => line !== '');
   return lines.map((line) => {
     try {
-      return JSON.parse(line) as LogEntry;
+      return JSON.parse(line) as LoggedMessage;
     } catch {
       return { msg: line };
     }
