@@ -15,6 +15,8 @@ export type LookUp = (name: string) => Promise<string[]>;
 const REFUSED_IPV4 = [
   // "This network", loopback and link-local; Networks counts `::ffff:127.0.0.1` as IPv4.
   ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16'],
+  // Multicast, reserved addresses and broadcast.
+  ...['224.0.0.0/4', '240.0.0.0/4'],
   // The metadata services of Azure, Alibaba and (formerly) Oracle.
   ...['168.63.129.16/32', '100.100.100.200/32', '192.0.0.192/32'],
 ];
@@ -23,6 +25,8 @@ const refused = new Networks([
   ...REFUSED_IPV4,
   ...REFUSED_IPV4.flatMap(formsWithinIPv6),
   ...['::1', 'fe80::/10'],
+  // Multicast.
+  ...['ff00::/8'],
   // The metadata services of Amazon, Google and Oracle by IPv6.
   ...['fd00:ec2::/32', 'fd20:ce::254', 'fd00:c1::a9fe:a9fe'],
   // IPv4 within IPv6 at a place that the network decides, or in disguise: no image server needs them.
@@ -48,13 +52,15 @@ export async function allowedTargets(url: URL, { urls }: AllowedSources, lookUp:
   const target = targetOf(url);
   // Its origin is in the configuration, so the operator has named this address.
   if (isIP(target.host) !== 0 || isLoopback(target.host)) return [target];
-  const named = urls.map((one) => targetOf(one).host);
+  const named = urls.map((one) => targetOf(one)).filter(({ port }) => port === target.port);
   const found = await lookUp(target.host);
-  const allowed = found.filter((address) => !refused.contain(normalizeAddress(address)) || named.includes(address));
+  const allowed = found.filter(
+    (address) => !refused.contain(normalizeAddress(address)) || named.some(({ host }) => host === address),
+  );
   const [address] = found;
   if (allowed.length === 0 && address !== undefined)
     throw new ImageSourceNotAllowedError(
-      `url: ${target.host} has the address ${address}, which belongs to this machine or its link; if that is meant, add --image-url with the address`,
+      `url: ${target.host} has the address ${address}, which belongs to this machine or its link; if that is meant, add --image-url with the address and port ${target.port}`,
     );
   return allowed.map((host) => ({ ...target, host, name: target.host }));
 }

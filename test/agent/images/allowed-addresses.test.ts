@@ -50,6 +50,10 @@ const NAMES: readonly [string, string[], string[] | RegExp][] = [
   ['the former metadata service of Oracle', ['192.0.0.192'], /192\.0\.0/],
   ['the former metadata service of Oracle by 6to4', ['2002:c000:c0::1'], /2002:c000/],
   ['an address beside one that is refused', ['168.63.129.17'], ['168.63.129.17']],
+  ['multicast', ['224.0.0.251'], /224\.0/],
+  ['IPv6 multicast', ['ff02::1'], /ff02/],
+  ['broadcast', ['255.255.255.255'], /255\.255/],
+  ['a reserved address', ['240.0.0.1'], /240\.0/],
   ['no IPv6 address', ['::'], /has the address ::,/],
   ['no address', ['0.0.0.0'], /0\.0\.0\.0/],
   ['a possible address beside loopback', ['127.0.1.1', '10.0.0.5'], ['10.0.0.5']],
@@ -78,6 +82,8 @@ t.test('addresses that the configuration names are possible, and so is localhost
     (await allowedTargets(new URL(url), named, async () => addresses)).map(({ host }) => host);
   t.same(await hostsOf('http://images.example/one', ['169.254.1.2']), ['169.254.1.2']);
   t.same(await hostsOf('http://169.254.1.2/one', []), ['169.254.1.2']);
+  for (const url of ['http://images.example:8080/one', 'https://images.example/one'])
+    await t.rejects(hostsOf(url, ['169.254.1.2']), { code: 'ImageSourceNotAllowed' }, 'only at the port that is named');
   t.same(await hostsOf('http://localhost/one', []), ['localhost']);
   await t.rejects(hostsOf('http://images.example/one', ['127.0.0.1']), { code: 'ImageSourceNotAllowed' });
 });
