@@ -23,6 +23,7 @@ import {
   unicodeText,
   variableName,
   word,
+  workingDirectory,
 } from './specification/words.ts';
 
 const KIB = 1024;
@@ -53,7 +54,7 @@ const firstProcess = z
   .strictObject({
     args: z.array(word).min(1, 'is empty; name a program').max(MAX_ARGS),
     env: record(variableName, word).default({}),
-    directory: path.default('/'),
+    directory: workingDirectory.default('/'),
     uid: integer(0, MAX_ID).default(0),
     gid: integer(0, MAX_ID).default(0),
   })

@@ -121,6 +121,10 @@ const refused: Record<string, [ask: object, message: RegExp]> = {
     withProcess({ directory: 'srv' }),
     /^process\.directory is not an absolute path; begin with/,
   ],
+  'a directory of the kernel': [
+    withProcess({ directory: '/proc/self/fd/7' }),
+    /^process\.directory must not be \/proc, \/sys, \/dev or below; choose another place/,
+  ],
   'a directory with ..': [withProcess({ directory: '/srv/../etc' }), /^process\.directory .*; write "\/etc"/],
   'a directory with a final slash': [withProcess({ directory: '/srv/' }), /^process\.directory .*; write "\/srv"/],
   'a long directory': [withProcess({ directory: '/a'.repeat(2_048) }), /^process\.directory is longer than 4095/],

@@ -66,8 +66,19 @@ function reasonNotAPath(one: string): string | undefined {
 
 const SYSTEM_PLACES = ['/proc', '/sys', '/dev'];
 
+const isBelow = (one: string, place: string) => one === place || one.startsWith(`${place}/`);
+
+/**
+ * Where a program begins. Below /proc it could name an open directory of the server that an old
+ * runtime has not closed (CVE-2024-21626).
+ */
+export const workingDirectory = path.refine(
+  (one) => !SYSTEM_PLACES.some((place) => isBelow(one, place)),
+  `must not be ${SYSTEM_PLACES.join(', ')} or below; choose another place`,
+);
+
 export const mountTarget = path.refine(
-  (one) => one !== '/' && !SYSTEM_PLACES.some((place) => one === place || one.startsWith(`${place}/`)),
+  (one) => one !== '/' && !SYSTEM_PLACES.some((place) => isBelow(one, place)),
   `must not be /, nor ${SYSTEM_PLACES.join(', ')} or below; choose another place`,
 );
 
