@@ -5,12 +5,13 @@ import type { Contract } from '../../protocol/api/contract/contract.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import { VM_STATES } from '../../protocol/vms.ts';
+import { vm as reportedVm, VM_STATES } from '../../protocol/vms.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
+import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
-import { EXIT } from '../terminal/usage-error.ts';
+import { EXIT, WithheldError } from '../terminal/usage-error.ts';
 import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
 import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
@@ -145,9 +146,13 @@ export function vmCommand(runner: CommandRunner): Command {
   command.addCommand(vmLogsCommand(runner));
   command.addCommand(vmPortForwardCommand(runner));
 
-  const snapshot = withExamples(command.command('snapshot').description('Makes, restores and deletes snapshots.'), [
-    'cnapi vm snapshot create web before-upgrade',
-  ]);
+  const snapshot = withExamples(
+    command.command('snapshot').description('Makes, lists, restores and deletes snapshots.'),
+    ['cnapi vm snapshot create web before-upgrade'],
+  );
+  add(snapshot, 'list', 'Lists the snapshots of a VM.', 'web')
+    .argument(...VM)
+    .action(runner.action((context, [vm]) => listSnapshots(context, String(vm))));
   const { CreateVmSnapshot, RollbackVmSnapshot, DeleteVmSnapshot } = vmContracts;
   for (const [name, about, contract, done, failed] of [
     ['create', 'Makes a snapshot of a VM.', CreateVmSnapshot, 'made a snapshot of', 'got no snapshot'],
@@ -200,6 +205,23 @@ async function get({ client, output }: Context, text: string): Promise<void> {
   output.facts([['server', server_uuid], ...Object.entries(vm)]);
   if ('withheld' in vm && vm.withheld === true)
     output.note('its metadata, tags, network and snapshots are shown only to the role operator and above');
+}
+
+/** @throws WithheldError, UsageError */
+async function listSnapshots({ client, output }: Context, text: string): Promise<void> {
+  const { server_uuid, uuid } = await findVm(client, text);
+  const vm = await client.ask(vmContracts.GetVm, { server_uuid, vm_uuid: uuid });
+  if (vm.withheld === true) throw new WithheldError('The snapshots of a VM');
+  const snapshots = reportedVm.shape.snapshots.parse(vm.snapshots ?? []);
+  if (output.json) return output.document(snapshots);
+  output.table(
+    [
+      { head: 'NAME', of: ({ name }) => name, shrinks: true },
+      { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
+    ],
+    snapshots,
+  );
+  if (snapshots.length === 0) output.note(`${text} has no snapshots`);
 }
 
 async function create(

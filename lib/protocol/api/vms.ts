@@ -77,7 +77,7 @@ const snapshotName = { snapshot_name: text().describe('Name of the snapshot') };
 
 const idempotent = { idempotent: booleanText().optional().describe('Succeeds if the VM is already in that state') };
 const stopping = {
-  force: booleanText().optional().describe('Kill the VM at once'),
+  force: booleanText().optional().describe('Kill the VM immediately'),
   timeout: number().optional().describe('Seconds until the VM is killed'),
 };
 const update = object().optional().describe('Only `set_internal_metadata`');

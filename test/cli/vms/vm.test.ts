@@ -15,10 +15,11 @@ t.test('VMs on the command line', async (t) => {
   const cli = new Cli(t, [app.url]);
   const [uuid, image] = [randomUUID(), randomUUID()];
   let state = 'running';
+  let snapshots: { name: string; created_at: string }[] = [];
   agent.answer = ({ name }) => {
     if (name === 'machine_kill') return { error: { code: 'VmNotRunning', message: 'it does not run' } };
     if (name === 'machine_shutdown') state = 'stopped';
-    const vm = { uuid, alias: 'web', state, last_modified: new Date().toISOString() };
+    const vm = { uuid, alias: 'web', state, snapshots, last_modified: new Date().toISOString() };
     return { result: name === 'machine_load' ? vm : name === 'machine_destroy' ? {} : { vm } };
   };
   const paramsOf = (name: string) => [...agent.received.values()].findLast((task) => task.name === name)?.params;
@@ -61,6 +62,10 @@ t.test('VMs on the command line', async (t) => {
   t.match(await cli.json('vm', 'start', uuid, '--detach'), { id: /^[0-9a-f-]{36}$/ });
   for (const command of ['create', 'rollback', 'delete'])
     t.match(await cli.run('vm', 'snapshot', command, 'web', 'one'), { code: 0 }, command);
+  t.match(await cli.run('vm', 'snapshot', 'list', 'web'), { code: 0, stderr: /web has no snapshots/ });
+  snapshots = [{ name: 'one', created_at: '2030-01-31T12:00:00.000Z' }];
+  t.match(await cli.run('vm', 'snapshot', 'list', 'web'), { code: 0, stdout: /^one +2030-01-31 12:00:00Z$/m });
+  t.same(await cli.json('vm', 'snapshot', 'list', 'web'), snapshots);
   t.match(await cli.run('vm', 'create', 'scripted', 'alias=x'), { code: 2, stderr: /image_uuid/ });
   t.match(await cli.run('vm', 'stop', 'nothing'), { code: 2, stderr: /There is no VM nothing/ });
   const other = await VmAgent.start(app);
