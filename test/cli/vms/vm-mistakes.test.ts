@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { VmAgent } from '../../control/vms/vm-agent.ts';
 import { freshZone } from '../../support/apps.ts';
+import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
 import { Cli } from '../rig.ts';
 
@@ -167,4 +168,16 @@ t.test('mistakes in commands about VMs', async (t) => {
     ])
       t.match(await cli.start(line).ended, { code: 1, stdout: '', stderr: /the agent of its server is not connected/ });
   });
+});
+
+t.test('a server without VMs says why', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const [agent] = await startAgents(t, [app], 1);
+  const server = agent?.serverUuid ?? '';
+  const cli = new Cli(t, [app.url]);
+  const refused = { code: 1, stdout: '', stderr: /\n {2}Its agent runs without --containers.*; or it is simulated/ };
+  t.match(await cli.run('vm', 'create', server, `image_uuid=${randomUUID()}`), refused);
+  t.match(await cli.run('image', 'load', server, '/srv/base.tar'), refused);
+  t.match(await cli.start(['cp', '/etc/hostname', `${server}:/tmp/`]).ended, refused);
 });
