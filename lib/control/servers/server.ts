@@ -189,7 +189,7 @@ export function composeServer(parts: ServerParts): ServerObject {
   server.status = String(status === 'running' ? status : (transition ?? 'unknown')) as ServerObject['status'];
   if (transition !== undefined) server.transitional_status = transition;
   if (showsAgents && agents !== undefined) server.agents = agents;
-  if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: report.vms });
+  if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: withoutReasons(report.vms) });
   if (sysinfo !== undefined) server.sysinfo = sysinfo ?? {};
   if (lastHeartbeat !== undefined) server.last_heartbeat = lastHeartbeat;
   return server;
@@ -278,6 +278,17 @@ function renamed(source: unknown, names: Record<string, string>): Record<string,
 }
 
 /** Of each VM its known fields, unless they are long: an agent may send anything. @throws TooManyVmsError */
+/** Every reader sees a server; why a VM failed may quote its program. `GET /vms` tells it to operators. */
+function withoutReasons(vms: Record<string, JsonObject>): Record<string, JsonObject> {
+  return Object.fromEntries(
+    Object.entries(vms).map(([uuid, vm]) => {
+      if (!Object.hasOwn(vm, 'error')) return [uuid, vm];
+      const { error: _error, ...rest } = vm;
+      return [uuid, rest];
+    }),
+  );
+}
+
 function vmsOf(serverUuid: string, value: unknown): Record<string, JsonObject> {
   if (!isJsonObject(value)) return {};
   const vms = Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1]));

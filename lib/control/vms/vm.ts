@@ -38,6 +38,14 @@ export function shownVm(vm: VmDocument): StoredVm {
 }
 
 /**
+ * As callers see it who may not see the contents of tasks. The sentence of `error` comes from the
+ * server, and may quote the program of the VM or name paths of the server.
+ */
+export function withoutReason(vm: StoredVm): StoredVm {
+  return vm.error === undefined ? vm : { ...vm, error: 'The reason is shown to callers with the role operator' };
+}
+
+/**
  * A VM with the state of its server: while that is `unknown`, nobody knows whether the VM runs. The
  * state stays as it was reported last, because clients of Triton know no state for this.
  */

@@ -5,16 +5,16 @@
 import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
-import { vmContracts } from '../../../protocol/api/vms.ts';
+import { type StoredVm, vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
-import { hasRight } from '../../access/token.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
 import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { TaskRequest } from '../../tasks/record/task.ts';
 import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { type VmDocument, vmOfServer, vmWithServer } from '../vm.ts';
+import { type VmDocument, vmOfServer, vmWithServer, withoutReason } from '../vm.ts';
 import type { VmRegistry } from '../vm-registry.ts';
 import { dockerCopy } from './docker-copy.ts';
 import { dockerExec } from './docker-exec.ts';
@@ -95,25 +95,28 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     if (version === undefined) throw new InvalidVersionError(serverUuid);
   };
 
-  const withServers = async (some: readonly VmDocument[]) => {
+  const withServers = async (some: readonly VmDocument[], actor: Actor) => {
     const standings = await servers.standings([...new Set(some.map(({ server_uuid }) => server_uuid))]);
-    return some.map((vm) => vmWithServer(vm, standings.get(vm.server_uuid)));
+    const all = some.map((vm) => vmWithServer(vm, standings.get(vm.server_uuid)));
+    return hasRight(actor, 'task-contents') ? all : all.map(withoutReason);
   };
 
-  const withServer = async (vm: VmDocument) => {
-    return vmWithServer(vm, (await servers.standings([vm.server_uuid])).get(vm.server_uuid));
+  const withServer = async (vm: VmDocument, actor: Actor) => {
+    const [one] = await withServers([vm], actor);
+    return one as StoredVm;
   };
 
   return bind(
     vmContracts,
     {
-      async ListVms({ params: { limit = MAX_LIST, after, ...filter } }) {
+      async ListVms({ actor, params: { limit = MAX_LIST, after, ...filter } }) {
         const { objects, next } = await vms.list(filter, { limit, after });
-        return ok({ vms: await withServers(objects.map(({ value }) => value)), ...optionalField('next', next) });
+        const values = objects.map(({ value }) => value);
+        return ok({ vms: await withServers(values, actor), ...optionalField('next', next) });
       },
-      async GetListedVm({ params }) {
+      async GetListedVm({ actor, params }) {
         const { value, etag } = await vms.get(params.vm_uuid);
-        return { ...ok(await withServer(value)), headers: { ETag: `"${etag}"` } };
+        return { ...ok(await withServer(value, actor)), headers: { ETag: `"${etag}"` } };
       },
       async ListServerVms({ params }) {
         const found: (JsonObject & { uuid: string })[] = [];
@@ -141,7 +144,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         if (!hasRight(context.actor, 'task-contents')) {
           const { server_uuid, vm_uuid } = context.params;
           const { value } = await vms.get(vm_uuid, server_uuid);
-          return ok({ ...(await withServer(value)), withheld: true });
+          return ok({ ...(await withServer(value, context.actor)), withheld: true });
         }
         const vm = await ask(context, { task: 'machine_load', seconds: 60 });
         return ok({ ...vm, uuid: String(vm.uuid ?? context.params.vm_uuid) });

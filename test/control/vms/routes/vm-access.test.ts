@@ -39,6 +39,7 @@ t.test('VMs with tokens required', async (t) => {
     env: [SECRET],
     cmd: [SECRET],
     vnc: { password: SECRET },
+    error: `It could not be created: exec: "${SECRET}": executable file not found in $PATH`,
   };
   agent.answer = ({ name }) => ({ result: name === 'machine_load' ? vm : { environment: SECRET } });
   agent.report({ ...vm, a_field_of_next_year: SECRET });
@@ -74,6 +75,13 @@ t.test('VMs with tokens required', async (t) => {
       t.notMatch(text, SECRET, path);
     }
     t.notMatch((await get('reader', `/servers/${server}/task-history`)).text, SECRET, 'nor the task that asked');
+  });
+
+  await t.test('why a VM failed is only shown to those who may see the contents of tasks', async (t) => {
+    const { error } = vm;
+    t.match((await get('operator', `/vms/${uuid}`)).body, { error });
+    matchLists(t, (await get('operator', '/vms')).body, { vms: [{ error }] });
+    t.match((await get('reader', `/vms/${uuid}`)).body, { error: /shown to callers with the role operator/ });
   });
 
   await t.test('a reader may not look into a VM, and its agent is not asked', async (t) => {
