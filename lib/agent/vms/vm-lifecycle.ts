@@ -22,8 +22,11 @@ export type VmPhase =
   | { name: 'failed'; reason: string }
   | { name: 'destroying' };
 
-/** What the agent knows of the container of a VM. `unreadable`: its record cannot be read; it may be running. */
-export type VmContainerState = ContainerState | { name: 'unreadable'; reason: string };
+/**
+ * What the agent knows of the container of a VM. `unreadable`: its record cannot be read. `shouldRun`
+ * is what the record of the VM says, and the best guess; placement counts the memory of such a VM.
+ */
+export type VmContainerState = ContainerState | { name: 'unreadable'; reason: string; shouldRun: boolean };
 
 /** The state that callers see. */
 export function shownState(phase: VmPhase, container: VmContainerState | undefined): VmState {
@@ -45,8 +48,9 @@ function stateOfContainer(container: VmContainerState | undefined): VmState {
   switch (container?.name) {
     case undefined:
     case 'failed':
-    case 'unreadable':
       return 'failed';
+    case 'unreadable':
+      return container.shouldRun ? 'running' : 'stopped';
     case 'creating':
       return 'provisioning';
     case 'created':

@@ -56,11 +56,11 @@ export class VmTable {
     });
   }
 
-  containerOf({ record: { uuid } }: VmEntry): VmContainer | undefined {
+  containerOf({ record: { uuid, shouldRun } }: VmEntry): VmContainer | undefined {
     const { containers } = this.#deps;
     const damage = containers.damageOf(uuid);
     if (damage === undefined) return containers.find(uuid);
-    return { state: { name: 'unreadable', reason: `Its container ${damage}` }, changedAt: 0 };
+    return { state: { name: 'unreadable', reason: `Its container ${damage}`, shouldRun }, changedAt: 0 };
   }
 
   /** @throws VmError if the record of the container cannot be read */

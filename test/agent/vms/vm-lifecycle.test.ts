@@ -5,6 +5,7 @@ import {
   recoverVm,
   shownState,
   type VmAction,
+  type VmContainerState,
   type VmPhase,
   ZONE_STATES,
 } from '../../../lib/agent/vms/vm-lifecycle.ts';
@@ -14,6 +15,7 @@ const PROVISIONED: VmPhase = { name: 'provisioned' };
 const stopped: ContainerState = { name: 'stopped', run: 1, exit: { code: 0 } };
 const lost: ContainerState = { name: 'stopped', run: 1, exit: { unknown: 'The machine restarted while it ran' } };
 const running: ContainerState = { name: 'running', run: 1 };
+const unreadable = (shouldRun: boolean) => ({ name: 'unreadable', reason: 'why', shouldRun }) as const;
 
 t.test('what is allowed in which state', (t) => {
   // In the order of VM_STATES; with `idempotent` after a slash.
@@ -45,7 +47,7 @@ function row(...answers: string[]): Record<VmState, string> {
 }
 
 t.test('the state that callers see', (t) => {
-  const rows: [string, VmPhase, ContainerState | undefined, VmState][] = [
+  const rows: [string, VmPhase, VmContainerState | undefined, VmState][] = [
     ['being created', { name: 'provisioning', by: 'create' }, undefined, 'provisioning'],
     ['being created, and running already', { name: 'provisioning', by: 'create' }, running, 'provisioning'],
     ['running', PROVISIONED, running, 'running'],
@@ -56,6 +58,8 @@ t.test('the state that callers see', (t) => {
     ['rolled back', { name: 'rolling-back', snapshot: 'a' }, stopped, 'stopped'],
     ['without a container', PROVISIONED, undefined, 'failed'],
     ['with a container that failed', PROVISIONED, { name: 'failed', reason: 'why' }, 'failed'],
+    ['with a record of its container that cannot be read', PROVISIONED, unreadable(true), 'running'],
+    ['the same, after it was stopped', PROVISIONED, unreadable(false), 'stopped'],
     ['failed', { name: 'failed', reason: 'why' }, running, 'failed'],
     ['being destroyed', { name: 'destroying' }, running, 'destroying'],
   ];
@@ -66,7 +70,7 @@ t.test('the state that callers see', (t) => {
 
 t.test('what a new agent does with a VM', (t) => {
   const wanted = { shouldRun: true, autoboot: true };
-  const rows: [string, VmPhase, ContainerState | undefined, { shouldRun: boolean; autoboot: boolean }, object][] = [
+  const rows: [string, VmPhase, VmContainerState | undefined, { shouldRun: boolean; autoboot: boolean }, object][] = [
     ['half created', { name: 'provisioning', by: 'create' }, running, wanted, { do: 'fail' }],
     ['half reprovisioned', { name: 'provisioning', by: 'reprovision' }, undefined, wanted, { do: 'fail' }],
     ['half destroyed', { name: 'destroying' }, undefined, wanted, { do: 'destroy' }],
@@ -81,6 +85,9 @@ t.test('what a new agent does with a VM', (t) => {
     ['not started yet', PROVISIONED, { name: 'created' }, wanted, { do: 'start' }],
     ['without a container', PROVISIONED, undefined, wanted, { do: 'fail' }],
     ['failed', { name: 'failed', reason: 'why' }, undefined, wanted, { do: 'nothing' }],
+    ['with a record of its container that cannot be read', PROVISIONED, unreadable(true), wanted, { do: 'wait' }],
+    ['the same, half destroyed', { name: 'destroying' }, unreadable(true), wanted, { do: 'wait' }],
+    ['the same, half created', { name: 'provisioning', by: 'create' }, unreadable(true), wanted, { do: 'wait' }],
   ];
   for (const [name, phase, container, intent, recovery] of rows)
     t.match(recoverVm(phase, container, intent), recovery, name);
