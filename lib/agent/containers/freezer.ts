@@ -3,8 +3,10 @@
  * succeeds: a container that stands still answers nobody and cannot end by itself.
  *
  *     running ──pause──▶ paused ──resume──▶ running
- *                          └── resume failed: 5 times, 200 ms apart, then every 10 s until `stop`
+ *                          └── resume failed: 5 times, 200 ms apart, then every 10 s until `stop`,
+ *                              or until the next copy, which resumes them at its end
  *
+ * A pause that fails is followed by a resume, too: it may have done its work and not answered.
  * The next agent resumes what it finds paused (linux-runtime.ts). Used by linux-runtime.ts.
  */
 import { messageOf } from '../../platform/errors.ts';
@@ -17,7 +19,13 @@ import type { RunId } from './runtime.ts';
 interface FreezerDeps {
   clock: Clock;
   log: Logger;
+  /** A resume also succeeds if the processes do not stand still, or the run has ended. */
   command(run: RunId, command: 'pause' | 'resume'): Promise<void>;
+}
+
+interface LaterResume {
+  cancelling: AbortController;
+  ended: Promise<void>;
 }
 
 const RESUMES = 5;
@@ -26,8 +34,8 @@ const RESUME_LATER_MS = 10_000;
 
 export class Freezer {
   readonly #deps: FreezerDeps;
-  /** Names of runs that are resumed later. */
-  readonly #paused = new Set<string>();
+  /** Runs that are resumed later, by name. */
+  readonly #later = new Map<string, LaterResume>();
   readonly #stopping = new AbortController();
 
   constructor(deps: FreezerDeps) {
@@ -38,15 +46,19 @@ export class Freezer {
     this.#stopping.abort();
   }
 
-  /** The run has ended, or goes on: nobody resumes it any more. */
-  forget(run: RunId): void {
-    this.#paused.delete(runName(run));
+  /** Nobody resumes the run any more; resolves when that is so. */
+  async forget(run: RunId): Promise<void> {
+    const later = this.#later.get(runName(run));
+    this.#later.delete(runName(run));
+    later?.cancelling.abort();
+    await later?.ended;
   }
 
   /** @throws ContainerError if the processes could not be paused, or do not go on yet; the errors of `work` */
   async during(run: RunId, work: () => Promise<void>): Promise<void> {
-    await this.#deps.command(run, 'pause');
+    await this.forget(run);
     try {
+      await this.#deps.command(run, 'pause');
       await work();
     } finally {
       await this.#resume(run);
@@ -65,8 +77,9 @@ export class Freezer {
             { err, container: run.id },
             'containers: processes stand still; the agent tries to resume them again',
           );
-          this.#paused.add(runName(run));
-          void this.#resumeLater(run);
+          const cancelling = new AbortController();
+          const ended = this.#resumeLater(run, AbortSignal.any([this.#stopping.signal, cancelling.signal]));
+          this.#later.set(runName(run), { cancelling, ended });
           throw new ContainerError(
             `The processes of container ${run.id} stand still, and the agent tries again every ${RESUME_LATER_MS / 1_000} s to resume them: ${messageOf(err)}`,
             err,
@@ -76,20 +89,18 @@ export class Freezer {
     }
   }
 
-  async #resumeLater(run: RunId): Promise<void> {
+  async #resumeLater(run: RunId, signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps;
-    const { signal } = this.#stopping;
-    const isPaused = () => this.#paused.has(runName(run)) && !signal.aborted;
     for (;;) {
       await clock.sleep(RESUME_LATER_MS, signal);
-      if (!isPaused()) return;
+      if (signal.aborted) return;
       try {
         await this.#deps.command(run, 'resume');
       } catch {
         // The first failure is in the log.
         continue;
       }
-      this.forget(run);
+      if (!signal.aborted) this.#later.delete(runName(run));
       log.info({ container: run.id }, 'containers: processes that stood still go on');
       return;
     }

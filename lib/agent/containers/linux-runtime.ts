@@ -91,7 +91,7 @@ export class LinuxRuntime implements ContainerRuntime {
     });
     this.#freezer = new Freezer({
       ...deps,
-      command: (run, command) => freezeOci(this.#needHost().oci, runName(run), command),
+      command: (run, command) => (command === 'pause' ? this.#pause(run) : this.#resume(run)),
     });
   }
 
@@ -207,6 +207,21 @@ export class LinuxRuntime implements ContainerRuntime {
     return this.#freezer.during(run, work);
   }
 
+  #pause(run: RunId): Promise<void> {
+    return freezeOci(this.#needHost().oci, runName(run), 'pause');
+  }
+
+  /** Does nothing if its processes do not stand still. */
+  async #resume(run: RunId): Promise<void> {
+    const { oci } = this.#needHost();
+    const name = runName(run);
+    try {
+      await freezeOci(oci, name, 'resume');
+    } catch (error) {
+      if ((await statusOfOci(oci, name)) === 'paused') throw error;
+    }
+  }
+
   async find(run: RunId): Promise<FoundRun> {
     const exit = await this.#exits.exitOf(run);
     if (exit !== undefined) return { exit };
@@ -217,7 +232,7 @@ export class LinuxRuntime implements ContainerRuntime {
     if (status === 'creating' || status === 'created') return 'not-started';
     if (status === undefined) return { exit: unknown('The container runtime does not know it any more') };
     // An agent was killed while it took a snapshot.
-    if (status === 'paused') await freezeOci(this.#needHost().oci, runName(run), 'resume');
+    if (status === 'paused') await this.#resume(run);
     await this.#endExecs(run);
     // Also one that has just stopped: its monitor is about to write how, or is gone.
     this.#exits.add(run, record.monitor);
@@ -243,7 +258,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const { directory, networks } = this.#deps;
     const paths = containerPaths(directory, run.id);
     this.#exits.forget(run);
-    this.#freezer.forget(run);
+    void this.#freezer.forget(run);
     await this.#end(run);
     await networks.detach(run.id);
     await rm(join(exitsOf(directory), runName(run)), { force: true });

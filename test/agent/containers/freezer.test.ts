@@ -10,7 +10,7 @@ const RUN = { id: 'a', number: 1 };
 function freezerWith(refusals: number) {
   const clock = new ManualClock();
   const commands: string[] = [];
-  const state = { isPaused: false, refusals };
+  const state = { isPaused: false, isPauseUnanswered: false, refusals };
   const freezer = new Freezer({
     clock,
     log,
@@ -21,6 +21,7 @@ function freezerWith(refusals: number) {
         throw new Error('runc resume: it did not answer in time');
       }
       state.isPaused = command === 'pause';
+      if (command === 'pause' && state.isPauseUnanswered) throw new Error('runc pause: it did not answer in time');
     },
   });
   return { clock, commands, state, freezer };
@@ -35,6 +36,30 @@ t.test('processes stand still during the work only, also if it fails', async (t)
   await t.rejects(failed, /no room/);
   t.notOk(state.isPaused);
   t.same(commands, ['pause', 'resume', 'pause', 'resume']);
+});
+
+t.test('processes go on after a pause that has failed, but may have stopped them', async (t) => {
+  const { freezer, state } = freezerWith(0);
+  state.isPauseUnanswered = true;
+  const failed = freezer.during(RUN, async () => void t.fail('nothing is copied'));
+  await t.rejects(failed, /runc pause/);
+  t.notOk(state.isPaused);
+});
+
+t.test('a resume that is repeated later does not happen during the next copy', async (t) => {
+  const { clock, freezer, state, commands } = freezerWith(5);
+  const refused = t.rejects(freezer.during(RUN, async () => undefined));
+  await clock.advance(0);
+  await clock.advance(1_000);
+  await refused;
+  await freezer.during(RUN, async () => {
+    await clock.advance(60_000);
+    t.ok(state.isPaused);
+  });
+  t.notOk(state.isPaused);
+  const before = commands.length;
+  await clock.advance(60_000);
+  t.equal(commands.length, before, 'nothing is left to do');
 });
 
 t.test('a resume that fails a few times is repeated before the work ends', async (t) => {
@@ -65,7 +90,7 @@ t.test('a resume that goes on failing ends the work with the reason, and is repe
 });
 
 for (const [name, end] of Object.entries({
-  'whose run has ended': (freezer: Freezer) => freezer.forget(RUN),
+  'whose run has ended': (freezer: Freezer): void => void freezer.forget(RUN),
   'of an agent that has stopped': (freezer: Freezer) => freezer.stop(),
 }))
   t.test(`a container ${name} is not resumed any more`, async (t) => {
