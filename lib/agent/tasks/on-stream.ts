@@ -36,7 +36,7 @@ export async function onStream<End extends StreamedEnd>(
   } catch (error) {
     const isKnown = error instanceof TaskFailure || error instanceof CnapiError;
     const { code, message } = isKnown ? error : new TaskFailure('TaskError', String(error));
-    if (!stream.lost.aborted) await stream.end({ error: { code, message } }, { clock, signal: AbortSignal.abort() });
+    if (!stream.lost.aborted) await stream.end({ error: { code, message } }, { clock, signal });
     throw error;
   }
 }
