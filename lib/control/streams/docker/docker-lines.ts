@@ -28,6 +28,8 @@ interface DockerLineOptions {
 
 /** Clients send what they read at once, 64 KiB as a rule, of which each byte may be six characters. */
 const MAX_LINE_CHARS = 1024 * 1024;
+/** Of a line that has not ended. */
+const MAX_PIECES = 1_024;
 /** What a shell answers for a program that it does not find, and for one that it cannot start. */
 const NO_SUCH_PROGRAM = 127;
 const NOT_STARTED = 126;
@@ -48,8 +50,9 @@ export class DockerLines implements PortCodec {
   readonly isWhole = true;
   readonly #options: DockerLineOptions;
   readonly #input = newDecoder();
-  /** Of an input line that has not ended. */
-  #begun = '';
+  /** An input line that has not ended. Pieces are joined late: each of them may be one byte. */
+  #begun: string[] = [];
+  #begunChars = 0;
   /** A character may be in two messages. */
   readonly #output = { stdout: newDecoder(), stderr: newDecoder() };
 
@@ -58,20 +61,33 @@ export class DockerLines implements PortCodec {
   }
 
   read(bytes: Buffer): Buffer[] | RefusedInput {
-    const lines = (this.#begun + this.#input.decode(bytes, MORE)).split('\n');
-    this.#begun = lines.pop() ?? '';
     const messages: Buffer[] = [];
-    for (const line of lines) {
+    for (const line of this.#linesIn(this.#input.decode(bytes, MORE))) {
       if (line.trim() === '') continue;
       const parsed = line.length > MAX_LINE_CHARS ? undefined : jsonIn(inputLine, line);
       if (parsed === undefined) return NO_LINE;
       messages.push(...messagesOf(parsed));
     }
-    return this.#begun.length > MAX_LINE_CHARS ? NO_LINE : messages;
+    return this.#begunChars > MAX_LINE_CHARS ? NO_LINE : messages;
   }
 
   end(): Buffer[] {
     return [END_OF_INPUT];
+  }
+
+  /** The lines that end in `text`. */
+  #linesIn(text: string): string[] {
+    const lines = text.split('\n');
+    const rest = lines.pop() ?? '';
+    if (lines.length > 0) {
+      lines[0] = this.#begun.join('') + lines[0];
+      this.#begun = [];
+      this.#begunChars = 0;
+    }
+    if (this.#begun.length >= MAX_PIECES) this.#begun = [this.#begun.join('')];
+    this.#begun.push(rest);
+    this.#begunChars += rest.length;
+    return lines;
   }
 
   write(message: Buffer): string {

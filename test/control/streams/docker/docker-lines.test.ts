@@ -22,6 +22,20 @@ t.test('the lines of a caller are messages to the agent', (t) => {
   t.end();
 });
 
+t.test('a long line may arrive byte by byte', (t) => {
+  const lines = new DockerLines(pipes);
+  const data = 'x'.repeat(1_000_000);
+  lines.read(Buffer.from(`{"type":"stdin","data":"${data}`));
+  const usedMs = () => (process.cpuUsage().user + process.cpuUsage().system) / 1_000;
+  const before = usedMs();
+  for (let sent = 0; sent < 3_000; sent += 1) lines.read(Buffer.from('y'));
+  // Of the processor. To look through the whole line each time takes several seconds.
+  t.ok(usedMs() - before < 1_000);
+  const messages = lines.read(Buffer.from('"}\n')) as Buffer[];
+  t.equal(Buffer.concat(messages.map((one) => one.subarray(1))).toString(), data + 'y'.repeat(3_000));
+  t.end();
+});
+
 t.test('a line may arrive in pieces that cut a character, and long data is several messages', (t) => {
   const lines = new DockerLines(pipes);
   const bytes = Buffer.from('{"type":"stdin","data":"ü"}\r\n{"type":"end"}\n');
