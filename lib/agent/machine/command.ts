@@ -126,9 +126,7 @@ async function runScript(deps: CommandDeps, { command, run, launch, files }: Job
     });
   }
   const killed = killAtAbort(deps.clock, pgid, { signal: run.signal, ended });
-  const startTime = (await processFacts(pgid))?.startTime ?? '0';
-  await run.begin({ pgid, startTime, bootId: deps.bootId });
-  if (!run.signal.aborted) openGate(child);
+  await beginAtGate(deps, { child, pgid }, run);
   const { code, signal } = await ended;
   live.end();
   return {
@@ -159,7 +157,23 @@ export async function spawned(
   }
 }
 
-export function openGate(child: ChildProcess): void {
+/** Starts the command once the journal holds its group. If that fails, kills the shell that waits. */
+export async function beginAtGate(
+  { clock, bootId }: CommandDeps,
+  { child, pgid }: { child: ChildProcess; pgid: number },
+  { signal, begin }: Pick<CommandRun, 'signal' | 'begin'>,
+): Promise<void> {
+  const startTime = (await processFacts(pgid))?.startTime ?? '0';
+  try {
+    await begin({ pgid, startTime, bootId });
+  } catch (error) {
+    await killGroupAtOnce(clock, pgid);
+    throw error;
+  }
+  if (!signal.aborted) openGate(child);
+}
+
+function openGate(child: ChildProcess): void {
   const gate = child.stdio[3] as Writable;
   gate.on('error', () => undefined);
   gate.end('go\n');

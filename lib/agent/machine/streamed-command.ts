@@ -15,6 +15,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 import {
+  beginAtGate,
   bytesRead,
   type CommandDeps,
   type Exit,
@@ -22,13 +23,12 @@ import {
   interpreterOf,
   isWaiting,
   killAtAbort,
-  openGate,
   SIGNAL_NAMES,
   spawned,
 } from './command.ts';
 import { writeCommandFiles } from './command-files.ts';
 import type { CommandRun, StreamedCommand, StreamedResult } from './machine.ts';
-import { allProcesses, processFacts, signalProcess } from './proc.ts';
+import { allProcesses, signalProcess } from './proc.ts';
 import { executablePath } from './run-as.ts';
 
 /** How long processes that the command has left may still write. */
@@ -77,7 +77,8 @@ interface Job {
   ttyFile: string;
 }
 
-async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command, run, ttyFile }: Job) {
+async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile }: Job) {
+  const { clock } = deps;
   const { streams } = command;
   const { child, pgid } = await spawned([...argv], environmentOf(env, process.env), 'pipe');
   const stdin = child.stdin as Writable;
@@ -101,9 +102,7 @@ async function runStreamed({ clock, bootId }: CommandDeps, { argv, env, command,
     return exit;
   });
   const killed = killAtAbort(clock, pgid, { signal: run.signal, ended: exited, first: command.killFirst });
-  const startTime = (await processFacts(pgid))?.startTime ?? '0';
-  await run.begin({ pgid, startTime, bootId });
-  if (!run.signal.aborted) openGate(child);
+  await beginAtGate(deps, { child, pgid }, run);
   if ('words' in command.program) {
     await command.program.programEnd(over.signal);
     await untilTaken(clock, outputs, { looks: LOOKS_AT_RUNNING, signal: over.signal });

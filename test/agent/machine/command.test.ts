@@ -1,12 +1,14 @@
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import t, { type Test } from 'tap';
 import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
 import { environmentOf, interpreterOf, runCommand } from '../../../lib/agent/machine/command.ts';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import type { Command } from '../../../lib/agent/machine/machine.ts';
 import { allProcesses, parseStat } from '../../../lib/agent/machine/proc.ts';
+import { streamCommand } from '../../../lib/agent/machine/streamed-command.ts';
 import { TaskFailure } from '../../../lib/agent/task-failure.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
@@ -50,6 +52,28 @@ const run = async (t: Test, given: CommandOptions) => (await start(t, given)).re
 
 const aliveIn = async (group: ProcessGroup | undefined) =>
   (await allProcesses()).filter((one) => one.pgid === group?.pgid && one.state !== 'Z').length;
+
+for (const [name, runs] of Object.entries({
+  'a command': async (t: Test, begin: NonNullable<CommandOptions['begin']>) => {
+    await run(t, { script: 'true', begin });
+  },
+  'one with streams': async (t: Test, begin: NonNullable<CommandOptions['begin']>) => {
+    const deps = { clock: systemClock, directory: await folder(t), bootId: 'boot' };
+    const streams = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough() };
+    const command = { program: { script: 'true', args: [] }, env: {}, streams, onResize: () => undefined };
+    await streamCommand(deps, command, { id: random.uuid(), signal: new AbortController().signal, begin });
+  },
+}))
+  t.test(`${name} that the journal cannot hold leaves no process`, async (t) => {
+    let group: ProcessGroup | undefined;
+    const begin = async (given?: ProcessGroup) => {
+      group = given;
+      throw new Error('ENOSPC: no space left on device');
+    };
+    await t.rejects(runs(t, begin), /ENOSPC/);
+    t.ok(group);
+    await untilGone(group);
+  });
 
 /** A killed process takes a moment to disappear. */
 async function untilGone(group: ProcessGroup | undefined): Promise<void> {
