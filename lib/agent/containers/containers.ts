@@ -235,7 +235,7 @@ export class Containers {
   }
 
   /** The end of a run is reported only after the run was found, so this is repeated until it succeeds. */
-  async #recover(entry: Entry, pauseMs = RECOVER_AGAIN_MS.first): Promise<void> {
+  async #recover(entry: Entry, pauseMs = RECOVER_AGAIN_MS.first, loaded = entry.record.state): Promise<void> {
     const { clock, log, runtime } = this.#deps;
     const { signal } = this.#stopping;
     const { id } = entry.record.spec;
@@ -246,7 +246,7 @@ export class Containers {
           const { state } = entry.record;
           const run = 'run' in state ? state.run : undefined;
           const found = run === undefined ? 'not-started' : await runtime.find({ id, number: run });
-          await this.#step(entry, { type: 'recovered', found });
+          await this.#step(entry, { type: 'recovered', found, hasChanged: state !== loaded });
         }),
       );
     } catch (err) {
@@ -256,7 +256,7 @@ export class Containers {
         'containers: a container cannot be recovered; the agent tries again',
       );
       const nextMs = Math.min(2 * pauseMs, RECOVER_AGAIN_MS.longest);
-      void clock.sleep(pauseMs, signal).then(() => this.#recover(entry, nextMs));
+      void clock.sleep(pauseMs, signal).then(() => this.#recover(entry, nextMs, loaded));
     }
   }
 

@@ -57,7 +57,12 @@ export type ContainerEvent =
   | { type: 'delete'; force: boolean }
   | { type: 'deleted' }
   /** What a new agent found of the container's last run. */
-  | { type: 'recovered'; found: 'running' | 'not-started' | { exit: ContainerExit } };
+  | {
+      type: 'recovered';
+      found: 'running' | 'not-started' | { exit: ContainerExit };
+      /** Its state is no longer that of the record which the agent has found. */
+      hasChanged?: boolean;
+    };
 
 export type ContainerEffect =
   /** Make the root file system and the runtime's configuration. */
@@ -259,7 +264,7 @@ function onRecovered(
     case 'starting':
     case 'running':
     case 'stopping':
-      return recoveredRun(state, found);
+      return recoveredRun(state, event);
     case 'deleting':
       if (state.run !== undefined && found === 'running') return to(state, killing(state.run, now));
       return to({ name: 'deleting', run: undefined }, [{ do: 'remove' }]);
@@ -270,7 +275,7 @@ function onRecovered(
 
 function recoveredRun(
   state: Extract<ContainerState, { name: 'starting' | 'running' | 'stopping' }>,
-  found: Extract<ContainerEvent, { type: 'recovered' }>['found'],
+  { found, hasChanged = false }: Extract<ContainerEvent, { type: 'recovered' }>,
 ): ContainerStep {
   const { run } = state;
   if (found !== 'running') {
@@ -281,7 +286,8 @@ function recoveredRun(
   const { killAt, signal } = state;
   return to(state, [
     { do: 'arm-kill', run, at: killAt },
-    ...(signal === undefined ? [] : [{ do: 'signal' as const, run, signal }]),
+    // This agent has sent the signal of a stop that came since then.
+    ...(signal === undefined || hasChanged ? [] : [{ do: 'signal' as const, run, signal }]),
   ]);
 }
 

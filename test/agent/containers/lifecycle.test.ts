@@ -200,6 +200,12 @@ const rows: [string, ContainerState, ContainerEvent, ContainerStep | 'illegal'][
     },
   ],
   [
+    'but not that of a stop which it has received itself',
+    stopping,
+    { type: 'recovered', found: 'running', hasChanged: true },
+    { state: stopping, effects: [{ do: 'arm-kill', run: 2, at: NOW + 5_000 }] },
+  ],
+  [
     'or only keeps the time, if no signal is recorded',
     unsignalled,
     { type: 'recovered', found: 'running' },

@@ -47,6 +47,22 @@ for (const [name, end] of Object.entries({
     );
   });
 
+t.test('the signal of a stop before the run is found is sent once', async (t) => {
+  const machine = new Machine(t);
+  const first = await machine.agent();
+  await first.create(specOf('a'));
+  await first.startContainer('a');
+  const signals: string[] = [];
+  const next = await machine.agent((runtime) => ({
+    ...failingFinds(1)(runtime),
+    signal: async (_run, signal) => void signals.push(signal),
+  }));
+  const stopped = next.stopContainer('a', { signal: 'SIGTERM', timeoutMs: 3_600_000 });
+  await machine.clock.advance(60_000);
+  t.same(signals, ['SIGTERM']);
+  await Promise.race([stopped, next.stop()]);
+});
+
 t.test('an agent that stops does not look for runs any more', async (t) => {
   const machine = new Machine(t);
   const first = await machine.agent();
