@@ -11,16 +11,11 @@ import {
   type StreamStatus,
   streamMessage,
 } from '../../protocol/streams/stream.ts';
-import {
-  CLOSE_WITHIN_MS,
-  POLICY_VIOLATION,
-  StreamSocket,
-  type StreamSocketEvents,
-} from '../../protocol/streams/stream-socket.ts';
+import { CLOSE_WITHIN_MS, StreamSocket, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
 import { type StreamEffect, type StreamEvent, type StreamState, stepStream } from './stream-state.ts';
 
 /** The caller's end: a WebSocket, or a TCP connection with the lines of Docker's clients. */
-export type CallerEnd = Pick<StreamSocket, 'send' | 'pause' | 'resume' | 'closeWhenSent' | 'terminate'>;
+export type CallerEnd = Pick<StreamSocket, 'send' | 'pause' | 'resume' | 'closeWhenSent' | 'refuse' | 'terminate'>;
 
 interface CallerStreamDeps {
   clock: Clock;
@@ -48,6 +43,7 @@ export class CallerStream {
   #agent: StreamSocket | undefined;
   #state: StreamState = 'waiting';
   #connections = 1;
+  #isOver = false;
   readonly #early: Buffer[] = [];
   #earlyBytes = 0;
 
@@ -86,14 +82,17 @@ export class CallerStream {
 
   /** Ends both connections at once, also if they have not taken what was sent. */
   terminate(): void {
-    this.#timer.cancel();
     this.#caller.terminate();
     this.#agent?.terminate();
-    this.#deps.onClosed();
+    this.#over();
   }
 
   #fromCaller(message: Buffer, isBinary: boolean): void {
-    if (!isBinary) return this.#caller.closeWhenSent(POLICY_VIOLATION, 'messages must be binary');
+    if (this.#state === 'ended') return;
+    if (!isBinary) {
+      this.#caller.refuse('messages must be binary');
+      return this.#on({ type: 'caller closed' });
+    }
     if (this.#agent === undefined) this.#keep(message);
     else if (!this.#agent.send(message)) this.#caller.pause();
   }
@@ -114,7 +113,12 @@ export class CallerStream {
   #closed(event: StreamEvent): void {
     this.#on(event);
     this.#connections -= 1;
-    if (this.#connections > 0) return;
+    if (this.#connections === 0) this.#over();
+  }
+
+  #over(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
     this.#timer.cancel();
     this.#deps.onClosed();
   }

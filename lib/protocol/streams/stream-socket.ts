@@ -28,7 +28,7 @@ const BINARY = { binary: true };
  */
 const PING_MS = 5_000;
 /** RFC 6455, section 7.4.1. */
-export const POLICY_VIOLATION = 1008;
+const POLICY_VIOLATION = 1008;
 /** For a peer that is owed nothing more to answer that the connection is closed. */
 const LEAVE_WITHIN_MS = 30_000;
 /** For a reader that has stopped, after the end of its stream; then what it has not taken is lost. */
@@ -51,6 +51,7 @@ export class StreamSocket {
   #unsent = 0;
   #isFull = false;
   #isOver = false;
+  #isRefused = false;
   #closing: { code: number; reason: string } | undefined;
   #pinging: Timer | undefined;
   #leaving: Timer | undefined;
@@ -62,7 +63,7 @@ export class StreamSocket {
     this.#events = events;
     let failure: string | undefined;
     socket.on('message', (data, isBinary) => {
-      if (this.#isOver) return;
+      if (this.#isOver || this.#isRefused) return;
       if ((data as Buffer).length === 0) return this.refuse('a message is empty');
       events.message(data as Buffer, isBinary);
     });
@@ -124,8 +125,9 @@ export class StreamSocket {
     this.#terminateLater();
   }
 
-  /** Closes it because the peer has broken the protocol. */
+  /** Closes it because the peer has broken the protocol; emits no more of its messages. */
   refuse(reason: string): void {
+    this.#isRefused = true;
     this.closeWhenSent(POLICY_VIOLATION, reason);
     this.#terminateLater();
   }

@@ -24,7 +24,8 @@ async function pairs(t: Test) {
   };
 }
 
-t.test('a caller that has stopped reading is cut off ten minutes after the end of its agent', async (t) => {
+/** A stream that its agent has joined. */
+async function joined(t: Test) {
   const pair = await pairs(t);
   const clock = new ManualClock();
   const [caller, agent] = [await pair(), await pair()];
@@ -36,6 +37,33 @@ t.test('a caller that has stopped reading is cut off ten minutes after the end o
     onClosed: () => told.push('closed'),
   });
   stream.join(agent.socket);
+  return { clock, caller, agent, told, stream };
+}
+
+t.test('a caller that breaks the protocol and does not answer the close is cut off', async (t) => {
+  const { clock, caller, agent, told } = await joined(t);
+  const received: string[] = [];
+  agent.client.on('message', (message) => received.push(String(message)));
+  caller.client.send('a text');
+  caller.client.send(streamMessage(CHANNELS.stdin, 'more'));
+  caller.client.pause();
+  await until(() => agent.client.readyState === WebSocket.CLOSED, 'the end of the agent');
+  t.same(told, ['ended']);
+  await clock.advance(30_000);
+  await until(() => told.includes('closed'), 'the end of its connection');
+  t.same([told, received], [['ended', 'closed'], []]);
+});
+
+t.test('a stream that has ended is ended once, whatever comes afterwards', async (t) => {
+  const { caller, agent, told, stream } = await joined(t);
+  for (const { client } of [caller, agent]) client.terminate();
+  await until(() => told.includes('closed'), 'the end');
+  stream.terminate();
+  t.same(told, ['ended', 'closed']);
+});
+
+t.test('a caller that has stopped reading is cut off ten minutes after the end of its agent', async (t) => {
+  const { clock, caller, agent, told } = await joined(t);
   caller.client.pause();
   for (let sent = 0; sent < 200; sent += 1) agent.client.send(streamMessage(CHANNELS.stdout, Buffer.alloc(60_000)));
   agent.client.send(streamMessage(CHANNELS.status, '{}'));

@@ -91,6 +91,12 @@ export class DockerPort implements CallerEnd {
     this.#on(this.#codec.isWhole ? 'ended' : 'cut');
   }
 
+  /** Closes it because the caller has broken the protocol. */
+  refuse(reason: string): void {
+    this.#reason = reason;
+    this.#on('cut');
+  }
+
   /** Emits nothing more. */
   terminate(): void {
     this.#isTerminated = true;
@@ -163,9 +169,9 @@ export class DockerPort implements CallerEnd {
 
   #pass(input: ReturnType<PortCodec['read']>): void {
     if ('refused' in input) {
-      this.#reason = input.refused;
       this.#isRefused = true;
-      if (input.lastMessages === undefined) return this.#on('cut');
+      if (input.lastMessages === undefined) return this.refuse(input.refused);
+      this.#reason = input.refused;
     }
     const messages = 'refused' in input ? (input.lastMessages ?? []) : input;
     if (this.#hasInput) for (const message of messages) this.#events.message(message, true);
