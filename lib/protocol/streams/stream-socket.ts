@@ -27,6 +27,13 @@ const BINARY = { binary: true };
  * the end of the peer's process.
  */
 const PING_MS = 5_000;
+/**
+ * A reader that has paused finds all pings at once, and ws breaks a connection on which there are 60.
+ * So those after the first ten come ever later, and none after 50, two days later.
+ */
+const PROMPT_PINGS = 10;
+const LATER_BY = 1.25;
+const MAX_UNANSWERED = 50;
 /** RFC 6455, section 7.4.1. */
 const POLICY_VIOLATION = 1008;
 /** For a peer that is owed nothing more to answer that the connection is closed. */
@@ -39,7 +46,7 @@ export const STREAM_SOCKET = {
   maxPayload: MAX_STREAM_MESSAGE,
   // ws drops a connection that is not closed by then, with what was sent. The ends of a stream decide earlier.
   closeTimeout: 2 * CLOSE_WITHIN_MS,
-  // A reader that has paused finds all pings of that time at once; ws breaks the connection above this number.
+  // A peer may ping every five seconds, however long its pings are unread; ws breaks it above this number.
   maxPendingAutoPongs: 2_000,
 } as const;
 /** Of silence, after which the kernel asks the peer's machine whether it is there. */
@@ -54,6 +61,7 @@ export class StreamSocket {
   #isRefused = false;
   #closing: { code: number; reason: string } | undefined;
   #pinging: Timer | undefined;
+  #unanswered = 0;
   #leaving: Timer | undefined;
   readonly #clock: Clock;
 
@@ -66,6 +74,11 @@ export class StreamSocket {
       if (this.#isOver || this.#isRefused) return;
       if ((data as Buffer).length === 0) return this.refuse('a message is empty');
       events.message(data as Buffer, isBinary);
+    });
+    socket.on('pong', () => {
+      const wasLate = this.#unanswered > PROMPT_PINGS;
+      this.#unanswered = 0;
+      if (wasLate) this.#ping();
     });
     socket.on('error', (error) => {
       failure ??= error.message;
@@ -81,10 +94,13 @@ export class StreamSocket {
   }
 
   #ping(): void {
-    this.#pinging = this.#clock.after(PING_MS, () => {
+    this.#pinging?.cancel();
+    const pauseMs = PING_MS * LATER_BY ** Math.max(this.#unanswered - PROMPT_PINGS, 0);
+    this.#pinging = this.#clock.after(pauseMs, () => {
       if (this.#socket.readyState !== WebSocket.OPEN) return;
       this.#socket.ping();
-      this.#ping();
+      this.#unanswered += 1;
+      if (this.#unanswered < MAX_UNANSWERED) this.#ping();
     });
   }
 
