@@ -166,7 +166,7 @@ export class Vms {
     });
   }
 
-  /** `force` kills the VM at once, also while another stop waits. */
+  /** `force` kills the VM immediately, also while another stop waits. */
   async shutdown(uuid: string, { force = false, timeoutMs, idempotent }: StopRequest = {}): Promise<Vm> {
     if (force) return this.kill(uuid, { idempotent: idempotent ?? false });
     return this.#table.act(uuid, { action: 'shutdown', idempotent }, (entry) => this.#executor.stop(entry, timeoutMs));
@@ -279,7 +279,7 @@ export class Vms {
     if (update?.set_internal_metadata !== undefined) await this.#update(entry, update);
   }
 
-  /** Limits change at once, other properties with the next start. */
+  /** Limits change immediately, other properties with the next start. */
   async #update(entry: VmEntry, update: VmUpdate): Promise<void> {
     const { uuid, properties: now } = entry.record;
     const properties = updatedProperties(now, update, this.#deps.random);
@@ -294,7 +294,7 @@ export class Vms {
     await this.#table.forget(entry);
   }
 
-  /** Takes the lock at once, and works when a slot is free. */
+  /** Takes the lock immediately, and works when a slot is free. */
   #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
     return this.#log(entry.record.uuid, () =>
       this.#table.records.withLock(entry, () => slots.run(() => this.#continue(entry))),

@@ -59,7 +59,7 @@ With --ticket SCOPE/ID the command is a push job, also on one server. It waits u
 datacenter, and cnapi releases the lock when the command has ended on all servers. cnapi job start has --ticket-server and \
 --ticket-timeout.
 
-The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits at once. SIGTERM does the \
+The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits immediately. SIGTERM does the \
 same. When the terminal is lost (SIGHUP) nothing is cancelled: this program exits, running commands continue, and the command is \
 not started on servers that still waited for --concurrency. Under nohup this program continues to the end. Ctrl-C does not reach \
 it when a script started it in the background.
@@ -85,7 +85,7 @@ this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its o
 
 export function execCommand(runner: CommandRunner): Command {
   const command = new Command('exec')
-    .description('Runs a command on servers, many at once, and shows its output as it comes.')
+    .description('Runs a command on servers, many concurrently, and shows its output as it comes.')
     .usage('[options] [query|server...] -- command [argument...]')
     .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames')
     .option('--all', 'run on all servers')

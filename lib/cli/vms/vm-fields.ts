@@ -48,8 +48,9 @@ export function checkFields(
   const known = action === 'create' ? OF_CREATE : OF_UPDATE;
   const wrong = Object.keys(fields).find((field) => !known.includes(field));
   if (wrong === undefined) return;
+  const command = action === 'create' ? 'cnapi vm create' : 'cnapi vm update';
   const meant = suggestion(wrong, known) || `; the fields are ${known.toSorted().join(', ')}`;
-  throw new UsageError(`${escapeControls(wrong)} is not a field that cnapi vm ${action} takes${meant}`);
+  throw new UsageError(`${escapeControls(wrong)} is not a field that ${command} takes${meant}`);
 }
 
 /** A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws UsageError */
