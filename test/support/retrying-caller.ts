@@ -73,14 +73,14 @@ export class Caller {
     withinMs: number,
   ): Promise<Answer<{ id: string; code?: string }>> {
     const headers = { 'Idempotency-Key': key };
-    return this.#ask('POST', `/servers/${serverUuid}/tasks`, { body, headers, withinMs });
+    return this.ask('POST', `/servers/${serverUuid}/tasks`, { body, headers, withinMs });
   }
 
   /** Waits for the end of the task at any instance, `waitSeconds` per request. */
   async awaitTask(id: string, withinMs: number, waitSeconds = WAIT_SECONDS): Promise<Answer<TaskBody>> {
     const deadline = this.#clock.now() + withinMs;
     for (;;) {
-      const answer = await this.#ask<TaskBody>('GET', `/tasks/${id}/wait?timeout=${waitSeconds}`, {
+      const answer = await this.ask<TaskBody>('GET', `/tasks/${id}/wait?timeout=${waitSeconds}`, {
         withinMs: deadline - this.#clock.now(),
         answerWithinMs: waitSeconds * 1000 + ANSWER_WITHIN_MS,
       });
@@ -89,10 +89,11 @@ export class Caller {
   }
 
   cancelTask(id: string, withinMs: number): Promise<Answer<TaskBody>> {
-    return this.#ask('POST', `/tasks/${id}/cancel`, { withinMs });
+    return this.ask('POST', `/tasks/${id}/cancel`, { withinMs });
   }
 
-  async #ask<Body>(
+  /** Asks until an instance has answered something else than 503. */
+  async ask<Body>(
     method: string,
     path: string,
     request: { body?: unknown; headers?: Record<string, string>; withinMs: number; answerWithinMs?: number },
