@@ -74,7 +74,8 @@ With -i the command reads what this program reads, and with -t it runs in a term
 Its output is not recorded. When the connection breaks, the command is ended as at a cancel. ${ESCAPE_TEXT}
 
 Without -i the command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
-its input from /dev/null.
+its input from /dev/null. If the agent is killed, a command with -i may read the end of its input too early: where that matters, pass \
+the length or a digest as an argument, and check it before the input is used.
 
 Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
 its --timeout expired, as with timeout(1).
