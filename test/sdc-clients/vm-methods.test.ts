@@ -115,22 +115,23 @@ t.test('the existing client manages VMs', async (t) => {
     t.match(await call('dockerCopy', legacy.serverUuid, uuid, { path: '/no' }), {
       error: { statusCode: 404, restCode: 'FileNotFound', message: '/no is missing' },
     });
-    for (const [method, , params] of questions.slice(1))
-      t.match(await call(method, linkedServer, uuid, params), {
-        error: { statusCode: 501, restCode: 'NotSupported' },
-      });
+    t.match(await call('dockerBuild', linkedServer, uuid, { payload: { dockerfile: 'FROM x' } }), {
+      error: { statusCode: 501, restCode: 'NotSupported' },
+    });
   });
 
-  t.test('dockerExec answers a host and a port at which the client can connect', async (t) => {
-    agent.answer = ({ name }) => (name === 'machine_load' ? { result: { uuid, state: 'running' } } : undefined);
-    const { error, result } = await call<typeof ADDRESS>('dockerExec', linkedServer, uuid, {
-      command: { Cmd: ['true'] },
+  for (const [method, params] of [
+    ['dockerExec', { command: { Cmd: ['true'] } }],
+    ['dockerStats', { payload: { stream: true } }],
+  ] as const)
+    t.test(`${method} answers a host and a port at which the client can connect`, async (t) => {
+      agent.answer = ({ name }) => (name === 'machine_load' ? { result: { uuid, state: 'running' } } : undefined);
+      const { error, result } = await call<typeof ADDRESS>(method, linkedServer, uuid, params);
+      t.equal(error, null);
+      const socket = connect(result);
+      t.teardown(() => socket.destroy());
+      await once(socket, 'connect');
     });
-    t.equal(error, null);
-    const socket = connect(result);
-    t.teardown(() => socket.destroy());
-    await once(socket, 'connect');
-  });
 
   t.test('createVm on the server of a legacy agent passes on what that agent needs', async (t) => {
     legacy.answers.set('machine_create', [200, { vm: { uuid, state: 'running' } }]);
