@@ -85,11 +85,15 @@ exec 9<. || exit 1
 stage= inside=
 cleanup() {
   [ -z "$inside" ] || rm -rf -- ./file ./full ./tree ./end ./new
-  rmdir -- "/proc/self/fd/9/$stage" 2>/dev/null
+  [ -z "$stage" ] || rmdir -- "/proc/self/fd/9/$stage" 2>/dev/null
 }
 trap 'exit 1' HUP INT TERM
-stage=$(mktemp -d ./.cnapi-cp.XXXXXXXX 2>&1) || fail "cannot write into $base/: ${stage##*: }"
 trap cleanup EXIT
+# A signal to all of them must not end mktemp between the directory and its name.
+stage=$(trap '' HUP INT TERM; exec mktemp -d ./.cnapi-cp.XXXXXXXX 2>&1) || {
+  said=${stage##*: } stage=
+  fail "cannot write into $base/: $said"
+}
 facts=$(stat -c '%d:%i %u %a' "$stage")
 cd -P "$stage" || exit 1
 case $(stat -c '%d:%i %u %a' .) in

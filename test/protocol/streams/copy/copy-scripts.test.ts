@@ -224,6 +224,25 @@ for (const kind of ['of this machine', 'of BusyBox'])
       t.strictSame([readdirSync(elsewhere), readdirSync(target)], [[], ['a']]);
     });
 
+    const signalled = async (t: Test) => {
+      const { root, target } = placesOf(t);
+      const signalling = path.join(root, 'programs');
+      mkdirSync(signalling);
+      const script = `#!/bin/sh\nPATH='${process.env.PATH}'\nmade=$(mktemp "$@")\nkill -TERM 0\necho "$made"\n`;
+      writeFileSync(path.join(signalling, 'mktemp'), script, { mode: 0o755 });
+      const child = spawn('/bin/sh', ['-c', RECEIVE, 'sh', 'file', `${target}/x`, 'x', '644', '0'], {
+        env: { PATH: `${signalling}:${process.env.PATH}` },
+        // A process group of its own.
+        detached: true,
+      });
+      const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
+      t.same([code, signal], [1, null], 'it was signalled');
+      t.strictSame(readdirSync(target).sort(), ['a', 'kept']);
+    };
+    // BusyBox's sh runs its own mktemp, whatever PATH says.
+    if (kind === 'of this machine')
+      await t.test('a signal while its directory is made leaves nothing behind', signalled);
+
     await t.test('.. leads back to where a directory was found, not to where it was moved', async (t) => {
       const { root, target, outside } = placesOf(t);
       const programsThatMove = path.join(root, 'programs');
