@@ -67,12 +67,9 @@ class Campaign {
     await this.#feedUpTo(Math.ceil(inputs * WARM_UP_SHARE), WARM_UP_SHARE);
     this.#note(await this.#feeder.inspect());
     const before = await this.#feeder.vitals();
-    const fedBefore = this.#inputs;
-    await this.#feedUpTo(inputs, 1);
-    const seconds = (Date.now() - this.#begin) / 1000;
-    this.#note(await this.#feeder.inspect());
-    const after = await this.#settled(before, this.#inputs - fedBefore);
-    this.#note(leaksOf(before, after, { inputs: this.#inputs - fedBefore, slack: this.#feeder.slack }));
+    const { after, seconds, leaks } = await this.#watchUpTo(inputs, 1, before);
+    // What grows with the inputs grows again; a table that is made when it is first needed does not.
+    if (leaks.length > 0) this.#note((await this.#watchUpTo(2 * this.#inputs, 2, after)).leaks);
     return {
       part: this.#part.name,
       inputs: this.#inputs,
@@ -81,6 +78,17 @@ class Campaign {
       before,
       after,
     };
+  }
+
+  /** As `#feedUpTo`; what has grown since `before`. */
+  async #watchUpTo(inputs: number, share: number, before: Vitals) {
+    const fedBefore = this.#inputs;
+    await this.#feedUpTo(inputs, share);
+    const seconds = (Date.now() - this.#begin) / 1000;
+    this.#note(await this.#feeder.inspect());
+    const fed = this.#inputs - fedBefore;
+    const after = await this.#settled(before, fed);
+    return { after, seconds, leaks: leaksOf(before, after, { inputs: fed, slack: this.#feeder.slack }) };
   }
 
   /** Runs until the number of inputs or this share of the time is reached. */
