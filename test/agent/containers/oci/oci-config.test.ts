@@ -1,7 +1,7 @@
 import t from 'tap';
-import type { ContainerSpec } from '../../../lib/agent/containers/container.ts';
-import { ociConfigOf, ociProcessOf } from '../../../lib/agent/containers/oci/oci-config.ts';
-import { seccompOf } from '../../../lib/agent/containers/oci/seccomp.ts';
+import type { ContainerSpec } from '../../../../lib/agent/containers/container.ts';
+import { ociConfigOf, ociProcessOf } from '../../../../lib/agent/containers/oci/oci-config.ts';
+import { seccompOf } from '../../../../lib/agent/containers/oci/seccomp.ts';
 
 type Config = ReturnType<typeof ociConfigOf>;
 type Place = Parameters<typeof ociConfigOf>[1];

@@ -1,13 +1,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import t from 'tap';
-import type { LinuxRuntime } from '../../../lib/agent/containers/linux-runtime.ts';
-import type { ExecRequest } from '../../../lib/agent/containers/runtime.ts';
-import { signalProcess } from '../../../lib/agent/machine/proc.ts';
-import { runPrepared, scriptRequest } from '../../support/container-exec.ts';
-import { ContainerMachine, lacksContainers, shell } from '../../support/container-machine.ts';
-import { FILE_TIMEOUT_MS, HANG_MS } from '../../support/patience.ts';
-import { until } from '../../support/until.ts';
+import type { LinuxRuntime } from '../../../../lib/agent/containers/linux-runtime.ts';
+import type { ExecRequest } from '../../../../lib/agent/containers/runtime.ts';
+import { signalProcess } from '../../../../lib/agent/machine/proc.ts';
+import { runPrepared, scriptRequest } from '../../../support/container-exec.ts';
+import { ContainerMachine, lacksContainers, shell } from '../../../support/container-machine.ts';
+import { FILE_TIMEOUT_MS, HANG_MS } from '../../../support/patience.ts';
+import { until } from '../../../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();
