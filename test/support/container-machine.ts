@@ -22,14 +22,14 @@ import type { Test } from 'tap';
 import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
 import { findCgroups } from '../../lib/agent/containers/cgroups.ts';
 import type { ContainerSpec } from '../../lib/agent/containers/container.ts';
-import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/container-paths.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
-import { DEFAULT_UID_RANGE } from '../../lib/agent/containers/linux-host.ts';
+import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/linux/container-paths.ts';
+import { DEFAULT_UID_RANGE } from '../../lib/agent/containers/linux/linux-host.ts';
 import {
   type ContainerConnections,
   LinuxRuntime,
   type RootFileSystems,
-} from '../../lib/agent/containers/linux-runtime.ts';
+} from '../../lib/agent/containers/linux/linux-runtime.ts';
 import type { RunId } from '../../lib/agent/containers/runtime.ts';
 import { allProcesses, bootIdOf } from '../../lib/agent/machine/proc.ts';
 import { silentLogger } from '../../lib/platform/log.ts';

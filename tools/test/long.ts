@@ -10,7 +10,8 @@ import path from 'node:path';
 
 export const LONG = [
   'test/**/defects.test.ts',
-  'test/agent/containers/{container-spec,isolation,linux-runtime}.test.ts',
+  'test/agent/containers/container-spec.test.ts',
+  'test/agent/containers/linux/{isolation,linux-runtime}.test.ts',
   'test/agent/containers/logs/container-logs.test.ts',
   'test/agent/containers/root/{layer,layered-containers,layered-root-file-systems}.test.ts',
   'test/agent/legacy/legacy-reporter.test.ts',

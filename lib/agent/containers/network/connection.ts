@@ -9,7 +9,7 @@ import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { ContainerError } from '../container-errors.ts';
-import { findProgram } from '../programs.ts';
+import { findProgram } from '../linux/programs.ts';
 
 /** Why the program of the container did not take the connection, as Node says it. */
 type ConnectionFailure = NodeJS.ErrnoException;

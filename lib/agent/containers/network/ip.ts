@@ -1,7 +1,7 @@
 /** Runs `ip` of iproute2, on the machine or in the network namespace of a process. */
 import { executablePath } from '../../machine/run-as.ts';
 import { ContainerError } from '../container-errors.ts';
-import { findProgram, runToEnd } from '../programs.ts';
+import { findProgram, runToEnd } from '../linux/programs.ts';
 
 interface IpCommands {
   /** Arguments of `ip`, one list for each command; the first command that fails ends the batch. */

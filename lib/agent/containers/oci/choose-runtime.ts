@@ -7,8 +7,8 @@ import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Cgroups } from '../cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
-import { runtimeRoot } from '../container-paths.ts';
-import { findProgram, runToEnd } from '../programs.ts';
+import { runtimeRoot } from '../linux/container-paths.ts';
+import { findProgram, runToEnd } from '../linux/programs.ts';
 import { type MachineFacts, ociConfigOf } from './oci-config.ts';
 import { deleteOci, lastMessageOf, type OciRuntime, reasonOfEnd } from './oci-runtime.ts';
 

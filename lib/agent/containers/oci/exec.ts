@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { processFacts, signalProcess } from '../../machine/proc.ts';
 import type { ExecGroups, ExecId } from '../exec-groups.ts';
-import { isAlive, type ProcessId } from '../monitor.ts';
+import { isAlive, type ProcessId } from '../linux/monitor.ts';
 import type { ExecExit, ExecRequest, PreparedExec } from '../runtime.ts';
 import { ociProcessOf } from './oci-config.ts';
 import { lastMessageOf, loggedExit, type OciRuntime } from './oci-runtime.ts';

@@ -6,7 +6,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { messageOf } from '../../../platform/errors.ts';
 import { ContainerError } from '../container-errors.ts';
-import { type ProgramEnd, runToEnd } from '../programs.ts';
+import { type ProgramEnd, runToEnd } from '../linux/programs.ts';
 
 /** The process of the container has not started, runs, or has ended. */
 type OciStatus = 'creating' | 'created' | 'running' | 'paused' | 'stopped';

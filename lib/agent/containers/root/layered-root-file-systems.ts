@@ -12,7 +12,7 @@ import type { Readable } from 'node:stream';
 import { messageOf } from '../../../platform/errors.ts';
 import type { ContainerSpec } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
-import type { RootFileSystems } from '../linux-runtime.ts';
+import type { RootFileSystems } from '../linux/linux-runtime.ts';
 import type { UidRange } from '../oci/oci-config.ts';
 import { copyLayers } from './copied-root.ts';
 import { type Layer, readLayer, removeUnfinishedLayers, type UnpackedLayer, unpackLayer } from './layer.ts';

@@ -12,7 +12,7 @@
 import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Container, ContainerSpec } from '../container.ts';
-import { containerPaths } from '../container-paths.ts';
+import { containerPaths } from '../linux/container-paths.ts';
 import type { RootSnapshots } from '../root-snapshots.ts';
 import type { RunId } from '../runtime.ts';
 import { writeFlatLayer } from './layer.ts';

@@ -1,6 +1,6 @@
 /** Programs that make root file systems: mount, umount, tar, cp, rm, sync. */
 import { ContainerError } from '../container-errors.ts';
-import { findProgram, type ProgramOptions, runToEnd } from '../programs.ts';
+import { findProgram, type ProgramOptions, runToEnd } from '../linux/programs.ts';
 
 const TIMEOUT_MS = 30_000;
 /** The time limit of programs that work on many files. */

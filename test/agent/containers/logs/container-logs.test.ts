@@ -1,8 +1,8 @@
 import { access, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { containerPaths } from '../../../../lib/agent/containers/container-paths.ts';
 import { Containers } from '../../../../lib/agent/containers/containers.ts';
+import { containerPaths } from '../../../../lib/agent/containers/linux/container-paths.ts';
 import { ContainerLogs } from '../../../../lib/agent/containers/logs/container-logs.ts';
 import { LogFiles } from '../../../../lib/agent/containers/logs/log-files.ts';
 import { containerRecords } from '../../../../lib/agent/containers/open-containers.ts';

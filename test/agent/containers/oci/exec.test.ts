@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import t from 'tap';
-import type { LinuxRuntime } from '../../../../lib/agent/containers/linux-runtime.ts';
+import type { LinuxRuntime } from '../../../../lib/agent/containers/linux/linux-runtime.ts';
 import type { ExecRequest } from '../../../../lib/agent/containers/runtime.ts';
 import { signalProcess } from '../../../../lib/agent/machine/proc.ts';
 import { runPrepared, scriptRequest } from '../../../support/container-exec.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import t, { type Test } from 'tap';
 import type { Container } from '../../../../lib/agent/containers/container.ts';
-import { containerPaths } from '../../../../lib/agent/containers/container-paths.ts';
+import { containerPaths } from '../../../../lib/agent/containers/linux/container-paths.ts';
 import { LayeredRootFileSystems } from '../../../../lib/agent/containers/root/layered-root-file-systems.ts';
 import { LayeredSnapshots } from '../../../../lib/agent/containers/root/layered-snapshots.ts';
 import { archiveOf } from '../../../support/layer-archive.ts';

@@ -9,14 +9,21 @@
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '../../platform/errors.ts';
-import { Semaphore } from '../../platform/limiting/semaphore.ts';
-import type { Logger } from '../../platform/log.ts';
-import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
+import { messageOf } from '../../../platform/errors.ts';
+import { Semaphore } from '../../../platform/limiting/semaphore.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { type Clock, settlesWithin } from '../../../platform/time/clock.ts';
+import type { Cgroups } from '../cgroups.ts';
+import type { ContainerSpec, ContainerUsage } from '../container.ts';
+import { ContainerError } from '../container-errors.ts';
+import { statusOfSignal } from '../exit-status.ts';
+import type { ContainerExit } from '../lifecycle.ts';
+import { monitorLimit } from '../logs/log-files.ts';
+import { prepareExec } from '../oci/exec.ts';
+import { ociLimitsOf } from '../oci/oci-config.ts';
+import { deleteOci, freezeOci, limitOci, namesOfOci, signalOci, startOci, statusOfOci } from '../oci/oci-runtime.ts';
+import type { ContainerRuntime, ExecRequest, FoundRun, PreparedExec, RunId } from '../runtime.ts';
 import { makeTraversable, writeBundle, writeLimits } from './bundle.ts';
-import type { Cgroups } from './cgroups.ts';
-import type { ContainerSpec, ContainerUsage } from './container.ts';
-import { ContainerError } from './container-errors.ts';
 import {
   allContainers,
   containerPaths,
@@ -26,18 +33,11 @@ import {
   runOfName,
   runtimeRoot,
 } from './container-paths.ts';
-import { statusOfSignal } from './exit-status.ts';
 import { ExitWatch } from './exit-watch.ts';
 import { Freezer } from './freezer.ts';
-import type { ContainerExit } from './lifecycle.ts';
 import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
-import { monitorLimit } from './logs/log-files.ts';
 import { endMonitor, startMonitor } from './monitor.ts';
-import { prepareExec } from './oci/exec.ts';
-import { ociLimitsOf } from './oci/oci-config.ts';
-import { deleteOci, freezeOci, limitOci, namesOfOci, signalOci, startOci, statusOfOci } from './oci/oci-runtime.ts';
 import { readRunRecord, writeRunRecord } from './run-record.ts';
-import type { ContainerRuntime, ExecRequest, FoundRun, PreparedExec, RunId } from './runtime.ts';
 
 /** Makes and removes root file systems; one per container, in a directory of its own. */
 export interface RootFileSystems {

@@ -7,8 +7,8 @@
  *     runtime/         what the OCI runtime keeps of its containers, each named ID.RUN
  */
 import { join } from 'node:path';
-import { ContainerError } from './container-errors.ts';
-import type { RunId } from './runtime.ts';
+import { ContainerError } from '../container-errors.ts';
+import type { RunId } from '../runtime.ts';
 
 const ID = /^[0-9a-z][0-9a-z-]{0,63}$/;
 const RUN_NAME = /^([0-9a-z][0-9a-z-]{0,63})\.([1-9]\d{0,14})$/;

@@ -3,9 +3,9 @@
  * and which only the agent may read, and the generated files of /etc.
  */
 import { chmod, chown, mkdir, rename, writeFile } from 'node:fs/promises';
-import type { ContainerSpec } from './container.ts';
+import type { ContainerSpec } from '../container.ts';
+import { type MachineFacts, ociConfigOf } from '../oci/oci-config.ts';
 import type { ContainerPaths } from './container-paths.ts';
-import { type MachineFacts, ociConfigOf } from './oci/oci-config.ts';
 
 interface BundleOptions {
   paths: ContainerPaths;

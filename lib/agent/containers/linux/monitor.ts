@@ -9,14 +9,14 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
-import type { Clock } from '../../platform/time/clock.ts';
-import { processFacts, signalProcess } from '../machine/proc.ts';
-import { executablePath } from '../machine/run-as.ts';
-import type { Cgroups } from './cgroups.ts';
-import { ContainerError } from './container-errors.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { processFacts, signalProcess } from '../../machine/proc.ts';
+import { executablePath } from '../../machine/run-as.ts';
+import type { Cgroups } from '../cgroups.ts';
+import { ContainerError } from '../container-errors.ts';
+import { currentLog } from '../logs/log-files.ts';
+import { type OciRuntime, reasonOfEnd } from '../oci/oci-runtime.ts';
 import { type ContainerPaths, exitsOf } from './container-paths.ts';
-import { currentLog } from './logs/log-files.ts';
-import { type OciRuntime, reasonOfEnd } from './oci/oci-runtime.ts';
 
 interface MonitorDeps {
   clock: Clock;

@@ -2,8 +2,8 @@
 import { execFile } from 'node:child_process';
 import { delimiter } from 'node:path';
 import { pipeline, Readable } from 'node:stream';
-import { findExecutable } from '../machine/find-executable.ts';
-import { executablePath } from '../machine/run-as.ts';
+import { findExecutable } from '../../machine/find-executable.ts';
+import { executablePath } from '../../machine/run-as.ts';
 
 export interface ProgramEnd {
   /** Null if a signal or the time limit ended it, or if it could not be started. */

@@ -1,15 +1,15 @@
 import { chmod, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import t from 'tap';
-import { allContainers } from '../../../lib/agent/containers/container-paths.ts';
-import { Containers } from '../../../lib/agent/containers/containers.ts';
-import { containerRecords } from '../../../lib/agent/containers/open-containers.ts';
-import { signalProcess } from '../../../lib/agent/machine/proc.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemClock } from '../../../lib/platform/time/clock.ts';
-import { ContainerMachine, endOf, lacksContainers, shell } from '../../support/container-machine.ts';
-import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { until } from '../../support/until.ts';
+import { Containers } from '../../../../lib/agent/containers/containers.ts';
+import { allContainers } from '../../../../lib/agent/containers/linux/container-paths.ts';
+import { containerRecords } from '../../../../lib/agent/containers/open-containers.ts';
+import { signalProcess } from '../../../../lib/agent/machine/proc.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
+import { ContainerMachine, endOf, lacksContainers, shell } from '../../../support/container-machine.ts';
+import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
+import { until } from '../../../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();
@@ -180,7 +180,7 @@ t.test('what no agent knows is found and removed, also while it runs', { skip },
   t.same((await next.leftovers()).sort(), ['a', 'b']);
   for (const id of await next.leftovers()) await next.remove(id);
   t.same(await machine.traces(), []);
-  await t.rejects(next.remove('../records'), /is not a container id/);
+  await t.rejects(next.remove('../../records'), /is not a container id/);
 });
 
 t.test('a new container has nothing of an earlier one that was not removed', { skip }, async (t) => {

@@ -6,13 +6,13 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Logger } from '../../platform/log.ts';
-import type { Clock, Timer } from '../../platform/time/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
+import { signalOfStatus } from '../exit-status.ts';
+import type { ContainerExit } from '../lifecycle.ts';
+import type { RunId } from '../runtime.ts';
 import { runName } from './container-paths.ts';
-import { signalOfStatus } from './exit-status.ts';
-import type { ContainerExit } from './lifecycle.ts';
 import { isAlive, type ProcessId } from './monitor.ts';
-import type { RunId } from './runtime.ts';
 
 interface ExitWatchDeps {
   clock: Clock;

@@ -1,8 +1,8 @@
 /** Processes that stand still during a copy, with a runtime that does not always answer. */
 import t from 'tap';
-import { Freezer } from '../../../lib/agent/containers/freezer.ts';
-import { silentLogger as log } from '../../../lib/platform/log.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
+import { Freezer } from '../../../../lib/agent/containers/linux/freezer.ts';
+import { silentLogger as log } from '../../../../lib/platform/log.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 
 const RUN = { id: 'a', number: 1 };
 

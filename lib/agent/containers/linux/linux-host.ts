@@ -1,14 +1,14 @@
 /** Finds what containers need on this machine: programs, control groups, a range of user ids. */
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import type { Clock } from '../../platform/time/clock.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { type Cgroups, findCgroups } from '../cgroups.ts';
+import { ContainerError } from '../container-errors.ts';
+import { chooseRuntime } from '../oci/choose-runtime.ts';
+import type { MachineFacts, UidRange } from '../oci/oci-config.ts';
+import type { OciRuntime } from '../oci/oci-runtime.ts';
 import { makeTraversable } from './bundle.ts';
-import { type Cgroups, findCgroups } from './cgroups.ts';
-import { ContainerError } from './container-errors.ts';
 import { allContainers, exitsOf, runtimeRoot } from './container-paths.ts';
-import { chooseRuntime } from './oci/choose-runtime.ts';
-import type { MachineFacts, UidRange } from './oci/oci-config.ts';
-import type { OciRuntime } from './oci/oci-runtime.ts';
 import { findProgram, runToEnd } from './programs.ts';
 
 export interface HostOptions {

@@ -2,11 +2,11 @@
 import { readFile } from 'node:fs/promises';
 import { constants } from 'node:os';
 import t from 'tap';
-import type { ContainerSpec } from '../../../lib/agent/containers/container.ts';
-import { ContainerMachine, endOf, lacksContainers, shell } from '../../support/container-machine.ts';
-import { lacks } from '../../support/debian-programs.ts';
-import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { until } from '../../support/until.ts';
+import type { ContainerSpec } from '../../../../lib/agent/containers/container.ts';
+import { ContainerMachine, endOf, lacksContainers, shell } from '../../../support/container-machine.ts';
+import { lacks } from '../../../support/debian-programs.ts';
+import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
+import { until } from '../../../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();

@@ -9,12 +9,12 @@
  * A pause that fails is followed by a resume, too: it may have done its work and not answered.
  * The next agent resumes what it finds paused (linux-runtime.ts). Used by linux-runtime.ts.
  */
-import { messageOf } from '../../platform/errors.ts';
-import type { Logger } from '../../platform/log.ts';
-import type { Clock } from '../../platform/time/clock.ts';
-import { ContainerError } from './container-errors.ts';
+import { messageOf } from '../../../platform/errors.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { ContainerError } from '../container-errors.ts';
+import type { RunId } from '../runtime.ts';
 import { runName } from './container-paths.ts';
-import type { RunId } from './runtime.ts';
 
 interface FreezerDeps {
   clock: Clock;
