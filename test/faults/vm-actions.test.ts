@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
+import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
 import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/linux/container-paths.ts';
 import { allProcesses } from '../../lib/agent/machine/proc.ts';
 import { systemClock } from '../../lib/platform/time/clock.ts';

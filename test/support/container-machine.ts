@@ -19,8 +19,8 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import type { Test } from 'tap';
-import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
-import { findCgroups } from '../../lib/agent/containers/cgroups.ts';
+import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
+import { findCgroups } from '../../lib/agent/containers/cgroups/run-cgroups.ts';
 import type { ContainerSpec } from '../../lib/agent/containers/container.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
 import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/linux/container-paths.ts';

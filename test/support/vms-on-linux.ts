@@ -4,7 +4,7 @@ import { readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Test } from 'tap';
-import { hierarchiesOf } from '../../lib/agent/containers/cgroup-mounts.ts';
+import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
 import { type OpenedContainers, openContainers } from '../../lib/agent/containers/open-containers.ts';
 import { allowTraversal } from '../../lib/agent/data-directory.ts';
 import type { Images } from '../../lib/agent/images/images.ts';

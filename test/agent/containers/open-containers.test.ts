@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
-import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
+import { hierarchiesOf } from '../../../lib/agent/containers/cgroups/mounts.ts';
 import { DEFAULT_UID_RANGE } from '../../../lib/agent/containers/linux/linux-host.ts';
 import { openContainers } from '../../../lib/agent/containers/open-containers.ts';
 import { LayeredRootFileSystems } from '../../../lib/agent/containers/root/layered-root-file-systems.ts';

@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
+import { hierarchiesOf } from '../../../lib/agent/containers/cgroups/mounts.ts';
 import { vmUpdate } from '../../../lib/protocol/vms.ts';
 import { runPrepared, scriptRequest } from '../../support/container-exec.ts';
 import { lacksContainers } from '../../support/container-machine.ts';

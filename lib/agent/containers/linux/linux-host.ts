@@ -2,7 +2,7 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
-import { type Cgroups, findCgroups } from '../cgroups.ts';
+import { type Cgroups, findCgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { chooseRuntime } from '../oci/choose-runtime.ts';
 import type { MachineFacts, UidRange } from '../oci/oci-config.ts';

@@ -13,7 +13,7 @@ import { messageOf } from '../../../platform/errors.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { type Clock, settlesWithin } from '../../../platform/time/clock.ts';
-import type { Cgroups } from '../cgroups.ts';
+import type { Cgroups } from '../cgroups/run-cgroups.ts';
 import type { ContainerSpec, ContainerUsage } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
 import { statusOfSignal } from '../exit-status.ts';

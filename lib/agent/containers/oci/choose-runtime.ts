@@ -5,7 +5,7 @@
  */
 import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Cgroups } from '../cgroups.ts';
+import type { Cgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { runtimeRoot } from '../linux/container-paths.ts';
 import { findProgram, runToEnd } from '../linux/programs.ts';

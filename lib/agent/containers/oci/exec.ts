@@ -3,7 +3,7 @@
  * starts it; the runtime passes on the input and output of the program and ends as it does. It reads
  * what to run from a file that only the agent may read, because environments hold secrets.
  *
- * The program has a control group of its own (exec-groups.ts), also in the moment before the runtime
+ * The program has a control group of its own (exec-cgroups.ts), also in the moment before the runtime
  * writes its pid. When the program was ended, by a cancel or because its runtime is gone, all that
  * the group holds is killed. When it ends by itself, its session is killed. Other processes that it
  * leaves belong to the container, unless they are too many to look at: then they are killed, too.
@@ -16,7 +16,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { processFacts, signalProcess } from '../../machine/proc.ts';
-import type { ExecGroups, ExecId } from '../exec-groups.ts';
+import type { ExecGroups, ExecId } from '../cgroups/exec-cgroups.ts';
 import { isAlive, type ProcessId } from '../linux/monitor.ts';
 import type { ExecExit, ExecRequest, PreparedExec } from '../runtime.ts';
 import { ociProcessOf } from './oci-config.ts';

@@ -2,9 +2,9 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { hierarchiesOf } from '../../../lib/agent/containers/cgroup-mounts.ts';
-import { findCgroups } from '../../../lib/agent/containers/cgroups.ts';
-import { systemClock } from '../../../lib/platform/time/clock.ts';
+import { hierarchiesOf } from '../../../../lib/agent/containers/cgroups/mounts.ts';
+import { findCgroups } from '../../../../lib/agent/containers/cgroups/run-cgroups.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
 
 const HYBRID = `30 25 0:27 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
 31 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate

@@ -1,10 +1,10 @@
 /** One control group as a directory, with at most one level of groups below it. */
 import { readdir, readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '../../platform/errors.ts';
-import type { Clock } from '../../platform/time/clock.ts';
-import { signalProcess } from '../machine/proc.ts';
-import { ContainerError } from './container-errors.ts';
+import { messageOf } from '../../../platform/errors.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { signalProcess } from '../../machine/proc.ts';
+import { ContainerError } from '../container-errors.ts';
 
 const REMOVE_WITHIN_MS = 5_000;
 const LOOK_MS = 20;

@@ -9,13 +9,13 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf } from '../../platform/errors.ts';
-import type { Clock } from '../../platform/time/clock.ts';
-import { type Hierarchy, hierarchiesOf } from './cgroup-mounts.ts';
-import type { ContainerUsage } from './container.ts';
-import { ContainerError } from './container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, readText, removeGroup } from './control-group.ts';
-import { ExecGroups } from './exec-groups.ts';
+import { messageOf } from '../../../platform/errors.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import type { ContainerUsage } from '../container.ts';
+import { ContainerError } from '../container-errors.ts';
+import { directoriesIn, pidsIn, problemOf, readText, removeGroup } from './cgroup.ts';
+import { ExecGroups } from './exec-cgroups.ts';
+import { type Hierarchy, hierarchiesOf } from './mounts.ts';
 
 export interface Cgroups {
   /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */

@@ -6,10 +6,10 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../../platform/time/clock.ts';
-import { signalProcess } from '../machine/proc.ts';
-import { ContainerError } from './container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, removeGroup, removeWith } from './control-group.ts';
+import type { Clock } from '../../../platform/time/clock.ts';
+import { signalProcess } from '../../machine/proc.ts';
+import { ContainerError } from '../container-errors.ts';
+import { directoriesIn, pidsIn, problemOf, removeGroup, removeWith } from './cgroup.ts';
 
 interface ExecGroupsDeps {
   clock: Clock;
