@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import type { Container, ContainerSpec, ContainerUsage } from '../../lib/agent/containers/container.ts';
 import { ContainerError } from '../../lib/agent/containers/container-errors.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
-import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
+import type { RootSnapshots } from '../../lib/agent/containers/root/root-snapshots.ts';
 import type {
   ContainerRuntime,
   ExecRequest,

@@ -4,7 +4,7 @@ import type { Container } from '../../lib/agent/containers/container.ts';
 import { parseContainerSpec } from '../../lib/agent/containers/container-spec.ts';
 import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
-import type { RootSnapshots } from '../../lib/agent/containers/root-snapshots.ts';
+import type { RootSnapshots } from '../../lib/agent/containers/root/root-snapshots.ts';
 import { ImageNotFoundError } from '../../lib/agent/images/image-errors.ts';
 import type { RecordFiles } from '../../lib/agent/records/record-files.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';

@@ -24,7 +24,7 @@ import { ContainerNetworks } from './network/container-networks.ts';
 import type { UidRange } from './oci/oci-config.ts';
 import { LayeredRootFileSystems } from './root/layered-root-file-systems.ts';
 import { LayeredSnapshots } from './root/layered-snapshots.ts';
-import type { RootSnapshots } from './root-snapshots.ts';
+import type { RootSnapshots } from './root/root-snapshots.ts';
 
 /** What the agent's configuration says of containers. */
 export interface ContainerOptions {

@@ -11,7 +11,7 @@ import { MAX_VM_SNAPSHOTS, VM_STOP_MS, type VmProperties } from '../../protocol/
 import type { ContainerSpec } from '../containers/container.ts';
 import { ContainerNotFoundError, InvalidContainerSpecError } from '../containers/container-errors.ts';
 import type { Containers } from '../containers/containers.ts';
-import type { RootSnapshots } from '../containers/root-snapshots.ts';
+import type { RootSnapshots } from '../containers/root/root-snapshots.ts';
 import { InvalidVmError, VmError } from './vm-errors.ts';
 import type { VmImages } from './vm-images.ts';
 import type { VmRecord } from './vm-record.ts';

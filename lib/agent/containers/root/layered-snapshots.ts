@@ -13,7 +13,6 @@ import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Container, ContainerSpec } from '../container.ts';
 import { containerPaths } from '../linux/container-paths.ts';
-import type { RootSnapshots } from '../root-snapshots.ts';
 import type { RunId } from '../runtime.ts';
 import { writeFlatLayer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
@@ -22,6 +21,7 @@ import { unmountAll } from './mounts.ts';
 import { overlayPaths } from './overlay.ts';
 import { copyTree, syncFiles } from './program.ts';
 import { removeTree } from './remove-tree.ts';
+import type { RootSnapshots } from './root-snapshots.ts';
 
 interface LayeredSnapshotsDeps {
   /** The directory of all containers. */

@@ -1,5 +1,5 @@
 /** Copies of what a container has changed in its root file system. */
-import type { Container } from './container.ts';
+import type { Container } from '../container.ts';
 
 /** The caller holds the lock of the container, and has checked the names. */
 export interface RootSnapshots {
