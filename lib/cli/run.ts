@@ -7,11 +7,11 @@ import { type CliEnvironment, Invocation } from './invocation/command-runner.ts'
 import { helpWidthOf } from './invocation/help-text.ts';
 import { usageHint } from './invocation/usage-hint.ts';
 import { allCommands, createProgram, helpOf } from './program.ts';
+import { EXIT } from './terminal/command-errors.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';
 import { flushOutput, reportLostOutput } from './terminal/output.ts';
 import type { OutputStream } from './terminal/streams.ts';
-import { EXIT } from './terminal/usage-error.ts';
 
 /** Returns the exit code, when all output is written. */
 export async function runCli(argv: readonly string[], environment: CliEnvironment): Promise<number> {

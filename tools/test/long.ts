@@ -17,7 +17,7 @@ export const LONG = [
   'test/agent/legacy/legacy-reporter.test.ts',
   'test/chaos/cleanup.test.ts',
   'test/cli/access/access.test.ts',
-  'test/cli/{copy/cp,exec/port-forward,exec/streamed-exec}.test.ts',
+  'test/cli/{copy/cp,exec/port-forward,exec/interactive-exec}.test.ts',
   'test/cli/{faults,hardship}.test.ts',
   'test/cli/vms/{vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
   'test/control/legacy/real-agent.test.ts',

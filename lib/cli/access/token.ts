@@ -9,11 +9,11 @@ import type { Context, GlobalOptions } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { localConfigFile } from '../invocation/local-config.ts';
 import { findServerUuid, isPrefix, uniqueMatch } from '../lookup/find.ts';
+import { RefusedError, UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
 import type { Column } from '../terminal/table.ts';
-import { RefusedError, UsageError } from '../terminal/usage-error.ts';
 
 export function tokenCommand(runner: CommandRunner): Command {
   return new Command('token')

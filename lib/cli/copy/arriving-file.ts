@@ -2,7 +2,7 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { Writable } from 'node:stream';
-import { RefusedError } from '../terminal/usage-error.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 
 const MAX_HEAD_BYTES = 100;
 

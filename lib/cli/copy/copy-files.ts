@@ -7,10 +7,10 @@ import { getSystemErrorMessage } from 'node:util';
 import { messageOf } from '../../platform/errors.ts';
 import { RECEIVE, SEND_FILE, SEND_TREE } from '../../protocol/streams/copy/copy-scripts.ts';
 import type { Context } from '../invocation/context.ts';
-import { EXIT, RefusedError, UsageError } from '../terminal/usage-error.ts';
+import { EXIT, RefusedError, UsageError } from '../terminal/command-errors.ts';
 import { ArrivingFile } from './arriving-file.ts';
 import { packTree } from './pack-tree.ts';
-import { EndingSignals, nowhere, runScript, type StartScript } from './run-script.ts';
+import { discard, EndingSignals, runScript, type StartScript } from './run-script.ts';
 import { Staging } from './staging.ts';
 import { ArrivingTree } from './unpack-tree.ts';
 
@@ -80,7 +80,7 @@ async function send(
       script: RECEIVE,
       args: ['tree', target.path, '', '', ''],
       input,
-      output: nowhere(),
+      output: discard(),
       signals,
     });
   }
@@ -110,7 +110,7 @@ async function sendFile(
   ];
   const input =
     about.size === 0 ? Readable.from([]) : file.createReadStream({ start: 0, end: about.size - 1, autoClose: false });
-  return await runScript(context, start, { script: RECEIVE, args, input, output: nowhere(), signals });
+  return await runScript(context, start, { script: RECEIVE, args, input, output: discard(), signals });
 }
 
 async function receive(

@@ -1,6 +1,6 @@
 /** `cnapi cp`: copies files between this machine and a server. */
 import { Command } from 'commander';
-import { startExec } from '../exec/exec-stream.ts';
+import { startExec } from '../exec/stream-task.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';

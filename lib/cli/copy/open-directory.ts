@@ -8,7 +8,7 @@
 import { constants, existsSync, type Stats } from 'node:fs';
 import { type FileHandle, lstat, open, readFile, readlink, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { RefusedError } from '../terminal/usage-error.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 
 type EntryKind = 'nothing' | 'directory' | 'link' | 'other';
 

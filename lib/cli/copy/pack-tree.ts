@@ -7,7 +7,7 @@ import { constants } from 'node:fs';
 import { lstat, open, readdir, readlink } from 'node:fs/promises';
 import { Header, type types } from 'tar';
 import { ARCHIVE_END, ARCHIVED_TREE } from '../../protocol/streams/copy/copy-scripts.ts';
-import { RefusedError } from '../terminal/usage-error.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 
 interface Facts {
   path: string;

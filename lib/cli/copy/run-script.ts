@@ -6,14 +6,14 @@
 import { PassThrough, type Readable, Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { SENT_CHANGED } from '../../protocol/streams/copy/copy-scripts.ts';
-import type { ExecIo, RunningExec } from '../exec/exec-stream.ts';
-import { saidOf } from '../exec/streamed-exec.ts';
+import { describeEnd } from '../exec/interactive-exec.ts';
+import type { StreamIo, StreamTask } from '../exec/stream-task.ts';
 import type { Context } from '../invocation/context.ts';
+import { EXIT } from '../terminal/command-errors.ts';
 import type { Output } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT } from '../terminal/usage-error.ts';
 
-export type StartScript = (params: { script: string; args: string[] }, io: ExecIo) => Promise<RunningExec>;
+export type StartScript = (params: { script: string; args: string[] }, io: StreamIo) => Promise<StreamTask>;
 
 interface Script {
   script: string;
@@ -38,7 +38,7 @@ export class EndingSignals {
   }
 }
 
-/** What a server says that has much to say. */
+/** Limits of the remote stderr that is shown. */
 const MAX_LINES = 50;
 const MAX_LINE_BYTES = 4096;
 
@@ -56,22 +56,22 @@ export async function runScript(
   // They may fail before anybody waits.
   failed.promise.catch(() => undefined);
   for (const stream of [input, output]) stream?.once('error', failed.reject);
-  const said = new SaidThere(context.output);
-  const starting = start({ script, args: [...args] }, { input, stdout: output, stderr: said });
+  const remoteStderr = new RemoteStderr(context.output);
+  const starting = start({ script, args: [...args] }, { input, stdout: output, stderr: remoteStderr });
   const close = () => void starting.then((running) => running.close()).catch(() => undefined);
   try {
     const running = await Promise.race([starting, signals.first, failed.promise]);
     if (typeof running === 'number') return running;
     const end = await Promise.race([running.ended, signals.first, failed.promise]);
     if (typeof end === 'number') return end;
-    said.end();
-    const { message, exitCode } = saidOf(end);
+    remoteStderr.end();
+    const { message, exitCode } = describeEnd(end);
     if (message !== undefined) context.output.complain(`${message}; see cnapi task ${running.id.slice(0, 8)}`);
     else if (exitCode === EXIT.ok || exitCode === SENT_CHANGED) {
       output.end();
       await Promise.race([finished(output), failed.promise]);
       return await settle(exitCode);
-    } else if (said.isSilent) context.output.complain(`the copy ended with ${exitCode} at the other end`);
+    } else if (remoteStderr.isSilent) context.output.complain(`the copy ended with ${exitCode} at the other end`);
     return message !== undefined && exitCode !== EXIT.ok ? exitCode : EXIT.failed;
   } finally {
     close();
@@ -80,10 +80,10 @@ export async function runScript(
   }
 }
 
-export const nowhere = (): Writable => new PassThrough().resume();
+export const discard = (): Writable => new PassThrough().resume();
 
-/** What the script says, line by line, without what would control the terminal of this end. */
-class SaidThere extends Writable {
+/** Shows the standard error of the script line by line, with control characters escaped. */
+class RemoteStderr extends Writable {
   readonly #output: Output;
   #line = '';
   #lines = 0;

@@ -12,7 +12,7 @@ import { chmod, link, lstat, mkdir, open, stat, symlink, utimes } from 'node:fs/
 import path from 'node:path';
 import { Writable } from 'node:stream';
 import { Parser, type ReadEntry } from 'tar';
-import { RefusedError } from '../terminal/usage-error.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 
 /** The name of GNU tar for a file that fills its blocks, and the one before POSIX. */
 const FILES: ReadonlySet<string> = new Set(['File', 'OldFile', 'ContiguousFile']);

@@ -1,6 +1,6 @@
 /** The way to the target of a copy on this machine, as RECEIVE goes it at the other end. */
 import path from 'node:path';
-import { RefusedError } from '../terminal/usage-error.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 import { OpenDirectory } from './open-directory.ts';
 
 interface Way {

@@ -10,9 +10,9 @@ import { type CommandRunner, collectValues, withExamples } from '../invocation/c
 import type { Context } from '../invocation/context.ts';
 import { findServers } from '../lookup/find.ts';
 import { findDocument, inWords, listDocuments } from '../lookup/find-document.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from './documents.ts';
 
 type Assignments = readonly string[] | undefined;

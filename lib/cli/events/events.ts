@@ -5,9 +5,9 @@ import { EVENT_KINDS } from '../../protocol/api/events.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { exitAtSignal } from '../terminal/output.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { EventFormatter } from './event-line.ts';
 
 const KINDS: readonly string[] = [...EVENT_KINDS, ...documentKinds];

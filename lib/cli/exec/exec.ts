@@ -12,14 +12,14 @@ import { PushJobRun } from '../runs/job-run.ts';
 import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../runs/program.ts';
 import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../runs/reports.ts';
 import { TaskRun } from '../runs/task-run.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { createExec } from './exec-stream.ts';
-import { ESCAPE_TEXT, streamedExec } from './streamed-exec.ts';
+import { ESCAPE_TEXT, interactiveExec } from './interactive-exec.ts';
+import { createExec } from './stream-task.ts';
 import { UnreadInput } from './unread-input.ts';
 
 interface Options extends TargetOptions, ReportOptions {
@@ -198,7 +198,7 @@ async function execWithStream(context: Context, names: string[], options: Option
   const ticketUuid = options.ticket === undefined ? undefined : await findTicket(context.client, options.ticket);
   const { interactive = false, tty = false } = options;
   const request = { serverUuid: server.uuid, params: taskParamsOf(program, variables), timeoutMs, ticketUuid };
-  return streamedExec(context, {
+  return interactiveExec(context, {
     serverUuid: server.uuid,
     create: (stream, terminal) => createExec(context, { ...request, terminal })(stream),
     interactive,

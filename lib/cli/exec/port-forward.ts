@@ -10,10 +10,10 @@ import { streamContracts } from '../../protocol/api/streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
+import { EXIT, RefusedError, UsageError } from '../terminal/command-errors.ts';
 import { type EndingSignal, exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT, RefusedError, UsageError } from '../terminal/usage-error.ts';
-import { type ExecEnd, startStreamed } from './exec-stream.ts';
-import { saidOf } from './streamed-exec.ts';
+import { describeEnd } from './interactive-exec.ts';
+import { type StreamTaskEnd, startStreamTask } from './stream-task.ts';
 
 interface Options {
   address: string;
@@ -177,15 +177,15 @@ async function carry(
   const { name, serverUuid } = target;
   const create = (stream: string) => target.connect(stream, port);
   try {
-    const task = await startStreamed(context, { serverUuid, create }, io);
+    const task = await startStreamTask(context, { serverUuid, create }, io);
     // Closed by both sides: the agent sees it, too, and says so.
     const end = await Promise.race([
       task.ended,
-      closed.then<ExecEnd | 'closed'>((gone) => (isComplete() ? task.ended : gone)),
+      closed.then<StreamTaskEnd | 'closed'>((gone) => (isComplete() ? task.ended : gone)),
     ]);
     task.close();
     if (end === 'closed') return;
-    const { message } = saidOf(end);
+    const { message } = describeEnd(end);
     if (message === undefined) return void socket.end();
     context.output.complain(`${name}:${port}: ${message}`);
     resetConnection(socket);

@@ -6,9 +6,9 @@
  */
 import { fstatSync } from 'node:fs';
 import type { Context } from '../invocation/context.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import type { Output } from '../terminal/output.ts';
 import type { Streams } from '../terminal/streams.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 
 const REFUSAL = 'standard input does not reach the command';
 

@@ -8,8 +8,8 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { reportTask } from '../vms/vm-task.ts';
 
 interface LoadOptions {

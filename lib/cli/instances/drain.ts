@@ -4,8 +4,8 @@ import type { CnapiClient } from '../../client/client.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findInstance } from '../lookup/find.ts';
+import { EXIT } from '../terminal/command-errors.ts';
 import { shortDuration } from '../terminal/duration.ts';
-import { EXIT } from '../terminal/usage-error.ts';
 
 const LOOK_MS = 500;
 /** With the default times a drain ends after 75 s at most, and the lease 5 s later. */

@@ -1,7 +1,7 @@
 /** How commands are run: created by run.ts, passed to each command of program.ts. */
 import type { Command } from 'commander';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import type { Streams } from '../terminal/streams.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { type Context, createContext, type GlobalOptions } from './context.ts';
 import { HELP_WIDTH, wrapped } from './help-text.ts';
 

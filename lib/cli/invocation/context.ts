@@ -10,9 +10,9 @@ import { parseServer } from '../../platform/dns/resolve.ts';
 import { type Random, systemRandom } from '../../platform/random.ts';
 import { type Clock, systemClock } from '../../platform/time/clock.ts';
 import { VERSION } from '../../platform/version.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { Output } from '../terminal/output.ts';
 import type { Streams } from '../terminal/streams.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { RememberedAddress } from './remembered-address.ts';
 
 export interface GlobalOptions {

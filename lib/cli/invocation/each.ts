@@ -3,9 +3,9 @@
  * after the reader of stdout has left or its disk is full. It stops when no instance answers.
  */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Output } from '../terminal/output.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
 
 interface Done<Result> {
   /** One result for each object that succeeded, in order. */

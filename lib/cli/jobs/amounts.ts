@@ -1,5 +1,5 @@
 /** Numbers of nodes as users write them: 17, or 80%. Pure; used by the options of `cnapi job`. */
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 
 /** @throws UsageError */
 export function parseQuorum(text: string | undefined): number | string | undefined {

@@ -12,10 +12,10 @@ import { nodesOf } from '../lookup/find-job.ts';
 import { FollowedJob } from '../runs/followed-job.ts';
 import { mayRetry } from '../runs/node-ending.ts';
 import { listenerOf } from '../runs/reports.ts';
+import { EXIT, RefusedError } from '../terminal/command-errors.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT, RefusedError } from '../terminal/usage-error.ts';
 import { hasEnded, hasJobSucceeded, NODE_COLUMNS, nodeCountLines, progressOf } from './job-progress.ts';
 
 const LOOK_MS = 500;

@@ -9,9 +9,9 @@ import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import type { TargetOptions } from '../lookup/targets.ts';
 import { jobVariablesOf, shellCommandOf, variablesOf } from '../runs/program.ts';
+import { UsageError, unreadable } from '../terminal/command-errors.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
-import { UsageError, unreadable } from '../terminal/usage-error.ts';
 import { parseAmount, parseQuorum, percentageOf } from './amounts.ts';
 
 export interface PushJobOptions extends TargetOptions {

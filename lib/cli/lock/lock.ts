@@ -3,10 +3,10 @@ import { Command } from 'commander';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findQueueServer } from '../lookup/find.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onJobControlStop } from '../terminal/signals.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { HeldTicket, LockLostError } from './held-ticket.ts';
 import { LocalCommand } from './local-command.ts';
 

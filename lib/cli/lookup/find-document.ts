@@ -3,8 +3,8 @@ import type { CnapiClient } from '../../client/client.ts';
 import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { isPrefix } from './find.ts';
 
 type DocumentsClient = Pick<CnapiClient, 'documents'>;

@@ -4,8 +4,8 @@ import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { Context } from '../invocation/context.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { checkPrefix, findServer, uniqueMatch } from './find.ts';
 
 /** The most jobs that one request returns. */

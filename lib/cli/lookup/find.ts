@@ -9,8 +9,8 @@ import { chunksOf } from '../../platform/chunks.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { hasProperty, matches, noSuchProperty, parseWhereOption } from './where.ts';
 
 const HYPHENS = new Set([8, 13, 18, 23]);

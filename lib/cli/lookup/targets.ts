@@ -9,10 +9,10 @@ import { type ServerGroup, serverGroups } from '../../control/nouns/server-group
 import type { NodeStatus } from '../../protocol/api/push/job-schemas.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import type { Output } from '../terminal/output.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { findServers, findServersWhere } from './find.ts';
 import { findDocument } from './find-document.ts';
 import { findJob, nodesOf } from './find-job.ts';

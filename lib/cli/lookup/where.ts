@@ -3,7 +3,7 @@
  * `status!=running`. Pure.
  */
 import { parseWhere as parseCondition, type WhereCondition } from '../../protocol/where.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 
 export interface Condition extends Pick<WhereCondition, 'path' | 'isNot'> {
   pattern: RegExp;

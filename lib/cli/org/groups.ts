@@ -6,8 +6,8 @@ import { type CommandRunner, collectValues } from '../invocation/command-runner.
 import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { sortByName } from '../terminal/name-order.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const GROUP = 'its name or uuid';

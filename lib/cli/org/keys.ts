@@ -7,10 +7,10 @@ import type { CommandRunner } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findDocument, listDocuments } from '../lookup/find-document.ts';
 import { findOwner } from '../lookup/owners.ts';
+import { UsageError, unreadable } from '../terminal/command-errors.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
-import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
 const OWNER = 'a user, or ORGANIZATION/CLIENT';
 

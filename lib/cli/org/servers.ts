@@ -7,9 +7,9 @@ import { forEach } from '../invocation/each.ts';
 import { findServers } from '../lookup/find.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup } from '../lookup/owners.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const SERVERS = 'uuids or hostnames';

@@ -8,9 +8,9 @@ import { deleteEach } from '../invocation/each.ts';
 import { parseAmount, parseQuorum, percentageOf } from '../jobs/amounts.ts';
 import { findServers } from '../lookup/find.ts';
 import { findJob } from '../lookup/find-job.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 
 /** Removes a limit. */
 const NONE = 'none';

@@ -14,8 +14,8 @@ import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
 import { createLabelOf } from '../runs/reports.ts';
 import { endOfTask } from '../runs/task-end.ts';
+import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/command-errors.ts';
 import { sortByName } from '../terminal/name-order.ts';
-import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
 
 const MORE = `
 Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \

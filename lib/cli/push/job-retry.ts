@@ -12,7 +12,7 @@ import { hasEnded } from '../jobs/job-progress.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
 import { jobVariablesOf, type Variables, variablesOf } from '../runs/program.ts';
-import { RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
+import { RefusedError, UsageError, WithheldError } from '../terminal/command-errors.ts';
 
 interface Options {
   status?: string[];

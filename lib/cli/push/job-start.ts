@@ -7,7 +7,7 @@ import { followStarted } from '../jobs/follow-job.ts';
 import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from '../jobs/job-options.ts';
 import { printServers, serversOf, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 
 interface StartOptions extends PushJobOptions {
   at?: string;

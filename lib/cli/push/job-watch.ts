@@ -5,7 +5,7 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { watchJob } from '../jobs/follow-job.ts';
 import { findJob } from '../lookup/find-job.ts';
-import { WithheldError } from '../terminal/usage-error.ts';
+import { WithheldError } from '../terminal/command-errors.ts';
 
 const MORE = `
 It shows the progress of the job and the output of its nodes from the beginning, each line with the name of its server, until the \

@@ -6,8 +6,8 @@ import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { isVariableName } from '../../protocol/variable-name.ts';
+import { UsageError, unreadable } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
 /** Words after --, or a script and its arguments. */
 interface Program {

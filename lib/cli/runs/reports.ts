@@ -5,8 +5,8 @@
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
 import { labelsOf } from '../lookup/find.ts';
+import { EXIT } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { EXIT } from '../terminal/usage-error.ts';
 import type { Ending, Listener } from './ending.ts';
 import { LiveOutput, prefixOf } from './live-output.ts';
 import { type OutputPiece, OutputSequence } from './output-sequence.ts';

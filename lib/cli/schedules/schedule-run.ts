@@ -5,8 +5,8 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { followStarted } from '../jobs/follow-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 import { errorReasonOf, isWrongValue } from '../terminal/error-report.ts';
-import { RefusedError } from '../terminal/usage-error.ts';
 
 interface RunOptions {
   capture?: boolean;

@@ -6,7 +6,7 @@ import type { Context } from '../invocation/context.ts';
 import { commandOf, jobFieldsOf, type PushJobOptions } from '../jobs/job-options.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { targetFieldsOf, targetsOf } from '../lookup/targets.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import {
   refuseSecrets,
   scheduleTimesOf,

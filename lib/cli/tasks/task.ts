@@ -7,10 +7,10 @@ import type { Context } from '../invocation/context.ts';
 import { explainNoTask, findTask } from '../lookup/find.ts';
 import { LiveOutput } from '../runs/live-output.ts';
 import { endOfTask, errorCodeOf, errorOf, exitCodeOf, hasSucceeded, shownStatus, WITHHELD } from '../runs/task-end.ts';
+import { EXIT } from '../terminal/command-errors.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitAtSignal } from '../terminal/output.ts';
-import { EXIT } from '../terminal/usage-error.ts';
 
 const MORE = `
 Ctrl-C, or a lost terminal, stops following and does not cancel the task: use cnapi cancel.

@@ -10,9 +10,9 @@ import { type CommandRunner, withExamples } from '../invocation/command-runner.t
 import type { Context } from '../invocation/context.ts';
 import { findServer, serverLabels } from '../lookup/find.ts';
 import { WITHHELD } from '../runs/task-end.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime } from '../terminal/duration.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { fleetColumns, historyLine, TASK_COLUMNS, type TaskLine, taskLine } from './task-table.ts';
 
 interface Options {

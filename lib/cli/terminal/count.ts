@@ -1,5 +1,5 @@
 /** Parses the numbers of options such as --limit. Pure. */
-import { UsageError } from './usage-error.ts';
+import { UsageError } from './command-errors.ts';
 
 /**
  * Parses a whole number from 1 to `max`. Without `max` it has at most nine digits.

@@ -1,6 +1,6 @@
 /** Parses and formats durations and times for people. Pure. */
 import { isDate } from '../../protocol/date.ts';
-import { UsageError } from './usage-error.ts';
+import { UsageError } from './command-errors.ts';
 
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 

@@ -6,8 +6,8 @@ import { AddressError } from '../../client/address.ts';
 import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from '../../client/client-errors.ts';
 import { NameResolutionError } from '../../platform/dns/resolve.ts';
 import { type FieldError, messageOf } from '../../platform/errors.ts';
+import { EXIT, RefusedError, UsageError, WithheldError } from './command-errors.ts';
 import { escapeControls } from './escape-controls.ts';
-import { EXIT, RefusedError, UsageError, WithheldError } from './usage-error.ts';
 
 interface ErrorReport {
   code: string;

@@ -6,11 +6,11 @@
 import { getSystemErrorMessage } from 'node:util';
 import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import type { StreamName } from '../../protocol/output-streams.ts';
+import { EXIT } from './command-errors.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from './signals.ts';
 import type { Streams } from './streams.ts';
 import { type Column, nameValueLines, table, truncateToWidth } from './table.ts';
-import { EXIT } from './usage-error.ts';
 
 interface OutputOptions {
   json: boolean;

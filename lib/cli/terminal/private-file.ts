@@ -2,7 +2,7 @@
 import { type FileHandle, mkdir, open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf } from '../../platform/errors.ts';
-import { UsageError } from './usage-error.ts';
+import { UsageError } from './command-errors.ts';
 
 /**
  * Creates the file, if one is named, before `work` begins: no secret is made that cannot be saved.

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import type { Params } from '../../client/request.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { COPY_TEXT, type CopyOptions, copyFiles, type OtherEnd } from '../copy/copy-files.ts';
-import { startStreamed } from '../exec/exec-stream.ts';
+import { startStreamTask } from '../exec/stream-task.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findVm } from './vm-lookup.ts';
@@ -43,7 +43,7 @@ const VMS: OtherEnd = {
           ...{ server_uuid, vm_uuid: uuid, stream },
           args: ['sh', '-c', script, 'sh', ...args],
         } as Params<typeof streamContracts.StartVmExec>);
-      return startStreamed(context, { serverUuid: server_uuid, create }, io);
+      return startStreamTask(context, { serverUuid: server_uuid, create }, io);
     };
   },
 };

@@ -3,13 +3,13 @@ import { Command } from 'commander';
 import type { Params } from '../../client/request.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
-import { ESCAPE_TEXT, streamedExec } from '../exec/streamed-exec.ts';
+import { ESCAPE_TEXT, interactiveExec } from '../exec/interactive-exec.ts';
 import { UnreadInput } from '../exec/unread-input.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { variableParamsOf, variablesOf } from '../runs/program.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration } from '../terminal/duration.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 interface Options {
@@ -72,7 +72,7 @@ async function vmExec(context: Context, [vm]: readonly unknown[], options: Optio
     const timeout_ms = timeoutOf(options);
     const { server_uuid, uuid } = await findVm(client, String(vm));
     input?.refuse('give -i');
-    return await streamedExec(context, {
+    return await interactiveExec(context, {
       serverUuid: server_uuid,
       interactive,
       tty,

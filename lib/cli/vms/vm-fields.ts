@@ -5,8 +5,8 @@ import { suggestion } from '../../platform/suggestion.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { vmCreate, vmUpdate } from '../../protocol/vms.ts';
 import { variablesOf } from '../runs/program.ts';
+import { UsageError, unreadable } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
 export interface FieldOptions {
   file?: string;

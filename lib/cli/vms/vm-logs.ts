@@ -1,11 +1,11 @@
 /** `cnapi vm logs`: what the program of a VM has printed. */
 import { Command } from 'commander';
 import { streamContracts } from '../../protocol/api/streams.ts';
-import { streamedExec } from '../exec/streamed-exec.ts';
+import { interactiveExec } from '../exec/interactive-exec.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 interface Options {
@@ -37,7 +37,7 @@ async function vmLogs(context: Context, [vm]: readonly unknown[], { follow, tail
   if (output.json) throw new UsageError('cnapi vm logs does not work with --json');
   const lines = tail === undefined || tail === '0' ? tail : parseCount(tail, '--tail');
   const { server_uuid, uuid } = await findVm(client, String(vm));
-  return streamedExec(context, {
+  return interactiveExec(context, {
     serverUuid: server_uuid,
     interactive: false,
     tty: false,

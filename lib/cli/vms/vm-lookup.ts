@@ -3,8 +3,8 @@ import type { CnapiClient } from '../../client/client.ts';
 import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
 import { isPrefix, serverLabels } from '../lookup/find.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 
 interface VmFilter {
   server_uuid?: string | undefined;

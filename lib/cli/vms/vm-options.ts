@@ -2,8 +2,8 @@
 import { constants } from 'node:os';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { MAX_VM_STOP_SECONDS, VM_STOP_MS } from '../../protocol/vms.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortDuration } from '../terminal/duration.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { SLOW_MS } from './vm-task.ts';
 
 export interface StopOptions {

@@ -4,7 +4,7 @@ import { streamContracts } from '../../protocol/api/streams.ts';
 import { forwardIn, forwardPorts } from '../exec/port-forward.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { RefusedError } from '../terminal/usage-error.ts';
+import { RefusedError } from '../terminal/command-errors.ts';
 import { findVm, VM_TEXT } from './vm-lookup.ts';
 
 const MORE = `

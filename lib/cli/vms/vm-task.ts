@@ -2,9 +2,9 @@
 import type { Task } from '../../protocol/api/tasks.ts';
 import type { Context } from '../invocation/context.ts';
 import { endOfTask, hasSucceeded } from '../runs/task-end.ts';
+import { EXIT } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT } from '../terminal/usage-error.ts';
 import { vmFailureText } from './vm-failure.ts';
 
 interface StartedTask {

@@ -4,11 +4,11 @@ import { ApiError } from '../../client/client-errors.ts';
 import { isoNow } from '../../platform/time/clock.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { errorReportOf } from '../terminal/error-report.ts';
 import { Screen } from '../terminal/screen.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { countByStatus, type FleetView, fleetSummary, screenOf } from './fleet-view.ts';
 import { Freshness } from './freshness.ts';
 

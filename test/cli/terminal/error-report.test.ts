@@ -1,7 +1,7 @@
 /** What is said of a refusal: whose right is missing, and who can give it. */
 import t from 'tap';
+import { WithheldError } from '../../../lib/cli/terminal/command-errors.ts';
 import { errorReportOf, errorReportText } from '../../../lib/cli/terminal/error-report.ts';
-import { WithheldError } from '../../../lib/cli/terminal/usage-error.ts';
 import { ApiError } from '../../../lib/client/client-errors.ts';
 import { RoleTooSmallError, TokenOfAnotherServerError } from '../../../lib/control/access/access-errors.ts';
 import { NoAccessError } from '../../../lib/control/organizations/organization-errors.ts';

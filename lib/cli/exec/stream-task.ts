@@ -13,12 +13,12 @@ import type { Context } from '../invocation/context.ts';
 import { errorOf } from '../runs/task-end.ts';
 
 /** Work on a server as a task; `stream` is the name of its stream. */
-interface StreamedRequest {
+interface StreamTaskRequest {
   serverUuid: string;
   create(stream: string): Promise<{ id: string }>;
 }
 
-interface StreamedExecRequest {
+interface ExecTaskRequest {
   serverUuid: string;
   /** Of the task: script, args, env. */
   params: Record<string, unknown>;
@@ -27,7 +27,7 @@ interface StreamedExecRequest {
   ticketUuid?: string | undefined;
 }
 
-export interface ExecIo {
+export interface StreamIo {
   /** Undefined: the command reads nothing. */
   input: Readable | undefined;
   stdout: Writable;
@@ -36,16 +36,16 @@ export interface ExecIo {
   onOutputEnd?: () => void;
 }
 
-export interface ExecEnd {
+export interface StreamTaskEnd {
   /** Undefined: the connection broke, or the task ended without it; `reason` says why. */
   status: StreamStatus | undefined;
   reason: string;
 }
 
-export interface RunningExec {
+export interface StreamTask {
   /** Of the task. */
   id: string;
-  ended: Promise<ExecEnd>;
+  ended: Promise<StreamTaskEnd>;
   resize(size: TerminalSize): void;
   /** Ends the command, if it has not ended. */
   close(): void;
@@ -54,16 +54,16 @@ export interface RunningExec {
 /** Between the end of the task and that of its stream, which comes first as a rule. */
 const STATUS_WITHIN_MS = 2_000;
 
-/** Runs a command on a server; as `startStreamed`. */
-export function startExec(context: Context, request: StreamedExecRequest, io: ExecIo): Promise<RunningExec> {
-  return startStreamed(context, { serverUuid: request.serverUuid, create: createExec(context, request) }, io);
+/** Runs a command on a server; as `startStreamTask`. */
+export function startExec(context: Context, request: ExecTaskRequest, io: StreamIo): Promise<StreamTask> {
+  return startStreamTask(context, { serverUuid: request.serverUuid, create: createExec(context, request) }, io);
 }
 
 /** Creates the task of a command. */
 export function createExec(
   { client }: Context,
-  { serverUuid, params, terminal, timeoutMs, ticketUuid }: StreamedExecRequest,
-): StreamedRequest['create'] {
+  { serverUuid, params, terminal, timeoutMs, ticketUuid }: ExecTaskRequest,
+): StreamTaskRequest['create'] {
   return (stream) =>
     client.ask(streamContracts.StartExec, {
       server_uuid: serverUuid,
@@ -76,14 +76,14 @@ export function createExec(
 }
 
 /** Resolves when the task has been accepted. @throws ApiError, NoAnswerError */
-export async function startStreamed(
+export async function startStreamTask(
   context: Context,
-  { serverUuid, create }: StreamedRequest,
-  { input, stdout, stderr, onOutputEnd }: ExecIo,
-): Promise<RunningExec> {
+  { serverUuid, create }: StreamTaskRequest,
+  { input, stdout, stderr, onOutputEnd }: StreamIo,
+): Promise<StreamTask> {
   const { client } = context;
   const outputs = { stdout, stderr };
-  const ended = Promise.withResolvers<ExecEnd>();
+  const ended = Promise.withResolvers<StreamTaskEnd>();
   /** Outputs that take no more for now. */
   const waiting = new Set<Writable>();
   let hasJoined = false;
@@ -125,7 +125,7 @@ export async function startStreamed(
  * A task that ends without its stream, because the agent refuses it, says why. Once the agent has
  * sent anything, the stream says how it ends, however slowly its output is read.
  */
-async function watch({ client, clock }: Context, id: string, resolve: (end: ExecEnd) => void): Promise<void> {
+async function watch({ client, clock }: Context, id: string, resolve: (end: StreamTaskEnd) => void): Promise<void> {
   for await (const { name, data } of client.followTask(id)) {
     if (name !== 'end') continue;
     const reason = errorOf(data);

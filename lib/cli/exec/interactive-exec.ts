@@ -2,11 +2,11 @@
 import type { Readable } from 'node:stream';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { EscapeInput } from './escape-input.ts';
-import { type ExecEnd, startStreamed } from './exec-stream.ts';
+import { type StreamTaskEnd, startStreamTask } from './stream-task.ts';
 
 interface InteractiveCommand {
   serverUuid: string;
@@ -29,7 +29,7 @@ export const ESCAPE_TEXT =
 ended. ~~ at the beginning of a line sends one ~.';
 
 /** Returns the exit code of the command, or of this program. */
-export async function streamedExec(
+export async function interactiveExec(
   context: Context,
   { serverUuid, create, interactive, tty }: InteractiveCommand,
 ): Promise<number> {
@@ -49,7 +49,7 @@ export async function streamedExec(
     clock.after(SIGNAL_MS, () => stopped.resolve(exitCodeOfSignal('SIGPIPE')));
   };
   const request = { serverUuid, create: (stream: string) => create(stream, terminal) };
-  const running = await startStreamed(context, request, { input, stdout, stderr });
+  const running = await startStreamTask(context, request, { input, stdout, stderr });
   const stop = onEndingSignal((signal) => stopped.resolve(exitCodeOfSignal(signal)));
   const resize = () => running.resize(size());
   try {
@@ -59,7 +59,7 @@ export async function streamedExec(
     }
     const end = await Promise.race([running.ended, stopped.promise]);
     if (typeof end === 'number') return end;
-    const { message, exitCode } = saidOf(end);
+    const { message, exitCode } = describeEnd(end);
     if (message !== undefined) output.complain(`${message}; see cnapi task ${running.id.slice(0, 8)}`);
     return exitCode;
   } finally {
@@ -72,7 +72,7 @@ export async function streamedExec(
 }
 
 /** The exit code of the command; a message if it has none. */
-export function saidOf({ status, reason }: ExecEnd): { message?: string; exitCode: number } {
+export function describeEnd({ status, reason }: StreamTaskEnd): { message?: string; exitCode: number } {
   if (status === undefined) return { message: `the connection broke: ${reason}`, exitCode: EXIT.failed };
   const { error, exit_code, signal } = status;
   if (error !== undefined) {
