@@ -11,7 +11,7 @@ const eyes = { name: 'eyes', roles: ['reader'] } as const;
 const rows: Record<string, [{ statusCode: number; code: string; message: string }, RegExp]> = {
   'a role that is too small': [
     new RoleTooSmallError(eyes, 'operator'),
-    /needs the role operator; "eyes" has reader\. An admin makes another token: cnapi token create NAME --role operator\. .*--config FILE$/,
+    /needs the role operator; "eyes" has reader\. An admin makes another token: cnapi token create NAME --role operator\. .*--config FILE, or --local for their npm start$/,
   ],
   'a role other than that of an agent': [
     new RoleTooSmallError(eyes, 'agent'),
