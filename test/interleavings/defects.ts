@@ -180,7 +180,7 @@ export const defects: readonly Defect[] = [
   {
     name: 'VMs: the ends of tasks lock the reports of their servers one by one',
     statements: ['recordReports', 'endPosts', 'sweepTasks'],
-    function: 'cnapi_lock_all_of',
+    function: 'cnapi_lock_task_ends',
     cuts: [["starts_with(t.name, 'machine_')", 'false']],
   },
   {
@@ -220,7 +220,7 @@ export const defects: readonly Defect[] = [
     function: 'cnapi_settle_inventories',
     cuts: [
       ['order by r.server_uuid for share skip locked', ''],
-      ['free_tasks := cnapi_lock_all_of(of_free_servers);', 'free_tasks := of_free_servers;'],
+      ['free_tasks := cnapi_lock_task_ends(of_free_servers);', 'free_tasks := of_free_servers;'],
     ],
   },
   {
@@ -228,7 +228,7 @@ export const defects: readonly Defect[] = [
     statements: ['recordReports'],
     function: 'cnapi_record_task_reports',
     cuts: [
-      ['held := cnapi_lock_all_of(ending) ||', 'held := ending ||'],
+      ['held := cnapi_lock_task_ends(ending) ||', 'held := ending ||'],
       ['order by t.id for update skip locked);', ');'],
     ],
   },
@@ -272,7 +272,7 @@ export const defects: readonly Defect[] = [
     statements: ['endPosts'],
     function: 'cnapi_end_posts',
     cuts: [
-      ['picked := cnapi_lock_some_of(array(', 'picked := (array('],
+      ['picked := cnapi_lock_task_ends_up_to(array(', 'picked := (array('],
       ['limit 20 * p_most), p_most);', 'limit p_most));'],
       [" and (t.state || '') = 'claimed' and t.posted_by = any (p_runs)\n      returning", '\n      returning'],
     ],

@@ -248,7 +248,7 @@ t.test('when few places are left, few of the tasks that cannot be locked are tri
   const [free = '', ...others] = ids;
   const last = others.pop();
   const lockSome = async (most: number) => {
-    const found = await database.query<{ ids: string[] }>('select cnapi_lock_some_of($1::uuid[], $2) as ids', [
+    const found = await database.query<{ ids: string[] }>('select cnapi_lock_task_ends_up_to($1::uuid[], $2) as ids', [
       ids,
       most,
     ]);

@@ -4,7 +4,7 @@ language plpgsql volatile as $$
 declare
   picked uuid[];
 begin
-  picked := cnapi_lock_some_of(array(
+  picked := cnapi_lock_task_ends_up_to(array(
     select t.id from cnapi_tasks t
       where (t.state || '') = 'claimed' and t.posted_by = any (p_runs)
       order by t.id limit 20 * p_most), p_most);

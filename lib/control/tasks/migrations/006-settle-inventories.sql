@@ -19,7 +19,7 @@ begin
   of_free_servers := array(
     select t.id from cnapi_tasks t
       where t.id = any (p_ids) and t.server_uuid = any (free_servers));
-  free_tasks := cnapi_lock_all_of(of_free_servers);
+  free_tasks := cnapi_lock_task_ends(of_free_servers);
   return query
     select t.id, 'locked' from cnapi_tasks t
       where t.id in (select i from unnest(p_ids) as i except select i from unnest(free_tasks) as i);

@@ -70,7 +70,7 @@ begin
   ending := array(
     select distinct r.id from unnest(p_ids, p_names) as r (id, name)
       where r.name in ('complete', 'failure'));
-  held := cnapi_lock_all_of(ending) || array(
+  held := cnapi_lock_task_ends(ending) || array(
     select t.id from cnapi_tasks t
       where t.id = any (array(
         select i from unnest(told) as i except select i from unnest(ending) as i))

@@ -63,7 +63,7 @@ begin
       order by waiting.server_uuid);
   perform cnapi_record_full_servers(full_servers);
 
-  picked := cnapi_lock_some_of(array(
+  picked := cnapi_lock_task_ends_up_to(array(
     select t.id from cnapi_tasks t
       where t.state = 'queued' and t.queued_tick < present - p_start_by
         and not t.server_uuid = any (full_servers)
@@ -89,7 +89,7 @@ begin
   while place <= cardinality(due) and cardinality(picked) < p_most and rounds < 20 loop
     rounds := rounds + 1;
     next_place := place + p_most - cardinality(picked);
-    part := cnapi_lock_all_of(due[place:next_place - 1]);
+    part := cnapi_lock_task_ends(due[place:next_place - 1]);
     picked := picked || array(
       select t.id from cnapi_tasks t
         join cnapi_roster_authority r on r.server_uuid = t.server_uuid

@@ -4,7 +4,7 @@
 
 -- Locks these tasks and, of those about VMs, what the triggers of their ends write. Returns the
 -- tasks of which all is locked.
-create function cnapi_lock_all_of(p_tasks uuid[]) returns uuid[]
+create function cnapi_lock_task_ends(p_tasks uuid[]) returns uuid[]
 language plpgsql volatile as $$
 declare
   of_vms uuid[];
@@ -55,7 +55,7 @@ end $$;
 
 -- Locks at most p_most of these tasks in the same way. Others take the places of tasks that cannot
 -- be locked, in at most 20 rounds: when few places are left, a round tries few tasks.
-create function cnapi_lock_some_of(p_tasks uuid[], p_most int) returns uuid[]
+create function cnapi_lock_task_ends_up_to(p_tasks uuid[], p_most int) returns uuid[]
 language plpgsql volatile as $$
 declare
   held uuid[] := '{}';
@@ -66,7 +66,7 @@ begin
   while place <= cardinality(p_tasks) and cardinality(held) < p_most and rounds < 20 loop
     rounds := rounds + 1;
     next_place := place + p_most - cardinality(held);
-    held := held || cnapi_lock_all_of(p_tasks[place:next_place - 1]);
+    held := held || cnapi_lock_task_ends(p_tasks[place:next_place - 1]);
     place := next_place;
   end loop;
   return held;
