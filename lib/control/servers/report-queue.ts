@@ -5,7 +5,7 @@
  * with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one server
  * are merged, newer figures over older ones. Called by `servers.ts`.
  *
- * A server whose VMs change all the time may change a limited number of them (`vm-changes.ts`).
+ * A server whose VMs change all the time may change a limited number of them (`vm-change-limiter.ts`).
  * Beyond it, a report with changed VMs is held back as a whole, so that `as_of` tells from when the
  * stored VMs are. The next report has the newest state, and arrives within a minute.
  *
@@ -27,7 +27,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { countMisnamedVms, mergeReports, parseReport, type ServerReport, TooManyVmsError } from './server.ts';
 import { type ReportToStore, storeReports } from './server-store.ts';
-import { VmChanges } from './vm-changes.ts';
+import { VmChangeLimiter } from './vm-change-limiter.ts';
 
 interface ReportQueueDeps {
   database: Queryable;
@@ -56,7 +56,7 @@ interface Waiting extends ReportToStore {
 export class ReportQueue {
   readonly #deps: ReportQueueDeps;
   readonly #waiting: BatchQueue<Waiting>;
-  readonly #changes: VmChanges;
+  readonly #changeLimiter: VmChangeLimiter;
   readonly #refusals: LogLimiter;
   #waitingSize = 0;
   #wroteAt = Number.NEGATIVE_INFINITY;
@@ -69,7 +69,7 @@ export class ReportQueue {
 
   constructor(deps: ReportQueueDeps) {
     this.#deps = deps;
-    this.#changes = new VmChanges(deps.clock);
+    this.#changeLimiter = new VmChangeLimiter(deps.clock);
     this.#refusals = new LogLimiter(deps);
     this.#waiting = new BatchQueue<Waiting>({
       ...deps,
@@ -125,8 +125,8 @@ export class ReportQueue {
   }
 
   /** Counts the VMs that have changed. Only a report that is not `held` may be stored. */
-  admit(serverUuid: string, { vms }: ServerReport): ReturnType<VmChanges['admit']> {
-    const admission = this.#changes.admit(serverUuid, vms);
+  admit(serverUuid: string, { vms }: ServerReport): ReturnType<VmChangeLimiter['admit']> {
+    const admission = this.#changeLimiter.admit(serverUuid, vms);
     if (admission === 'held') this.delayed += 1;
     return admission;
   }

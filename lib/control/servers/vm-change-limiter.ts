@@ -18,7 +18,7 @@ const MAX_CHARS = 64 * 1024 * 1024;
 /** Characters of a digest, 96 bits: an agent cannot find a VM with the digest of another. */
 const DIGEST_LENGTH = 24;
 
-export class VmChanges {
+export class VmChangeLimiter {
   readonly #clock: Pick<Clock, 'now'>;
   /** The digests of the VMs of the last reports that were admitted, in one text: 24 bytes for each VM. */
   readonly #last = new BoundedMap<string, string>(MAX_KNOWN);

@@ -1,6 +1,6 @@
 /** How many VMs of a server may change, and how much an instance remembers of them. */
 import t from 'tap';
-import { VmChanges } from '../../../lib/control/servers/vm-changes.ts';
+import { VmChangeLimiter } from '../../../lib/control/servers/vm-change-limiter.ts';
 
 /** Characters for one VM. */
 const DIGEST = 24;
@@ -9,7 +9,7 @@ const vmsOf = (count: number, state = 'running') =>
   Object.fromEntries(Array.from({ length: count }, (_, index) => [`vm-${index}`, { uuid: `vm-${index}`, state }]));
 
 t.test('a report of the same VMs is unchanged, and a server may change 1,000 of them at the same time', async (t) => {
-  const changes = new VmChanges({ now: () => 0 });
+  const changes = new VmChangeLimiter({ now: () => 0 });
   t.equal(changes.admit('s', vmsOf(1_000)), 'changed');
   t.equal(changes.admit('s', vmsOf(1_000)), 'unchanged');
   t.equal(changes.admit('s', vmsOf(1_000, 'stopped')), 'changed', 'the report that exceeds the limit');
@@ -18,7 +18,7 @@ t.test('a report of the same VMs is unchanged, and a server may change 1,000 of 
 });
 
 t.test('with too many VMs the servers that changed longest ago are forgotten', async (t) => {
-  const changes = new VmChanges({ now: () => 0 }, 10 * DIGEST);
+  const changes = new VmChangeLimiter({ now: () => 0 }, 10 * DIGEST);
   changes.admit('first', vmsOf(4));
   changes.admit('second', vmsOf(4));
   changes.admit('first', vmsOf(5));
