@@ -172,8 +172,16 @@ export class PushSchedules {
       const { at, cron, timeZone: time_zone } = changes;
       const asked = { at, cron, time_zone, overlap: changes.overlap, job: changes.job };
       return changeSchedule(database, {
-        ...{ id, changes: schedule.changes, ...times, overlap, job },
-        ...{ nextAt, asked, changedBy: changes.actor, isOtherJob: changes.job !== undefined, record },
+        id,
+        changes: schedule.changes,
+        ...times,
+        overlap,
+        job,
+        nextAt,
+        asked,
+        changedBy: changes.actor,
+        isOtherJob: changes.job !== undefined,
+        record,
       });
     });
     this.scheduler.soon();

@@ -96,8 +96,15 @@ export class PushJobTicket {
     const { serverUuid, scope, id, actor } = this.#row;
     const job = this.#duty.id;
     const { uuid } = await waitlist.create({
-      ...{ serverUuid, scope, id, actor, expiry: this.#expiry },
-      ...{ action: 'push-job', extra: { push_job: job }, reqId: job, idempotencyKey: `push-job ${job}` },
+      serverUuid,
+      scope,
+      id,
+      actor,
+      expiry: this.#expiry,
+      action: 'push-job',
+      extra: { push_job: job },
+      reqId: job,
+      idempotencyKey: `push-job ${job}`,
     });
     await recordPushTicket(database, this.#duty, uuid);
     this.#ticket = uuid;
