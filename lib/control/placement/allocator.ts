@@ -7,7 +7,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
 import { type CandidateServer, type ServerLimits, serverLimitsOf, unreservedOf, type VmSize } from './candidate.ts';
-import { type LoadQuestion, readCandidates, readChunk, readVmServers } from './candidate-store.ts';
+import { type LoadQuery, readCandidates, readChunk, readVmServers } from './candidate-store.ts';
 import { claimRoom, deleteExpiredClaims, readRoomClaim } from './claim-store.ts';
 import { Funnel } from './funnel.ts';
 import { type Pipeline, type PipelineResult, runPipeline } from './pipeline.ts';
@@ -52,11 +52,11 @@ const EMPTY: PipelineResult = { ranked: [], scores: new Map(), steps: [] };
 interface Search {
   request: PlacementRequest;
   servers: readonly string[] | undefined;
-  question: LoadQuestion;
+  loadQuery: LoadQuery;
   context: StepContext;
   funnel: Funnel;
   /** A server on which the VM has a claim that does not suit any more. */
-  insteadOf: string | undefined;
+  replacedServer: string | undefined;
 }
 
 export class Allocator {
@@ -106,14 +106,14 @@ export class Allocator {
     servers?: readonly string[],
   ): Promise<{ unreserved: Map<string, VmSize>; reasons: Map<string, string> }> {
     const { placementRatios } = this.#deps.config;
-    const question = { vmUuid: '', ownerUuid: '', namedVms: [] };
-    const search = { ...(await this.#newSearch(NOTHING, servers)), question };
+    const loadQuery = { vmUuid: '', ownerUuid: '', namedVms: [] };
+    const search = { ...(await this.#newSearch(NO_REQUEST, servers)), loadQuery };
     const unreserved = new Map<string, VmSize>();
     const reasons = new Map<string, string>();
     for await (const chunk of this.#chunks(search, MAX_CHUNK)) {
       const { ranked, steps } = runPipeline(CAPACITY_PIPELINE, chunk, search.context);
       for (const candidate of ranked) unreserved.set(candidate.uuid, unreservedOf(candidate, placementRatios));
-      for (const step of steps) for (const [uuid, reason] of step.reasons) reasons.set(uuid, reason);
+      for (const step of steps) for (const [uuid, reason] of step.explanations) reasons.set(uuid, reason);
     }
     return { unreserved, reasons };
   }
@@ -130,7 +130,7 @@ export class Allocator {
     return {
       request,
       servers: servers && shuffled(servers, random),
-      question: { vmUuid: request.vmUuid, ownerUuid: request.ownerUuid, namedVms },
+      loadQuery: { vmUuid: request.vmUuid, ownerUuid: request.ownerUuid, namedVms },
       context: {
         request,
         ratios: config.placementRatios,
@@ -140,23 +140,23 @@ export class Allocator {
         random,
       },
       funnel: new Funnel(),
-      insteadOf: undefined,
+      replacedServer: undefined,
     };
   }
 
   /** The same server as for an equal request before, if it still suits; else that claim is given up. */
   async #allocateAgain(search: Search): Promise<Selection | undefined> {
-    const { request, servers, question } = search;
+    const { request, servers, loadQuery } = search;
     const { database } = this.#deps;
     const known = await readRoomClaim(database, { ...request, ...request.size });
     if (known === undefined) return undefined;
     if (servers === undefined || servers.includes(known)) {
-      const candidates = await readCandidates(database, question, [known]);
+      const candidates = await readCandidates(database, loadQuery, [known]);
       const result = this.#run(search, candidates);
       const selection = await this.#claimOneOf(search, result);
       if (selection !== undefined) return selection;
     }
-    search.insteadOf = known;
+    search.replacedServer = known;
     return undefined;
   }
 
@@ -169,7 +169,7 @@ export class Allocator {
         if (result.ranked.length === 0) break;
         const selection = await this.#claimOneOf(search, result);
         if (selection !== undefined) return selection;
-        candidates = await readCandidates(this.#deps.database, search.question, uuidsOf(chunk));
+        candidates = await readCandidates(this.#deps.database, search.loadQuery, uuidsOf(chunk));
       }
     }
     return undefined;
@@ -180,7 +180,7 @@ export class Allocator {
       const serverUuid = await this.#claim(search, candidate);
       if (serverUuid === candidate.uuid) return this.#selection(search, candidate, result);
       if (serverUuid !== undefined) {
-        const [other] = await readCandidates(this.#deps.database, search.question, [serverUuid]);
+        const [other] = await readCandidates(this.#deps.database, search.loadQuery, [serverUuid]);
         if (other !== undefined) return this.#selection(search, other, result);
       }
       this.#stats.lostClaims += 1;
@@ -193,7 +193,7 @@ export class Allocator {
    * The server with the claim: this one, or that of an equal request at the same time. Undefined: it is full.
    * @throws NoAllocatableServersError when the room of the VM cannot move
    */
-  async #claim({ request, insteadOf }: Search, candidate: CandidateServer): Promise<string | undefined> {
+  async #claim({ request, replacedServer }: Search, candidate: CandidateServer): Promise<string | undefined> {
     const { database, config } = this.#deps;
     const { vmUuid, ownerUuid, size } = request;
     const room = {
@@ -201,7 +201,7 @@ export class Allocator {
       ownerUuid,
       ...size,
       serverUuid: candidate.uuid,
-      insteadOf,
+      replacedServer,
       claimMs: config.placementClaimMs,
     };
     const limits = guardedLimits(config, candidate);
@@ -225,12 +225,12 @@ export class Allocator {
   }
 
   /** All servers that may be chosen, each once, beginning at a random one. */
-  async *#chunks({ servers, question }: Search, first = FIRST_CHUNK): AsyncGenerator<CandidateServer[]> {
+  async *#chunks({ servers, loadQuery }: Search, first = FIRST_CHUNK): AsyncGenerator<CandidateServer[]> {
     const { database, random } = this.#deps;
     let size = first;
     if (servers !== undefined) {
       for (let begin = 0; begin < servers.length; begin += size, size = larger(size)) {
-        const found = await readCandidates(database, question, servers.slice(begin, begin + size));
+        const found = await readCandidates(database, loadQuery, servers.slice(begin, begin + size));
         if (found.length > 0) yield found;
       }
       return;
@@ -241,7 +241,7 @@ export class Allocator {
       [LOWEST, start],
     ] as const) {
       for (let after: string | undefined = begin; after !== undefined; size = larger(size)) {
-        const found: CandidateServer[] = await readChunk(database, question, { after, last, size });
+        const found: CandidateServer[] = await readChunk(database, loadQuery, { after, last, size });
         if (found.length > 0) yield found;
         after = found.length < size ? undefined : found.at(-1)?.uuid;
       }
@@ -268,7 +268,16 @@ function guardedLimits(
 }
 
 const CAPACITY_PIPELINE: Pipeline = [['hard-filter-setup'], ['hard-filter-running'], ['hard-filter-invalid-servers']];
-const NOTHING: PlacementRequest = {
-  ...{ vmUuid: '', ownerUuid: '', size: { ram: 0, disk: 0, cpu: 0 }, ratios: {}, traits: {}, locality: undefined },
-  ...{ nicTags: [], nicTagRequirements: [], volumesFrom: [], minPlatforms: [], maxPlatforms: [] },
+const NO_REQUEST: PlacementRequest = {
+  vmUuid: '',
+  ownerUuid: '',
+  size: { ram: 0, disk: 0, cpu: 0 },
+  ratios: {},
+  traits: {},
+  nicTags: [],
+  nicTagRequirements: [],
+  locality: undefined,
+  volumesFrom: [],
+  minPlatforms: [],
+  maxPlatforms: [],
 };

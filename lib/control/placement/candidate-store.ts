@@ -8,7 +8,7 @@ import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.
 import { type CandidateServer, NO_LOAD, nicTagsOf } from './candidate.ts';
 
 /** For which VM room is sought; its own load does not count. */
-export interface LoadQuestion {
+export interface LoadQuery {
   vmUuid: string;
   ownerUuid: string;
   /** VMs of which it matters where they are. */
@@ -35,7 +35,7 @@ interface CandidateRow {
 }
 
 /** Only these columns: the documents and sysinfos of a chunk may have megabytes. */
-const read = (part: string) => `
+const candidateSql = (part: string) => `
   with part as materialized (${part})
   select p.uuid, p.hostname, to_jsonb(d) as document, a.status, to_jsonb(x) as sysinfo, r.memory, r.disk,
       l.vms, l.ram, l.disk as used_disk, l.cpu, l.capped, l.uncapped, l.owned, l.named, l.is_sick
@@ -53,18 +53,18 @@ const read = (part: string) => `
     order by p.uuid`;
 
 const COLUMNS = 's.uuid, s.hostname, s._value';
-const CHUNK = read(
+const CHUNK = candidateSql(
   `select ${COLUMNS} from cnapi_servers s where s.uuid > $4::uuid and s.uuid <= $5::uuid order by s.uuid limit $6::int`,
 );
-const NAMED = read(`select ${COLUMNS} from cnapi_servers s where s.uuid = any ($4::uuid[]) order by s.uuid`);
+const NAMED = candidateSql(`select ${COLUMNS} from cnapi_servers s where s.uuid = any ($4::uuid[]) order by s.uuid`);
 
 /** The next servers after `after`, up to `last`, in order of uuid. */
 export async function readChunk(
   database: Queryable,
-  question: LoadQuestion,
+  loadQuery: LoadQuery,
   { after, last, size }: { after: string; last: string; size: number },
 ): Promise<CandidateServer[]> {
-  const values = [...valuesOf(question), after, last, size];
+  const values = [...valuesOf(loadQuery), after, last, size];
   const { rows } = await database.query<CandidateRow>(CHUNK, values, { name: 'read placement chunk' });
   return rows.map(toCandidate);
 }
@@ -72,10 +72,10 @@ export async function readChunk(
 /** Those of these servers that exist. */
 export async function readCandidates(
   database: Queryable,
-  question: LoadQuestion,
+  loadQuery: LoadQuery,
   serverUuids: readonly string[],
 ): Promise<CandidateServer[]> {
-  const values = [...valuesOf(question), serverUuids];
+  const values = [...valuesOf(loadQuery), serverUuids];
   const { rows } = await database.query<CandidateRow>(NAMED, values, { name: 'read placement servers' });
   return rows.map(toCandidate);
 }
@@ -110,7 +110,7 @@ export async function readVmServers(
   return rows;
 }
 
-const valuesOf = ({ vmUuid, ownerUuid, namedVms }: LoadQuestion): unknown[] => [vmUuid, ownerUuid, namedVms];
+const valuesOf = ({ vmUuid, ownerUuid, namedVms }: LoadQuery): unknown[] => [vmUuid, ownerUuid, namedVms];
 
 const MIB = 1024 * 1024;
 const DEFAULT_RESERVATION = 0.15;
@@ -123,10 +123,10 @@ function toCandidate(row: CandidateRow): CandidateServer {
     hostname: row.hostname ?? '',
     rack: textOf(document.rack_identifier) ?? '',
     isRunning: row.status === 'running',
-    setup: document.setup === true,
-    reserved: document.reserved === true,
-    reservoir: document.reservoir === true,
-    headnode: document.headnode === true,
+    isSetUp: document.setup === true,
+    isReserved: document.reserved === true,
+    isInReservoir: document.reservoir === true,
+    isHeadnode: document.headnode === true,
     reservationRatio: numberOf(document.reservation_ratio) ?? DEFAULT_RESERVATION,
     traits: isJsonObject(document.traits) ? document.traits : {},
     nextReboot: textOf(document.next_reboot),

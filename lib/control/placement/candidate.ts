@@ -28,10 +28,10 @@ export interface CandidateServer {
   hostname: string;
   rack: string;
   isRunning: boolean;
-  setup: boolean;
-  reserved: boolean;
-  reservoir: boolean;
-  headnode: boolean;
+  isSetUp: boolean;
+  isReserved: boolean;
+  isInReservoir: boolean;
+  isHeadnode: boolean;
   reservationRatio: number;
   traits: JsonObject;
   /** ISO 8601. */
@@ -63,7 +63,13 @@ export interface ServerLimits {
 }
 
 export const NO_LOAD: ServerLoad = {
-  ...{ vms: 0, ram: 0, disk: 0, cpu: 0, capped: 0, uncapped: 0, owned: 0 },
+  vms: 0,
+  ram: 0,
+  disk: 0,
+  cpu: 0,
+  capped: 0,
+  uncapped: 0,
+  owned: 0,
   named: [],
   isSick: false,
 };

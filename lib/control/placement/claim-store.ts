@@ -12,7 +12,7 @@ interface ClaimRequest extends RoomRequest {
   serverUuid: string;
   limits: ServerLimits;
   /** A server on which the VM has a claim that is given up. */
-  insteadOf: string | undefined;
+  replacedServer: string | undefined;
   claimMs: number;
 }
 
@@ -28,7 +28,7 @@ type ClaimOutcome = 'claimed' | 'known' | 'creating' | 'full' | 'gone';
  */
 export async function claimRoom(
   database: Queryable,
-  { vmUuid, serverUuid, ownerUuid, ram, disk, cpu, limits, insteadOf, claimMs }: ClaimRequest,
+  { vmUuid, serverUuid, ownerUuid, ram, disk, cpu, limits, replacedServer, claimMs }: ClaimRequest,
 ): Promise<{ serverUuid: string; outcome: ClaimOutcome } | undefined> {
   const { rows } = await database.query<{ server_uuid: string; outcome: ClaimOutcome }>(
     `select server_uuid, outcome from cnapi_claim_placement($1::text, $2::uuid, $3::text, $4::float8, $5::float8,
@@ -36,7 +36,7 @@ export async function claimRoom(
     [
       ...[vmUuid, serverUuid, ownerUuid, ram, disk, cpu],
       ...[limits.vms ?? null, limits.ram ?? null, limits.disk ?? null, limits.cpu ?? null],
-      ...[insteadOf ?? null, claimMs],
+      ...[replacedServer ?? null, claimMs],
     ],
     { name: 'claim placement' },
   );

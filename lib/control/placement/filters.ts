@@ -1,45 +1,45 @@
 /** The filters of the pipeline that decide about each server by itself, by the reference's names. Pure. */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CandidateServer, type Ratios, unreservedOf, type VmSize } from './candidate.ts';
-import { each, type PlacementStep, type StepContext } from './steps.ts';
+import { filterEach, type PlacementStep, type StepContext } from './steps.ts';
 
 export const filters = {
-  'hard-filter-setup': each(({ setup }) => (setup ? undefined : 'is not set up')),
-  'hard-filter-running': each(({ isRunning }) => (isRunning ? undefined : 'is not running')),
-  'hard-filter-invalid-servers': each(({ totals }) => {
+  'hard-filter-setup': filterEach(({ isSetUp }) => (isSetUp ? undefined : 'is not set up')),
+  'hard-filter-running': filterEach(({ isRunning }) => (isRunning ? undefined : 'is not running')),
+  'hard-filter-invalid-servers': filterEach(({ totals }) => {
     const missing = (['ram', 'disk', 'cores'] as const).filter((name) => totals[name] === undefined);
     return missing.length === 0 ? undefined : `has not reported its ${missing.map((name) => TOTALS[name]).join(', ')}`;
   }),
-  'hard-filter-volumes-from': each(({ load }, { request }) => {
+  'hard-filter-volumes-from': filterEach(({ load }, { request }) => {
     const absent = request.volumesFrom.find((uuid) => !load.named.includes(uuid));
     return absent === undefined ? undefined : `does not have VM ${absent}, whose volumes are needed`;
   }),
-  'hard-filter-reserved': each(({ reserved }) => (reserved ? 'is reserved' : undefined)),
-  'hard-filter-headnode': each(({ headnode }) => (headnode ? 'is a headnode' : undefined)),
-  'hard-filter-reservoir': each(({ reservoir }) => (reservoir ? 'is in the reservoir' : undefined)),
-  'hard-filter-vm-count': each(({ load }, { maxVms }) =>
+  'hard-filter-reserved': filterEach(({ isReserved }) => (isReserved ? 'is reserved' : undefined)),
+  'hard-filter-headnode': filterEach(({ isHeadnode }) => (isHeadnode ? 'is a headnode' : undefined)),
+  'hard-filter-reservoir': filterEach(({ isInReservoir }) => (isInReservoir ? 'is in the reservoir' : undefined)),
+  'hard-filter-vm-count': filterEach(({ load }, { maxVms }) =>
     load.vms < maxVms ? undefined : `has ${load.vms} VMs, and at most ${maxVms} are allowed`,
   ),
-  'hard-filter-capness': each(({ load }, { request }) => {
+  'hard-filter-capness': filterEach(({ load }, { request }) => {
     if (request.size.cpu > 0 && load.uncapped > 0) return `has ${load.uncapped} VMs without a cpu_cap`;
     if (request.size.cpu === 0 && load.capped > 0) return `has ${load.capped} VMs with a cpu_cap`;
     return undefined;
   }),
-  'hard-filter-vlans': each(reasonOfNetworks),
-  'hard-filter-platform-versions': each(reasonOfPlatform),
-  'hard-filter-traits': each(reasonOfTraits),
-  'hard-filter-sick-servers': each(({ load }) =>
+  'hard-filter-vlans': filterEach(reasonOfNetworks),
+  'hard-filter-platform-versions': filterEach(reasonOfPlatform),
+  'hard-filter-traits': filterEach(reasonOfTraits),
+  'hard-filter-sick-servers': filterEach(({ load }) =>
     load.isSick ? 'its last two new or changed VMs have failed within a day' : undefined,
   ),
-  'hard-filter-overprovision-ratios': each((_, { request, ratios }) => {
+  'hard-filter-overprovision-ratios': filterEach((_, { request, ratios }) => {
     const other = RESOURCES.find(
       (name) => (request.ratios[name] ?? ratios[name]).toFixed(2) !== ratios[name].toFixed(2),
     );
     return other && `promises ${ratios[other]} times its ${other}, and the package wants ${request.ratios[other]}`;
   }),
-  'hard-filter-min-ram': each((candidate, context) => reasonOfRoom('ram', candidate, context)),
-  'hard-filter-min-cpu': each((candidate, context) => reasonOfRoom('cpu', candidate, context)),
-  'hard-filter-min-disk': each((candidate, context) => reasonOfRoom('disk', candidate, context)),
+  'hard-filter-min-ram': filterEach((candidate, context) => reasonOfRoom('ram', candidate, context)),
+  'hard-filter-min-cpu': filterEach((candidate, context) => reasonOfRoom('cpu', candidate, context)),
+  'hard-filter-min-disk': filterEach((candidate, context) => reasonOfRoom('disk', candidate, context)),
 } as const satisfies Readonly<Record<string, PlacementStep>>;
 
 const TOTALS = { ram: 'memory', disk: 'disk', cores: 'cores' } as const;

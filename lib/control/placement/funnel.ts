@@ -2,15 +2,15 @@
 import type { CandidateServer } from './candidate.ts';
 import type { PipelineResult, StepName } from './pipeline.ts';
 
-/** Reasons that are kept of each step. */
-const MAX_REASONS = 100;
+/** Explanations that are kept of each step. */
+const MAX_EXPLANATIONS = 100;
 
 interface FunnelStep {
   step: StepName;
   before: number;
   dropped: number;
-  /** By server: why it was dropped, or its score. */
-  reasons: Map<string, string>;
+  /** By server: why it was dropped, or how much its score rose. */
+  explanations: Map<string, string>;
   /** The first server that it dropped. */
   example: { hostname: string; reason: string } | undefined;
 }
@@ -27,14 +27,20 @@ export class Funnel {
   /** Adds what the pipeline did to these servers. */
   add(candidates: readonly CandidateServer[], result: PipelineResult): void {
     this.#servers += candidates.length;
-    for (const { step, before, remaining, reasons } of result.steps) {
-      const known = this.#steps.get(step) ?? { step, before: 0, dropped: 0, reasons: new Map(), example: undefined };
+    for (const { step, before, remaining, explanations } of result.steps) {
+      const known = this.#steps.get(step) ?? {
+        step,
+        before: 0,
+        dropped: 0,
+        explanations: new Map(),
+        example: undefined,
+      };
       known.before += before;
       known.dropped += before - remaining.length;
-      for (const [uuid, reason] of reasons) {
-        if (known.reasons.size < MAX_REASONS) known.reasons.set(uuid, reason);
+      for (const [uuid, reason] of explanations) {
+        if (known.explanations.size < MAX_EXPLANATIONS) known.explanations.set(uuid, reason);
       }
-      if (remaining.length < before) known.example ??= exampleOf(candidates, reasons);
+      if (remaining.length < before) known.example ??= exampleOf(candidates, explanations);
       this.#steps.set(step, known);
     }
   }
@@ -67,9 +73,9 @@ export class Funnel {
 
 function exampleOf(
   candidates: readonly CandidateServer[],
-  reasons: ReadonlyMap<string, string>,
+  explanations: ReadonlyMap<string, string>,
 ): FunnelStep['example'] {
-  const [first] = reasons;
+  const [first] = explanations;
   if (first === undefined) return undefined;
   const [uuid, reason] = first;
   const hostname = candidates.find((candidate) => candidate.uuid === uuid)?.hostname;

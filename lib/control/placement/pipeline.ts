@@ -7,18 +7,18 @@ import { filters } from './filters.ts';
 import { preferences } from './preferences.ts';
 import type { PlacementStep, StepContext } from './steps.ts';
 
-/** Each step by the reference's name. */
-const none = { kind: 'none' } as const;
-export const steps = {
+const noop = { kind: 'noop' } as const;
+/** All steps, each by its name in the reference. */
+export const STEP_CATALOGUE = {
   ...filters,
   ...preferences,
-  'calculate-ticketed-vms': none,
-  'calculate-server-unreserved': none,
+  'calculate-ticketed-vms': noop,
+  'calculate-server-unreserved': noop,
   /** In the reference scripts of the configuration decide which owner may use which server; there are none here. */
-  'hard-filter-owners-servers': none,
-  identity: none,
+  'hard-filter-owners-servers': noop,
+  identity: noop,
 } as const satisfies Readonly<Record<string, PlacementStep>>;
-export type StepName = keyof typeof steps;
+export type StepName = keyof typeof STEP_CATALOGUE;
 
 export const DEFAULT_PIPELINE = [
   'hard-filter-setup',
@@ -58,7 +58,7 @@ interface StepResult {
   step: StepName;
   remaining: readonly string[];
   /** Why each dropped server was dropped, or by how much the score of each rose. */
-  reasons: ReadonlyMap<string, string>;
+  explanations: ReadonlyMap<string, string>;
   /** How many servers there were before. */
   before: number;
 }
@@ -83,9 +83,9 @@ export function runPipeline(
     if (left.length === 0) break;
     const before = left;
     for (const name of alternatives) {
-      const { kept, reasons } = runStep(steps[name], before, { context, scores });
+      const { kept, explanations } = runStep(STEP_CATALOGUE[name], before, { context, scores });
       left = kept;
-      results.push({ step: name, remaining: kept.map(({ uuid }) => uuid), reasons, before: before.length });
+      results.push({ step: name, remaining: kept.map(({ uuid }) => uuid), explanations, before: before.length });
       if (kept.length > 0) break;
     }
   }
@@ -97,22 +97,22 @@ function runStep(
   step: PlacementStep,
   candidates: readonly CandidateServer[],
   { context, scores }: { context: StepContext; scores: Map<string, number> },
-): { kept: readonly CandidateServer[]; reasons: ReadonlyMap<string, string> } {
+): { kept: readonly CandidateServer[]; explanations: ReadonlyMap<string, string> } {
   switch (step.kind) {
-    case 'none':
-      return { kept: candidates, reasons: new Map() };
+    case 'noop':
+      return { kept: candidates, explanations: new Map() };
     case 'filter': {
-      const reasons = step.drops(candidates, context);
-      return { kept: candidates.filter(({ uuid }) => !reasons.has(uuid)), reasons };
+      const explanations = step.drops(candidates, context);
+      return { kept: candidates.filter(({ uuid }) => !explanations.has(uuid)), explanations };
     }
     case 'score': {
       const weight = context.weights[step.weight];
-      if (weight === 0) return { kept: candidates, reasons: new Map() };
+      if (weight === 0) return { kept: candidates, explanations: new Map() };
       const gains = gainsOf(step.groups(candidates, context), weight);
       for (const [uuid, gain] of gains) scores.set(uuid, (scores.get(uuid) ?? 0) + gain);
       return {
         kept: candidates,
-        reasons: new Map([...gains].map(([uuid, gain]) => [uuid, `score +${gain.toFixed(3)}`])),
+        explanations: new Map([...gains].map(([uuid, gain]) => [uuid, `score +${gain.toFixed(3)}`])),
       };
     }
     default:

@@ -3,10 +3,10 @@
  * and the scores. By the reference's names. Pure.
  */
 import { type CandidateServer, unreservedOf } from './candidate.ts';
-import { type Drops, each, type PlacementStep, prefer, type StepContext } from './steps.ts';
+import { type Drops, filterEach, keepPreferred, type PlacementStep, type StepContext } from './steps.ts';
 
 export const preferences = {
-  'hard-filter-locality-hints': each(reasonOfLocality),
+  'hard-filter-locality-hints': filterEach(reasonOfLocality),
   'hard-filter-large-servers': { kind: 'filter', drops: dropLargest },
   'soft-filter-locality-hints': { kind: 'filter', drops: dropByLocality },
   'score-unreserved-ram': score('unreserved_ram', (candidates, { ratios }) =>
@@ -58,7 +58,7 @@ function groupedByReboot(candidates: readonly CandidateServer[]): CandidateServe
   });
 }
 
-/** By the reference: so many of the servers are kept for large VMs. */
+/** Share of servers kept for large VMs, as in the reference. */
 const LARGE_SHARE = 0.15;
 
 function dropLargest(candidates: readonly CandidateServer[], context: StepContext): Drops {
@@ -94,12 +94,12 @@ function dropByLocality(candidates: readonly CandidateServer[], context: StepCon
 
   let kept = candidates;
   if (far.length > 0) {
-    kept = prefer(kept, ({ uuid }) => !far.some(({ serverUuid }) => serverUuid === uuid));
-    kept = prefer(kept, ({ rack }) => rack !== '' && !far.some((place) => place.rack === rack));
+    kept = keepPreferred(kept, ({ uuid }) => !far.some(({ serverUuid }) => serverUuid === uuid));
+    kept = keepPreferred(kept, ({ rack }) => rack !== '' && !far.some((place) => place.rack === rack));
   }
   if (near.length > 0) {
-    kept = prefer(kept, ({ rack }) => rack !== '' && near.some((place) => place.rack === rack));
-    kept = prefer(kept, ({ uuid }) => !near.some(({ serverUuid }) => serverUuid === uuid));
+    kept = keepPreferred(kept, ({ rack }) => rack !== '' && near.some((place) => place.rack === rack));
+    kept = keepPreferred(kept, ({ uuid }) => !near.some(({ serverUuid }) => serverUuid === uuid));
   }
   const keptUuids = new Set(kept.map(({ uuid }) => uuid));
   const dropped = candidates.filter(({ uuid }) => !keptUuids.has(uuid));

@@ -2,10 +2,10 @@
 import { z } from 'zod';
 import { suggestion } from '../../platform/suggestion.ts';
 import type { Ratios } from './candidate.ts';
-import { DEFAULT_PIPELINE, type Pipeline, type StepName, steps } from './pipeline.ts';
+import { DEFAULT_PIPELINE, type Pipeline, STEP_CATALOGUE, type StepName } from './pipeline.ts';
 import { WEIGHTS, type WeightName } from './steps.ts';
 
-const STEP_NAMES = Object.keys(steps);
+const STEP_NAMES = Object.keys(STEP_CATALOGUE);
 const RATIO_NAMES = ['cpu', 'ram', 'disk'] as const satisfies readonly (keyof Ratios)[];
 
 const DEFAULT_WEIGHTS: Readonly<Record<WeightName, number>> = {

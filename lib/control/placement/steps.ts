@@ -39,13 +39,13 @@ export type PlacementStep =
       groups(candidates: readonly CandidateServer[], context: StepContext): CandidateServer[][];
     }
   /** Drops nothing: what it computes in the reference is read with each server here. */
-  | { kind: 'none' };
+  | { kind: 'noop' };
 
 /** A reason may quote the traits of its server. */
 const MAX_REASON_CHARS = 500;
 
 /** A filter that decides about each server by itself. */
-export const each = (
+export const filterEach = (
   reasonAgainst: (candidate: CandidateServer, context: StepContext) => string | undefined,
 ): PlacementStep => ({
   kind: 'filter',
@@ -59,7 +59,7 @@ export const each = (
 });
 
 /** A filter that keeps the preferred servers if there are any, else all. */
-export function prefer(
+export function keepPreferred(
   candidates: readonly CandidateServer[],
   isPreferred: (candidate: CandidateServer) => boolean,
 ): readonly CandidateServer[] {

@@ -37,7 +37,7 @@ export const placementSubsystem: SubsystemDefinition<PlacementParts> = {
       metrics: [
         counter(
           'placement_allocations_total',
-          'Servers that this instance chose for VMs',
+          'Allocations that this instance answered with a server, also repeated ones',
           () => allocator.stats.claimed,
         ),
         counter(
@@ -47,7 +47,7 @@ export const placementSubsystem: SubsystemDefinition<PlacementParts> = {
         ),
         counter(
           'placement_lost_claims_total',
-          'Servers whose room other requests took between the choice and the claim',
+          'Chosen servers that could not be claimed: other requests took their room first, or they were deleted',
           () => allocator.stats.lostClaims,
         ),
         {

@@ -19,7 +19,7 @@ interface Claiming {
   vmUuid?: string;
   ram?: number;
   limits?: Partial<typeof NO_LIMITS> | { [Name in keyof typeof NO_LIMITS]?: number };
-  insteadOf?: string;
+  replacedServer?: string;
   claimMs?: number;
 }
 
@@ -34,7 +34,7 @@ async function world(t: Test) {
       ram: wanted.ram ?? size.ram,
       serverUuid,
       limits: { ...NO_LIMITS, ...wanted.limits },
-      insteadOf: wanted.insteadOf,
+      replacedServer: wanted.replacedServer,
       claimMs: wanted.claimMs ?? 600_000,
     });
   const load = async (serverUuid: string, vmUuid = '') => {
@@ -73,7 +73,7 @@ t.test('an equal request gets the server of its claim, and another size gets a n
   t.match(await claim(first, { vmUuid, limits: { vms: 1 } }), { serverUuid: first, outcome: 'claimed' });
   t.match(await claim(second, { vmUuid }), { serverUuid: first, outcome: 'known' });
   t.equal(await readRoomClaim(database, { ...size, vmUuid, ownerUuid: OWNER }), first);
-  t.match(await claim(second, { vmUuid, insteadOf: first }), { serverUuid: second, outcome: 'claimed' });
+  t.match(await claim(second, { vmUuid, replacedServer: first }), { serverUuid: second, outcome: 'claimed' });
   t.match(await claim(first, { vmUuid, ram: 2048 }), { serverUuid: first, outcome: 'claimed' });
   t.equal(await readRoomClaim(database, { ...size, vmUuid, ownerUuid: OWNER }), undefined, 'of another size');
   t.strictSame(await claims(), [{ server_uuid: first, vm_uuid: vmUuid, ram: 2048 }]);
@@ -149,7 +149,7 @@ t.test('the room of a VM that is being created does not move', async (t) => {
   t.match(await claim(first, { vmUuid }), { serverUuid: second, outcome: 'known' });
   for (const [name, wanted] of [
     ['another size', { ram: 2048 }],
-    ['given up there', { insteadOf: second }],
+    ['given up there', { replacedServer: second }],
   ] as const)
     t.match(await claim(first, { vmUuid, ...wanted }), { serverUuid: second, outcome: 'creating' }, name);
   t.match(await claim(second, { vmUuid }), { outcome: 'claimed' }, 'held longer');

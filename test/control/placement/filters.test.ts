@@ -21,7 +21,7 @@ const near = (isStrict: boolean) =>
 
 const rows: Row[] = [
   ['set up', 'hard-filter-setup', {}, aContext(), undefined],
-  ['not set up', 'hard-filter-setup', { setup: false }, aContext(), /not set up/],
+  ['not set up', 'hard-filter-setup', { isSetUp: false }, aContext(), /not set up/],
   ['running', 'hard-filter-running', {}, aContext(), undefined],
   ['not running', 'hard-filter-running', { isRunning: false }, aContext(), /not running/],
   ['complete', 'hard-filter-invalid-servers', {}, aContext(), undefined],
@@ -48,11 +48,11 @@ const rows: Row[] = [
     aContext({ volumesFrom: ['a', 'b'] }),
     /VM b/,
   ],
-  ['reserved', 'hard-filter-reserved', { reserved: true }, aContext(), /reserved/],
+  ['reserved', 'hard-filter-reserved', { isReserved: true }, aContext(), /reserved/],
   ['not reserved', 'hard-filter-reserved', {}, aContext(), undefined],
-  ['a headnode', 'hard-filter-headnode', { headnode: true }, aContext(), /headnode/],
+  ['a headnode', 'hard-filter-headnode', { isHeadnode: true }, aContext(), /headnode/],
   ['no headnode', 'hard-filter-headnode', {}, aContext(), undefined],
-  ['in the reservoir', 'hard-filter-reservoir', { reservoir: true }, aContext(), /reservoir/],
+  ['in the reservoir', 'hard-filter-reservoir', { isInReservoir: true }, aContext(), /reservoir/],
   ['not in the reservoir', 'hard-filter-reservoir', {}, aContext(), undefined],
   ['223 VMs', 'hard-filter-vm-count', { load: { vms: 223 } }, aContext(), undefined],
   ['224 VMs', 'hard-filter-vm-count', { load: { vms: 224 } }, aContext(), /has 224 VMs/],

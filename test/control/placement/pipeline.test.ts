@@ -32,7 +32,7 @@ t.test('the default pipeline chooses the emptiest of equal servers, and lists it
   const step = steps.find(({ step }) => step === 'hard-filter-min-ram');
   t.strictSame(step?.remaining, ['some', 'empty']);
   t.equal(step?.before, 3);
-  t.match(step?.reasons.get('full'), /has 50 MiB/);
+  t.match(step?.explanations.get('full'), /has 50 MiB/);
 });
 
 t.test('it ends with the step that leaves no server', async (t) => {
@@ -43,7 +43,7 @@ t.test('it ends with the step that leaves no server', async (t) => {
 });
 
 t.test('a|b runs b if a leaves no server', async (t) => {
-  const reservoir = aCandidate('a', { reservoir: true });
+  const reservoir = aCandidate('a', { isInReservoir: true });
   t.equal(ranked('hard-filter-reservoir|identity', [reservoir]), 'a');
   t.equal(ranked('hard-filter-reservoir|identity', [reservoir, aCandidate('b')]), 'b');
   t.equal(ranked('hard-filter-reservoir', [reservoir]), '');

@@ -2,7 +2,7 @@
 -- after the other: each locks the server for its transaction, and then reads afresh what is on it
 -- (law 5). Nothing else waits for this lock, and its holder waits for a row for 200 ms at most.
 --
--- p_most_…: how much of each may be on the server afterwards; null is no limit.
+-- p_max_…: how much of each may be on the server afterwards; null is no limit.
 -- p_instead: a server on which this VM has a claim that the caller has given up.
 --
 -- Returns no row if another request changes the claim of this VM at the same moment (try again),
@@ -16,7 +16,7 @@
 --   gone      there is no such server any more
 create function cnapi_claim_placement(
   p_vm text, p_server uuid, p_owner text, p_ram float8, p_disk float8, p_cpu float8,
-  p_most_vms float8, p_most_ram float8, p_most_disk float8, p_most_cpu float8,
+  p_max_vms float8, p_max_ram float8, p_max_disk float8, p_max_cpu float8,
   p_instead uuid, p_expires_in_ms bigint
 ) returns table (server_uuid uuid, outcome text) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -48,10 +48,10 @@ begin
       coalesce(sum(l.disk), 0) as disk, coalesce(sum(l.cpu), 0) as cpu,
       coalesce(sum(l.uncapped), 0) as uncapped
     into used from cnapi_placement_load(array[p_server], p_vm, p_owner, '{}') l;
-  if used.vms + 1 > p_most_vms or used.ram + p_ram > p_most_ram
-    or (p_disk > 0 and used.disk + p_disk > p_most_disk)
-    or (p_cpu > 0 and p_most_cpu is not null
-      and (used.uncapped > 0 or used.cpu + p_cpu > p_most_cpu)) then
+  if used.vms + 1 > p_max_vms or used.ram + p_ram > p_max_ram
+    or (p_disk > 0 and used.disk + p_disk > p_max_disk)
+    or (p_cpu > 0 and p_max_cpu is not null
+      and (used.uncapped > 0 or used.cpu + p_cpu > p_max_cpu)) then
     return query select p_server, 'full';
     return;
   end if;

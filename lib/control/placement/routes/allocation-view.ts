@@ -27,18 +27,18 @@ export function toAllocation(
             ...unreservedFields(unreserved),
             overprovision_ratios: { ...ratios },
           },
-    steps: result.steps.map(({ step, remaining, reasons, before }) => ({
+    steps: result.steps.map(({ step, remaining, explanations, before }) => ({
       step,
       remaining: remaining.slice(0, MAX_SHOWN),
-      ...(remaining.length < before && { reasons: Object.fromEntries([...reasons].slice(0, MAX_SHOWN)) }),
+      ...(remaining.length < before && { reasons: Object.fromEntries([...explanations].slice(0, MAX_SHOWN)) }),
     })),
     imgapiPeers: [],
     ...(isExplained && {
-      funnel: funnel.steps.map(({ step, before, dropped, reasons }) => ({
+      funnel: funnel.steps.map(({ step, before, dropped, explanations }) => ({
         step,
         before,
         dropped,
-        reasons: Object.fromEntries(reasons),
+        reasons: Object.fromEntries(explanations),
       })),
     }),
   };
