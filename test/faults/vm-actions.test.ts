@@ -20,7 +20,7 @@ import { noRedisServer } from '../support/redis.ts';
 import { Caller, type TaskBody } from '../support/retrying-caller.ts';
 import { until } from '../support/until.ts';
 import { IMAGE } from '../support/vm-rig.ts';
-import { dataWithImage, groupParentOf } from '../support/vms-on-linux.ts';
+import { cgroupParentOf, dataWithImage } from '../support/vms-on-linux.ts';
 
 const CLIENTS = Number(process.env.CNAPI_TEST_VM_CLIENTS ?? 12);
 const ACTIONS = Number(process.env.CNAPI_TEST_VM_ACTIONS ?? 120);
@@ -234,7 +234,7 @@ async function traces(data: string): Promise<string[]> {
   const trees = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
   const groups = await Promise.all(
     trees.map(async (tree) => {
-      const parent = join(tree.directory, groupParentOf(data));
+      const parent = join(tree.directory, cgroupParentOf(data));
       const entries = await readdir(parent, { withFileTypes: true }).catch(() => []);
       return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(parent, name));
     }),

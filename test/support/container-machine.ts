@@ -20,7 +20,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import type { Test } from 'tap';
 import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
-import { findCgroups } from '../../lib/agent/containers/cgroups/run-cgroups.ts';
+import { findRunCgroups } from '../../lib/agent/containers/cgroups/run-cgroups.ts';
 import type { ContainerSpec } from '../../lib/agent/containers/container.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
 import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/linux/container-paths.ts';
@@ -67,12 +67,12 @@ export const shell = (id: string, script: string, change: Partial<ContainerSpec>
 
 export class ContainerMachine {
   readonly directory: string;
-  readonly groupParent: string;
+  readonly cgroupParent: string;
   readonly #runtimes: LinuxRuntime[] = [];
 
   private constructor(directory: string) {
     this.directory = join(directory, 'containers');
-    this.groupParent = `/${basename(directory)}`;
+    this.cgroupParent = `/${basename(directory)}`;
   }
 
   static async open(t: Test): Promise<ContainerMachine> {
@@ -100,7 +100,7 @@ export class ContainerMachine {
       bootId: await bootIdOf(),
       roots: busyboxRoots,
       networks: noNetworks,
-      cgroupParent: this.groupParent,
+      cgroupParent: this.cgroupParent,
       uidRange: DEFAULT_UID_RANGE,
       lookMs: 200,
       ...change,
@@ -141,7 +141,7 @@ export class ContainerMachine {
   }
 
   /** A file of the control group of a run, whatever tree has it. */
-  async groupFile(name: string, file: string): Promise<string | undefined> {
+  async cgroupFile(name: string, file: string): Promise<string | undefined> {
     for (const parent of await this.#parents()) {
       const text = await readFile(join(parent, name, file), 'utf8').catch(() => undefined);
       if (text !== undefined) return text.trim();
@@ -153,11 +153,11 @@ export class ContainerMachine {
   async traces(): Promise<string[]> {
     const places = [allContainers(this.directory), exitsOf(this.directory), runtimeRoot(this.directory)];
     const files = (await Promise.all(places.map((place) => readdir(place)))).flat();
-    const groups = await (await findCgroups({ clock: systemClock, parent: this.groupParent })).names();
+    const cgroups = await (await findRunCgroups({ clock: systemClock, parent: this.cgroupParent })).names();
     const mounts = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n');
     return [
       ...files,
-      ...groups.map((name) => `group ${name}`),
+      ...cgroups.map((name) => `group ${name}`),
       ...mounts.filter((line) => line.includes(this.directory)),
       ...(await processesNaming(this.directory)),
     ];
@@ -179,7 +179,7 @@ export class ContainerMachine {
 
   async #parents(): Promise<string[]> {
     const trees = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
-    return trees.map(({ directory }) => join(directory, this.groupParent));
+    return trees.map(({ directory }) => join(directory, this.cgroupParent));
   }
 }
 

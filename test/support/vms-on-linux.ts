@@ -81,7 +81,7 @@ async function removeAll(data: string): Promise<void> {
     await using agent = await agentOn(data);
     for (const { uuid } of agent.vms.list()) await agent.vms.destroy(uuid);
   }
-  const parent = groupParentOf(data);
+  const parent = cgroupParentOf(data);
   for (const { directory } of hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8')))
     await rmdir(join(directory, parent)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;
@@ -89,5 +89,5 @@ async function removeAll(data: string): Promise<void> {
 }
 
 /** The control group in which those of its containers are. */
-export const groupParentOf = (data: string): string =>
+export const cgroupParentOf = (data: string): string =>
   `cnapi-${createHash('sha256').update(join(data, 'containers')).digest('hex').slice(0, 12)}`;

@@ -13,8 +13,8 @@ import { until } from '../../support/until.ts';
 import { IMAGE, payload, uuidOf } from '../../support/vm-rig.ts';
 import {
   agentOn,
+  cgroupParentOf,
   dataWithImage,
-  groupParentOf,
   internal_metadata,
   type OpenedVms,
 } from '../../support/vms-on-linux.ts';
@@ -53,7 +53,7 @@ t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, 
   const limitOf = async () => {
     for (const { directory } of groups)
       for (const file of ['memory.limit_in_bytes', 'memory.max']) {
-        const text = await readFile(join(directory, groupParentOf(data), `${A}.1`, file), 'utf8').catch(
+        const text = await readFile(join(directory, cgroupParentOf(data), `${A}.1`, file), 'utf8').catch(
           () => undefined,
         );
         if (text !== undefined) return Number(text);

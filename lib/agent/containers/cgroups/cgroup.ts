@@ -10,12 +10,12 @@ const REMOVE_WITHIN_MS = 5_000;
 const LOOK_MS = 20;
 
 /** Waits `patienceMs` for the processes of the group to end, then kills them. Idempotent. */
-export async function removeGroup(clock: Clock, group: string, patienceMs: number): Promise<void> {
+export async function removeCgroup(clock: Clock, cgroup: string, patienceMs: number): Promise<void> {
   const killAt = clock.now() + Math.max(patienceMs, 0);
-  await removeWith(clock, group, {
+  await removeWhenEmpty(clock, cgroup, {
     until: killAt + REMOVE_WITHIN_MS,
     empty: async () => {
-      if (clock.now() >= killAt) for (const pid of await pidsIn(group)) signalProcess(pid, 'SIGKILL');
+      if (clock.now() >= killAt) for (const pid of await pidsIn(cgroup)) signalProcess(pid, 'SIGKILL');
     },
   });
 }
@@ -27,26 +27,26 @@ interface Removal {
 }
 
 /** Idempotent. @throws ContainerError if it is not empty in time */
-export async function removeWith(clock: Clock, group: string, { until, empty }: Removal): Promise<void> {
+export async function removeWhenEmpty(clock: Clock, cgroup: string, { until, empty }: Removal): Promise<void> {
   for (;;) {
-    for (const name of await directoriesIn(group)) await problemOf(() => rmdir(join(group, name)));
-    const problem = await problemOf(() => rmdir(group));
+    for (const name of await directoriesIn(cgroup)) await problemOf(() => rmdir(join(cgroup, name)));
+    const problem = await problemOf(() => rmdir(cgroup));
     if (problem === undefined || problem === 'ENOENT') return;
-    if (clock.now() > until) throw new ContainerError(`The control group ${group} cannot be removed: ${problem}`);
+    if (clock.now() > until) throw new ContainerError(`The control group ${cgroup} cannot be removed: ${problem}`);
     await empty();
     await clock.sleep(LOOK_MS);
   }
 }
 
 /** Its processes by their ids on the machine, those of its own first; then those of the groups below it. */
-export async function pidsIn(group: string): Promise<number[]> {
-  const groups = [group, ...(await directoriesIn(group)).map((name) => join(group, name))];
-  return (await Promise.all(groups.map(ownPidsIn))).flat();
+export async function pidsIn(cgroup: string): Promise<number[]> {
+  const cgroups = [cgroup, ...(await directoriesIn(cgroup)).map((name) => join(cgroup, name))];
+  return (await Promise.all(cgroups.map(ownPidsIn))).flat();
 }
 
 /** 0 is a process of another pid namespace, and would mean the agent's own group. */
-async function ownPidsIn(group: string): Promise<number[]> {
-  const text = (await readText(join(group, 'cgroup.procs'))) ?? '';
+async function ownPidsIn(cgroup: string): Promise<number[]> {
+  const text = (await readText(join(cgroup, 'cgroup.procs'))) ?? '';
   return text
     .split('\n')
     .map(Number)

@@ -9,13 +9,13 @@ import { join } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { signalProcess } from '../../machine/proc.ts';
 import { ContainerError } from '../container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, removeGroup, removeWith } from './cgroup.ts';
+import { directoriesIn, pidsIn, problemOf, removeCgroup, removeWhenEmpty } from './cgroup.ts';
 
-interface ExecGroupsDeps {
+interface ExecCgroupsDeps {
   clock: Clock;
   isV1: boolean;
   /** The directory of the group of a run; undefined where there are no control groups. */
-  groupOf(name: string): string | undefined;
+  cgroupOf(name: string): string | undefined;
 }
 
 export interface ExecId {
@@ -29,22 +29,22 @@ const RELEASE_WITHIN_MS = 1_000;
 /** Looks for processes that were started meanwhile. */
 const STOP_ROUNDS = 20;
 
-export class ExecGroups {
-  readonly #deps: ExecGroupsDeps;
+export class ExecCgroups {
+  readonly #deps: ExecCgroupsDeps;
 
-  constructor(deps: ExecGroupsDeps) {
+  constructor(deps: ExecCgroupsDeps) {
     this.#deps = deps;
   }
 
   /** Makes the group of a program. Returns it as the OCI runtime takes it. @throws ContainerError */
   async open({ run, id }: ExecId): Promise<string> {
-    const problem = await problemOf(() => mkdir(join(this.#needGroup(run), id)));
+    const problem = await problemOf(() => mkdir(join(this.#needCgroup(run), id)));
     if (problem !== undefined) throw new ContainerError(`The control group of a program cannot be made: ${problem}`);
     return this.#deps.isV1 ? `pids:${id}` : id;
   }
 
   processes({ run, id }: ExecId): Promise<number[]> {
-    return pidsIn(join(this.#needGroup(run), id));
+    return pidsIn(join(this.#needCgroup(run), id));
   }
 
   /**
@@ -52,29 +52,29 @@ export class ExecGroups {
    * death of another one for the end of its input. Idempotent. @throws ContainerError
    */
   async kill({ run, id }: ExecId): Promise<void> {
-    const group = join(this.#needGroup(run), id);
+    const cgroup = join(this.#needCgroup(run), id);
     const stopped = new Set<number>();
     for (let round = 0; round < STOP_ROUNDS; round += 1) {
-      const others = (await pidsIn(group)).filter((pid) => !stopped.has(pid));
+      const others = (await pidsIn(cgroup)).filter((pid) => !stopped.has(pid));
       if (others.length === 0) break;
       for (const pid of others) {
         signalProcess(pid, 'SIGSTOP');
         stopped.add(pid);
       }
     }
-    await removeGroup(this.#deps.clock, group, 0);
+    await removeCgroup(this.#deps.clock, cgroup, 0);
   }
 
   /** What the program has left belongs to the container from now on. Idempotent. @throws ContainerError */
   async release({ run, id }: ExecId): Promise<void> {
     const { clock } = this.#deps;
-    const parent = this.#needGroup(run);
-    const group = join(parent, id);
-    await removeWith(clock, group, {
+    const parent = this.#needCgroup(run);
+    const cgroup = join(parent, id);
+    await removeWhenEmpty(clock, cgroup, {
       until: clock.now() + RELEASE_WITHIN_MS,
       empty: async () => {
         // A process that has just ended cannot be moved.
-        for (const pid of await pidsIn(group))
+        for (const pid of await pidsIn(cgroup))
           await writeFile(join(parent, 'cgroup.procs'), String(pid)).catch(() => undefined);
       },
     });
@@ -82,12 +82,12 @@ export class ExecGroups {
 
   /** Kills the programs that a killed agent has left in a run. @throws ContainerError */
   async killAll(run: string): Promise<void> {
-    for (const id of await directoriesIn(this.#needGroup(run))) await this.kill({ run, id });
+    for (const id of await directoriesIn(this.#needCgroup(run))) await this.kill({ run, id });
   }
 
-  #needGroup(run: string): string {
-    const group = this.#deps.groupOf(run);
-    if (group === undefined) throw new ContainerError('This server has no control groups');
-    return group;
+  #needCgroup(run: string): string {
+    const cgroup = this.#deps.cgroupOf(run);
+    if (cgroup === undefined) throw new ContainerError('This server has no control groups');
+    return cgroup;
   }
 }

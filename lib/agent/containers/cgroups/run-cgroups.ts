@@ -13,15 +13,15 @@ import { messageOf } from '../../../platform/errors.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import type { ContainerUsage } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, readText, removeGroup } from './cgroup.ts';
-import { ExecGroups } from './exec-cgroups.ts';
+import { directoriesIn, pidsIn, problemOf, readText, removeCgroup } from './cgroup.ts';
+import { ExecCgroups } from './exec-cgroups.ts';
 import { type Hierarchy, hierarchiesOf } from './mounts.ts';
 
-export interface Cgroups {
+export interface RunCgroups {
   /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */
   readonly noLimitsReason: string | undefined;
-  /** Of the programs that are run in a container beside its own. */
-  readonly execs: ExecGroups;
+  /** Control groups of programs that are run in a container beside its own. */
+  readonly execs: ExecCgroups;
   /** Whether swap counts as memory. */
   readonly limitsSwap: boolean;
   /** The group of a run, as the OCI runtime takes it. */
@@ -40,7 +40,7 @@ export interface Cgroups {
   remove(name: string): Promise<void>;
 }
 
-interface CgroupsOptions {
+interface RunCgroupsOptions {
   clock: Clock;
   /** Absolute, from the root of each tree, for example `/cnapi`. */
   parent: string;
@@ -60,7 +60,7 @@ const SWAP_FILE_V2 = 'memory.swap.max';
 const NS_PER_US = 1000;
 
 /** Makes the parent group. Does not fail: `noLimitsReason` says what is missing. */
-export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
+export async function findRunCgroups(options: RunCgroupsOptions): Promise<RunCgroups> {
   const { clock, parent } = options;
   const mountInfo = options.mountInfo ?? (await readText('/proc/self/mountinfo')) ?? '';
   const all = hierarchiesOf(mountInfo);
@@ -80,7 +80,7 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
   const pids = of('pids');
   return {
     noLimitsReason,
-    execs: new ExecGroups({ clock, isV1, groupOf: (name) => pids && inside(pids, name) }),
+    execs: new ExecCgroups({ clock, isV1, cgroupOf: (name) => pids && inside(pids, name) }),
     limitsSwap: swapFile !== undefined && (await readText(swapFile)) !== undefined,
     pathOf: (name) => join(parent, name),
     async usage(name) {
@@ -109,9 +109,9 @@ export async function findCgroups(options: CgroupsOptions): Promise<Cgroups> {
       return [...new Set(found.flat().map((name) => name.replace(MONITOR, '')))];
     },
     async remove(name) {
-      for (const tree of all) await removeGroup(clock, inside(tree, name), 0);
+      for (const tree of all) await removeCgroup(clock, inside(tree, name), 0);
       const until = clock.now() + MONITOR_ENDS_WITHIN_MS;
-      for (const tree of all) await removeGroup(clock, inside(tree, `${name}${MONITOR}`), until - clock.now());
+      for (const tree of all) await removeCgroup(clock, inside(tree, `${name}${MONITOR}`), until - clock.now());
     },
   };
 }
@@ -122,10 +122,11 @@ async function findV1Problem(all: readonly Hierarchy[], inside: Inside): Promise
   for (const controller of LIMITED) {
     const tree = all.find(({ controllers }) => controllers.includes(controller));
     if (tree === undefined) return noLimits(`no control groups of ${controller} are mounted`);
-    const group = inside(tree);
-    const problem = await problemOf(() => mkdir(group, { recursive: true }));
-    if (problem !== undefined) return noLimits(`the group ${group} cannot be made (${problem}); run the agent as root`);
-    const file = join(group, LIMIT_FILES[controller]);
+    const cgroup = inside(tree);
+    const problem = await problemOf(() => mkdir(cgroup, { recursive: true }));
+    if (problem !== undefined)
+      return noLimits(`the group ${cgroup} cannot be made (${problem}); run the agent as root`);
+    const file = join(cgroup, LIMIT_FILES[controller]);
     if ((await readText(file)) === undefined) return noLimits(`this kernel has no ${file}`);
   }
   return undefined;
@@ -140,7 +141,8 @@ async function findV2Problem(tree: Hierarchy | undefined, inside: Inside): Promi
   const wanted = LIMITED.map((controller) => `+${controller}`).join(' ');
   const problem = await problemOf(async () => {
     await mkdir(inside(tree), { recursive: true });
-    for (const group of [tree.directory, inside(tree)]) await writeFile(join(group, 'cgroup.subtree_control'), wanted);
+    for (const cgroup of [tree.directory, inside(tree)])
+      await writeFile(join(cgroup, 'cgroup.subtree_control'), wanted);
   });
   if (problem === undefined) return undefined;
   return noLimits(`the group ${inside(tree)} cannot be made (${problem}); run the agent as root`);
@@ -148,12 +150,12 @@ async function findV2Problem(tree: Hierarchy | undefined, inside: Inside): Promi
 
 const noLimits = (reason: string) => `Limits of memory, processor and processes cannot be set here: ${reason}`;
 
-async function enter(group: string, pid: number): Promise<void> {
+async function enter(cgroup: string, pid: number): Promise<void> {
   try {
-    await mkdir(group, { recursive: true });
-    await writeFile(join(group, 'cgroup.procs'), String(pid));
+    await mkdir(cgroup, { recursive: true });
+    await writeFile(join(cgroup, 'cgroup.procs'), String(pid));
   } catch (error) {
-    throw new ContainerError(`The monitor cannot enter the control group ${group}: ${messageOf(error)}`, error);
+    throw new ContainerError(`The monitor cannot enter the control group ${cgroup}: ${messageOf(error)}`, error);
   }
 }
 

@@ -12,7 +12,7 @@ interface BundleOptions {
   facts: MachineFacts;
   root: string;
   /** Path of the control group in the form of the OCI runtime. */
-  group: string;
+  cgroup: string;
 }
 
 /**
@@ -26,13 +26,13 @@ export async function makeTraversable(path: string, gid: number): Promise<void> 
 }
 
 /** Replaces the files of an earlier start. */
-export async function writeBundle(spec: ContainerSpec, { paths, facts, root, group }: BundleOptions): Promise<void> {
+export async function writeBundle(spec: ContainerSpec, { paths, facts, root, cgroup }: BundleOptions): Promise<void> {
   const files = { '/etc/hosts': paths.hosts, '/etc/hostname': paths.hostname, '/etc/resolv.conf': paths.resolvers };
   await mkdir(paths.logs, { recursive: true, mode: 0o700 });
   await writeNew(paths.hosts, hostsOf(spec), 0o644);
   await writeNew(paths.hostname, `${spec.hostname}\n`, 0o644);
   await writeNew(paths.resolvers, spec.resolvers.map((address) => `nameserver ${address}\n`).join(''), 0o644);
-  await writeNew(paths.config, JSON.stringify(ociConfigOf(spec, { ...facts, root, files, group })), 0o600);
+  await writeNew(paths.config, JSON.stringify(ociConfigOf(spec, { ...facts, root, files, cgroup })), 0o600);
 }
 
 /** Writes new limits for a container that runs. @returns the path of the file */

@@ -2,7 +2,7 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
-import { type Cgroups, findCgroups } from '../cgroups/run-cgroups.ts';
+import { findRunCgroups, type RunCgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { chooseRuntime } from '../oci/choose-runtime.ts';
 import type { MachineFacts, UidRange } from '../oci/oci-config.ts';
@@ -27,7 +27,7 @@ export interface LinuxHost {
   conmon: string;
   /** Both programs with their versions, for people. */
   programs: string;
-  cgroups: Cgroups;
+  cgroups: RunCgroups;
   facts: MachineFacts;
 }
 
@@ -46,7 +46,7 @@ export async function findHost(options: HostOptions): Promise<LinuxHost> {
   const conmon = await findProgram('conmon');
   if (conmon === undefined) throw cannot('the program conmon is not installed; install the package conmon');
   await makeDirectories(directory, uidRange.first);
-  const cgroups = await findCgroups({ clock, parent: cgroupParent });
+  const cgroups = await findRunCgroups({ clock, parent: cgroupParent });
   const { limitsSwap } = cgroups;
   const facts: MachineFacts = { uidRange, architecture: arch, limitsSwap, maxOpenFiles: await maxOpenFiles() };
   const oci = await chooseRuntime({ directory, cgroups, facts });

@@ -13,7 +13,7 @@ import { messageOf } from '../../../platform/errors.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { type Clock, settlesWithin } from '../../../platform/time/clock.ts';
-import type { Cgroups } from '../cgroups/run-cgroups.ts';
+import type { RunCgroups } from '../cgroups/run-cgroups.ts';
 import type { ContainerSpec, ContainerUsage } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
 import { statusOfSignal } from '../exit-status.ts';
@@ -156,7 +156,7 @@ export class LinuxRuntime implements ContainerRuntime {
     this.#execs += 1;
     const id = `exec-${process.pid}-${this.#execs}`;
     const place = { run: runName(run), id, directory: join(containerPaths(directory, run.id).execs, id) };
-    const deps = { clock, oci, groups: cgroups.execs, maxOpenFiles: facts.maxOpenFiles };
+    const deps = { clock, oci, cgroups: cgroups.execs, maxOpenFiles: facts.maxOpenFiles };
     const exec = await prepareExec(deps, request, place);
     const ended = this.#ended(run);
     return {
@@ -292,7 +292,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const paths = containerPaths(directory, run.id);
     // The machine may have restarted without control groups since the container was created.
     requireLimits(cgroups);
-    await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), group: cgroups.pathOf(name) });
+    await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), cgroup: cgroups.pathOf(name) });
     const deps = { clock, directory, cgroups, file: conmon, oci };
     const request = { name, paths, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
     const created = await startMonitor(deps, request);
@@ -334,7 +334,7 @@ export class LinuxRuntime implements ContainerRuntime {
 }
 
 /** @throws ContainerError where limits cannot be set: no container may run without them */
-function requireLimits({ noLimitsReason }: Cgroups): void {
+function requireLimits({ noLimitsReason }: RunCgroups): void {
   if (noLimitsReason !== undefined) throw new ContainerError(noLimitsReason);
 }
 

@@ -12,7 +12,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { processFacts, signalProcess } from '../../machine/proc.ts';
 import { executablePath } from '../../machine/run-as.ts';
-import type { Cgroups } from '../cgroups/run-cgroups.ts';
+import type { RunCgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { currentLog } from '../logs/log-files.ts';
 import { type OciRuntime, reasonOfEnd } from '../oci/oci-runtime.ts';
@@ -22,7 +22,7 @@ interface MonitorDeps {
   clock: Clock;
   /** The directory of all containers. */
   directory: string;
-  cgroups: Cgroups;
+  cgroups: RunCgroups;
   /** The program conmon. */
   file: string;
   oci: OciRuntime;

@@ -5,7 +5,7 @@
  */
 import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Cgroups } from '../cgroups/run-cgroups.ts';
+import type { RunCgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { runtimeRoot } from '../linux/container-paths.ts';
 import { findProgram, runToEnd } from '../linux/programs.ts';
@@ -15,7 +15,7 @@ import { deleteOci, lastMessageOf, type OciRuntime, reasonOfEnd } from './oci-ru
 interface ProbeDeps {
   /** The directory of all containers; the probe makes a directory there and removes it. */
   directory: string;
-  cgroups: Cgroups;
+  cgroups: RunCgroups;
   facts: MachineFacts;
 }
 
@@ -71,10 +71,10 @@ async function writeProbe(bundle: string, { cgroups, facts }: Omit<ProbeDeps, 'd
     await chown(path, first, first);
     await chmod(path, 0o755);
   }
-  const group = cgroups.noLimitsReason === undefined ? cgroups.pathOf(PROBE) : undefined;
+  const cgroup = cgroups.noLimitsReason === undefined ? cgroups.pathOf(PROBE) : undefined;
   await writeFile(
     join(bundle, 'config.json'),
-    JSON.stringify(ociConfigOf(probeSpec, { ...facts, root, files: {}, group })),
+    JSON.stringify(ociConfigOf(probeSpec, { ...facts, root, files: {}, cgroup })),
   );
 }
 

@@ -16,7 +16,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { processFacts, signalProcess } from '../../machine/proc.ts';
-import type { ExecGroups, ExecId } from '../cgroups/exec-cgroups.ts';
+import type { ExecCgroups, ExecId } from '../cgroups/exec-cgroups.ts';
 import { isAlive, type ProcessId } from '../linux/monitor.ts';
 import type { ExecExit, ExecRequest, PreparedExec } from '../runtime.ts';
 import { ociProcessOf } from './oci-config.ts';
@@ -25,7 +25,7 @@ import { lastMessageOf, loggedExit, type OciRuntime } from './oci-runtime.ts';
 interface ExecDeps {
   clock: Clock;
   oci: OciRuntime;
-  groups: ExecGroups;
+  cgroups: ExecCgroups;
   maxOpenFiles: number;
 }
 
@@ -65,16 +65,16 @@ class OciExec implements PreparedExec {
   }
 
   async prepare(request: ExecRequest): Promise<this> {
-    const { oci, groups, maxOpenFiles } = this.#deps;
+    const { oci, cgroups, maxOpenFiles } = this.#deps;
     const { directory, run } = this.#place;
     const program = join(directory, 'process.json');
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const process = { ...ociProcessOf(request, maxOpenFiles), terminal: request.hasTerminal };
     await writeFile(program, JSON.stringify(process), { mode: 0o600 });
-    const group = await groups.open(this.#place);
+    const cgroup = await cgroups.open(this.#place);
     const logged = ['--debug', '--log', this.#log, '--log-format', 'json'];
     const files = ['--process', program, '--pid-file', this.#pidFile];
-    this.words = [oci.file, ...logged, ...oci.args, 'exec', ...files, '--cgroup', group, run];
+    this.words = [oci.file, ...logged, ...oci.args, 'exec', ...files, '--cgroup', cgroup, run];
     return this;
   }
 
@@ -87,19 +87,19 @@ class OciExec implements PreparedExec {
   }
 
   kill(): Promise<void> {
-    return this.#deps.groups.kill(this.#place);
+    return this.#deps.cgroups.kill(this.#place);
   }
 
   async finish({ exitCode, killed }: ExecExit) {
-    const { groups } = this.#deps;
+    const { cgroups } = this.#deps;
     try {
       const program = await this.#program();
       // Without the runtime, nobody would learn how the program ends.
       if (killed || program === undefined || (await isAlive(program))) {
-        await groups.kill(this.#place);
+        await cgroups.kill(this.#place);
       } else {
         await this.#killLeft(program);
-        await groups.release(this.#place);
+        await cgroups.release(this.#place);
       }
       if (killed) return { exitCode };
       if (program !== undefined) return { exitCode: (await loggedExit(this.#log, program.pid)) ?? exitCode };
@@ -111,7 +111,7 @@ class OciExec implements PreparedExec {
 
   /** Kills the processes of the program's session. */
   async #killLeft(program: ProcessId): Promise<void> {
-    const pids = await this.#deps.groups.processes(this.#place);
+    const pids = await this.#deps.cgroups.processes(this.#place);
     const isTooMany = pids.length > MAX_PROCESSES;
     for (const pid of pids)
       if (isTooMany || (await processFacts(pid))?.session === program.pid) signalProcess(pid, 'SIGKILL');

@@ -30,7 +30,7 @@ interface OciOptions extends MachineFacts {
   /** Files of the machine that are bound to these places inside. */
   files: Readonly<Record<string, string>>;
   /** Path of the control group in the form of the OCI runtime; undefined if limits cannot be set here. */
-  group: string | undefined;
+  cgroup: string | undefined;
 }
 
 /**
@@ -97,7 +97,7 @@ const CPU_PERIOD_US = 100_000;
 const OPEN_FILES = 65_536;
 
 export function ociConfigOf(spec: ContainerSpec, options: OciOptions) {
-  const { root, files, uidRange, architecture, group } = options;
+  const { root, files, uidRange, architecture, cgroup } = options;
   const mapping = [{ containerID: 0, hostID: uidRange.first, size: uidRange.count }];
   return {
     ociVersion: '1.0.2',
@@ -113,7 +113,7 @@ export function ociConfigOf(spec: ContainerSpec, options: OciOptions) {
       namespaces: NAMESPACES.map((type) => ({ type })),
       uidMappings: mapping,
       gidMappings: mapping,
-      ...(group === undefined ? {} : { cgroupsPath: group, resources: resourcesOf(spec, options) }),
+      ...(cgroup === undefined ? {} : { cgroupsPath: cgroup, resources: resourcesOf(spec, options) }),
       rootfsPropagation: 'private',
       maskedPaths: MASKED,
       readonlyPaths: READ_ONLY,

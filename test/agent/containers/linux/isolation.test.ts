@@ -49,8 +49,8 @@ t.test('processes that multiply are bounded, and can be killed', { skip }, async
   await runtime.prepare(spec);
   const end = endOf(runtime, RUN);
   await runtime.start(spec, 1);
-  t.equal(await machine.groupFile('a.1', 'pids.max'), '12');
-  await until(async () => Number(/max (\d+)/.exec((await machine.groupFile('a.1', 'pids.events')) ?? '')?.[1]) > 0);
+  t.equal(await machine.cgroupFile('a.1', 'pids.max'), '12');
+  await until(async () => Number(/max (\d+)/.exec((await machine.cgroupFile('a.1', 'pids.events')) ?? '')?.[1]) > 0);
   const usage = await runtime.usage(RUN);
   t.ok((usage?.processes ?? 0) <= 12, `${usage?.processes} processes`);
   await runtime.signal(RUN, 'SIGKILL');
@@ -69,7 +69,7 @@ t.test('the limits are those of the specification, and the usage is that of the 
   await runtime.prepare(spec);
   await runtime.start(spec, 1);
   const file = (...names: string[]) =>
-    Promise.all(names.map((name) => machine.groupFile('a.1', name))).then((texts) => texts.find(Boolean));
+    Promise.all(names.map((name) => machine.cgroupFile('a.1', name))).then((texts) => texts.find(Boolean));
   t.match(await file('cpu.cfs_quota_us', 'cpu.max'), /^50000( 100000)?$/);
   t.equal(await file('memory.limit_in_bytes', 'memory.max'), `${40 * MIB}`);
   t.match(await file('memory.memsw.limit_in_bytes', 'memory.swap.max'), new RegExp(`^(${40 * MIB}|0)$`));

@@ -23,7 +23,7 @@ const place: Place = {
   files: { '/etc/hosts': '/data/all/a/hosts' },
   uidRange: { first: 300_000, count: 1_000 },
   architecture: 'x64',
-  group: '/cnapi/a.1',
+  cgroup: '/cnapi/a.1',
   limitsSwap: true,
   maxOpenFiles: 20_000,
 };
@@ -81,7 +81,7 @@ const rows: [string, Partial<ContainerSpec>, Partial<Place>, (config: Config) =>
   [
     'no limits without a group',
     {},
-    { group: undefined },
+    { cgroup: undefined },
     ({ linux }) => [linux.cgroupsPath, linux.resources],
     [undefined, undefined],
   ],
