@@ -183,7 +183,7 @@ class SimulatedRuntime implements ContainerRuntime {
   /** Prints what it is asked to run. */
   async prepareExec(_run: RunId, { args }: ExecRequest): Promise<PreparedExec> {
     const isOver = async (signal: AbortSignal) => void (signal.aborted || (await once(signal, 'abort')));
-    return { words: ['echo', ...args], programEnd: isOver, kill: async () => undefined, finish: async (end) => end };
+    return { argv: ['echo', ...args], programEnd: isOver, kill: async () => undefined, finish: async (end) => end };
   }
 
   async usage(run: RunId): Promise<ContainerUsage | undefined> {

@@ -22,36 +22,36 @@ export interface ExecRequest {
   directory: string;
   uid: number;
   gid: number;
-  /** It runs in a terminal, and so must the `words` that start it. */
+  /** It runs in a terminal, and so must `argv`. */
   hasTerminal: boolean;
 }
 
-/** How the `words` of a program have ended. */
+/** How what `argv` started has ended. */
 export interface ExecExit {
   /** 128 + N if signal N ended the program. */
   exitCode: number | null;
-  /** They were killed, or did not start. */
+  /** It was killed, or did not start. */
   killed: boolean;
 }
 
-/** How the program has ended, also if `words` were ended before they could say it. */
+/** How the program has ended, also if what `argv` started was ended before it could say it. */
 type ExecOutcome = Pick<ExecExit, 'exitCode'> | 'container-ended' | { notStarted: string };
 
 export interface PreparedExec {
-  /** Start the program, pass on its input and output, and end as it does. */
-  readonly words: readonly string[];
+  /** Starts the program, passes on its input and output, and ends as it does. */
+  readonly argv: readonly string[];
   /**
    * Resolves when the program has ended, or at the signal. Processes that hold its output may keep
-   * `words` running for ever, so end them when its output has come.
+   * what `argv` started running for ever, so end that when its output has come.
    */
   programEnd(signal: AbortSignal): Promise<void>;
   /**
-   * Kills the program and all that it has started, before the processes of `words` are killed: they
-   * hold its input, and it would take their death for the end of that. @throws ContainerError
+   * Kills the program and all that it has started, before what `argv` started is killed: that
+   * holds its input, and it would take that death for the end of its input. @throws ContainerError
    */
   kill(): Promise<void>;
   /**
-   * Call it in any case, once nothing runs `words` any more. If they were killed, all that the program
+   * Call it in any case, once nothing that `argv` started runs. If it was killed, all that the program
    * has started is killed. @throws ContainerError if something cannot be removed
    */
   finish(end: ExecExit): Promise<ExecOutcome>;

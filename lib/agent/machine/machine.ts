@@ -75,18 +75,18 @@ interface CommandStreams {
   stderr: Writable;
 }
 
-interface StartedWords {
-  words: readonly string[];
+interface StartedProgram {
+  argv: readonly string[];
   /**
-   * Resolves when the program that the words start has ended, or at the signal. The words are ended
+   * Resolves when the program that `argv` starts has ended, or at the signal. What `argv` runs is ended
    * when the output until then is taken.
    */
   programEnd(signal: AbortSignal): Promise<void>;
 }
 
 export interface StreamedCommand {
-  /** A script, or words that are started as they are. */
-  program: Pick<Command, 'script' | 'args'> | StartedWords;
+  /** A script, or a program that is started with its arguments as they are. */
+  program: Pick<Command, 'script' | 'args'> | StartedProgram;
   env: Record<string, string>;
   streams: CommandStreams;
   /** Absent: it runs with pipes, and with a terminal otherwise, whose output is `stdout` alone. */

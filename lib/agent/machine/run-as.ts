@@ -1,5 +1,5 @@
 /**
- * How a command becomes another user of this server, and enters its directory: the words to put in
+ * How a command becomes another user of this server, and enters its directory: the arguments to put in
  * front of its own. The user is changed by setpriv of util-linux and looked up by getent, both
  * found on the agent's PATH. Used by command.ts, and by linux-machine.ts to tell in advance what
  * cannot work.
@@ -21,7 +21,7 @@ export interface Account {
 export interface Launch {
   /** Undefined: the command runs as the user of the agent. */
   account: Account | undefined;
-  /** The words before those of the command. */
+  /** The arguments before those of the command. */
   prefix: string[];
 }
 
@@ -64,7 +64,7 @@ export async function launchOf(clock: Clock, command: Command, own: OwnProcess =
 interface Start {
   /** The environment of the first process. */
   env: Record<string, string>;
-  /** The words before those of the command. */
+  /** The arguments before those of the command. */
   prefix: string[];
 }
 

@@ -48,9 +48,9 @@ export async function streamCommand(
   const program = await startable(deps, command, run.id);
   const ttyFile = join(deps.directory, `${run.id}.tty`);
   try {
-    const { words } = program;
-    const argv = command.terminal === undefined ? words : await inTerminal(words, command.terminal, ttyFile);
-    // `script` starts this shell, for which the words are quoted.
+    const { argv: direct } = program;
+    const argv = command.terminal === undefined ? direct : await inTerminal(direct, command.terminal, ttyFile);
+    // `script` starts this shell, for which the arguments are quoted.
     const term = command.terminal === undefined ? {} : { TERM: command.terminal.type, SHELL: '/bin/sh' };
     return await runStreamed(deps, { argv, env: { ...command.env, ...term }, command, run, ttyFile });
   } finally {
@@ -59,12 +59,12 @@ export async function streamCommand(
   }
 }
 
-/** The words that start the program, and what removes its files. */
+/** The argv of the program, and what removes its files. */
 async function startable(deps: CommandDeps, { program, env }: StreamedCommand, id: string) {
-  if ('words' in program) return { words: program.words, remove: async () => undefined };
+  if ('argv' in program) return { argv: program.argv, remove: async () => undefined };
   const files = await writeCommandFiles({ ...program, env }, { ...deps, id, account: undefined });
   return {
-    words: [...interpreterOf(program.script), files.script, ...program.args],
+    argv: [...interpreterOf(program.script), files.script, ...program.args],
     remove: () => files.remove(),
   };
 }
@@ -103,7 +103,7 @@ async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile
   });
   const killed = killAtAbort(clock, pgid, { signal: run.signal, ended: exited, first: command.killFirst });
   await beginAtGate(deps, { child, pgid }, run);
-  if ('words' in command.program) {
+  if ('argv' in command.program) {
     await command.program.programEnd(over.signal);
     await untilTaken(clock, outputs, { looks: LOOKS_AT_RUNNING, signal: over.signal });
     if (!over.signal.aborted) signalProcess(-pgid, 'SIGKILL');
@@ -164,12 +164,12 @@ async function untilTaken(
 }
 
 /** @throws TaskFailure if there is no terminal to be had */
-async function inTerminal(words: readonly string[], { columns, rows }: Terminal, ttyFile: string): Promise<string[]> {
+async function inTerminal(argv: readonly string[], { columns, rows }: Terminal, ttyFile: string): Promise<string[]> {
   await has('script', 'util-linux');
   await has('stty', 'coreutils');
   const size = `stty columns ${columns} rows ${rows} 2>/dev/null`;
   // Its shell leads the session of the terminal.
-  const command = `${size}; { tty; echo $$; } >${quoted(ttyFile)}; exec ${words.map(quoted).join(' ')}`;
+  const command = `${size}; { tty; echo $$; } >${quoted(ttyFile)}; exec ${argv.map(quoted).join(' ')}`;
   return ['script', '--quiet', '--return', '--flush', '--command', command, '/dev/null'];
 }
 

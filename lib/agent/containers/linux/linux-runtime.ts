@@ -160,7 +160,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const exec = await prepareExec(deps, request, place);
     const ended = this.#ended(run);
     return {
-      words: exec.words,
+      argv: exec.argv,
       programEnd: (signal) => exec.programEnd(signal),
       kill: () => exec.kill(),
       finish: async (end) => {

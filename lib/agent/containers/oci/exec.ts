@@ -1,5 +1,5 @@
 /**
- * Runs another program in a running container. `words` start the OCI runtime, as a child of whoever
+ * Runs another program in a running container. `argv` starts the OCI runtime, as a child of whoever
  * starts it; the runtime passes on the input and output of the program and ends as it does. It reads
  * what to run from a file that only the agent may read, because environments hold secrets.
  *
@@ -9,7 +9,7 @@
  * leaves belong to the container, unless they are too many to look at: then they are killed, too.
  *
  * The runtime waits for all that hold the output of the program, and any process of the container can
- * open it. So whoever starts `words` asks when the program has ended, and ends the runtime itself.
+ * open it. So whoever starts `argv` asks when the program has ended, and ends the runtime itself.
  * Then only the log of the runtime has the exit code.
  */
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -50,7 +50,7 @@ export async function prepareExec(deps: ExecDeps, request: ExecRequest, place: E
 }
 
 class OciExec implements PreparedExec {
-  words: readonly string[] = [];
+  argv: readonly string[] = [];
   readonly #deps: ExecDeps;
   readonly #place: ExecPlace;
   readonly #pidFile: string;
@@ -74,7 +74,7 @@ class OciExec implements PreparedExec {
     const cgroup = await cgroups.open(this.#place);
     const logged = ['--debug', '--log', this.#log, '--log-format', 'json'];
     const files = ['--process', program, '--pid-file', this.#pidFile];
-    this.words = [oci.file, ...logged, ...oci.args, 'exec', ...files, '--cgroup', cgroup, run];
+    this.argv = [oci.file, ...logged, ...oci.args, 'exec', ...files, '--cgroup', cgroup, run];
     return this;
   }
 

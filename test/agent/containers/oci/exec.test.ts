@@ -115,7 +115,7 @@ t.test('programs run in a container', { skip }, async (t) => {
   await t.test('one whose runtime is killed as soon as it is there is killed, too', async (t) => {
     for (let attempt = 0; attempt < 8; attempt++) {
       const exec = await prepared(runtime, 'trap "" HUP PIPE; while true; do sleep 1; done');
-      const [file = '', ...args] = exec.words;
+      const [file = '', ...args] = exec.argv;
       const child = spawn(file, args, { stdio: 'ignore' });
       const ended = once(child, 'exit');
       const before = new Set(await runtime.processes(RUN));
@@ -133,7 +133,7 @@ t.test('programs run in a container', { skip }, async (t) => {
       runtime,
       'trap "" HUP PIPE; /bin/busybox setsid sleep 1000 & while true; do sleep 1; done',
     );
-    const [file = '', ...args] = exec.words;
+    const [file = '', ...args] = exec.argv;
     const child = spawn(file, args, { stdio: 'ignore' });
     const ended = once(child, 'exit');
     t.teardown(() => void (child.pid && signalProcess(child.pid, 'SIGKILL')));
