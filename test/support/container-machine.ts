@@ -102,7 +102,7 @@ export class ContainerMachine {
       networks: noNetworks,
       cgroupParent: this.cgroupParent,
       uidRange: DEFAULT_UID_RANGE,
-      lookMs: 200,
+      pollMs: 200,
       ...change,
     });
     this.#runtimes.push(runtime);

@@ -18,7 +18,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
 import { type Machine, TRITON_AGENTS } from '../machine/machine.ts';
-import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS, withVms } from '../reports/reports.ts';
+import { isWorthSending, STATUS_PERIOD_MS, STATUS_POLL_MS, SYSINFO_POLL_MS, withVms } from '../reports/reports.ts';
 import type { Vms } from '../vms/vms.ts';
 import type { LegacyCnapiClient } from './legacy-cnapi-client.ts';
 
@@ -112,7 +112,7 @@ export class LegacyReporter {
         const isAccepted = await this.#post('/events/status', status, signal);
         sent = isAccepted ? { status, at: clock.now() } : undefined;
       }
-      await clock.sleep(STATUS_LOOK_MS, signal);
+      await clock.sleep(STATUS_POLL_MS, signal);
     }
   }
 
@@ -121,7 +121,7 @@ export class LegacyReporter {
     let failures = (await first) ? 0 : 1;
     while (!signal.aborted) {
       this.#sendNow = new AbortController();
-      const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : backoffMs(failures, random.fraction());
+      const pauseMs = failures === 0 ? SYSINFO_POLL_MS : backoffMs(failures, random.fraction());
       await clock.sleep(pauseMs, AbortSignal.any([signal, this.#sendNow.signal]));
       if (!signal.aborted) failures = (await this.#sendSysinfo(signal)) ? 0 : failures + 1;
     }

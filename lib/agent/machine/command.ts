@@ -65,7 +65,7 @@ const LAST_READS = 20;
  * task.
  */
 const GONE_WITHIN_MS = 5000;
-const LOOK_MS = 25;
+const POLL_MS = 25;
 /** Bytes read from a stream before reading pauses; a command that writes faster is slowed down. */
 const READ_BURST_BYTES = 4 * 1024 * 1024;
 /** After its next flush the live output has room again. */
@@ -270,7 +270,7 @@ async function groupGone(clock: Clock, pgid: number, withinMs: number): Promise<
     const alive = (await allProcesses()).some((one) => one.pgid === pgid && one.state !== 'Z');
     if (!alive) return true;
     if (clock.now() >= until) return false;
-    await clock.sleep(LOOK_MS);
+    await clock.sleep(POLL_MS);
   }
   return true;
 }

@@ -32,10 +32,10 @@ import { allProcesses, signalProcess } from './proc.ts';
 import { executablePath } from './run-as.ts';
 
 /** How long processes that the command has left may still write. */
-const LEFT_MS = 1000;
-const LOOK_MS = 100;
-/** How often the output of a program is looked at whose last output something else passes on. */
-const LOOKS_AT_RUNNING = 10;
+const GRACE_MS = 1000;
+const POLL_MS = 100;
+/** How often the output of a program is polled if something else passes on its last output. */
+const POLLS_OF_RUNNING = 10;
 /** More than pipes and connections between the command and the agent hold. */
 const MAX_LEFT_BYTES = 4 * 1024 * 1024;
 const TTY = /^\/dev\/pts\/\d+$/;
@@ -105,7 +105,7 @@ async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile
   await beginAtGate(deps, { child, pgid }, run);
   if ('argv' in command.program) {
     await command.program.programEnd(over.signal);
-    await untilTaken(clock, outputs, { looks: LOOKS_AT_RUNNING, signal: over.signal });
+    await untilTaken(clock, outputs, { polls: POLLS_OF_RUNNING, signal: over.signal });
     if (!over.signal.aborted) signalProcess(-pgid, 'SIGKILL');
   }
   const { code, signal } = await ended;
@@ -131,21 +131,21 @@ async function lastOutput(
   const done = new AbortController();
   void read.then(() => done.abort());
   const both = AbortSignal.any([done.signal, signal]);
-  await clock.sleep(LEFT_MS, both);
+  await clock.sleep(GRACE_MS, both);
   signalProcess(-pgid, 'SIGKILL');
-  await untilTaken(clock, outputs, { looks: 1, signal: both });
+  await untilTaken(clock, outputs, { polls: 1, signal: both });
   for (const output of outputs) output.destroy();
 }
 
 /**
  * Resolves when what has been written until now is taken. All that was there has been read once
- * reading went on from one look to the next: a caller that is slow pauses it. A writer that is still
- * alive may need some time to write what it holds, hence the number of looks, and may write for ever.
+ * reading went on from one poll to the next: a caller that is slow pauses it. A writer that is still
+ * alive may need some time to write what it holds, hence the number of polls, and may write for ever.
  */
 async function untilTaken(
   clock: Clock,
   outputs: readonly Socket[],
-  { looks, signal }: { looks: number; signal: AbortSignal },
+  { polls, signal }: { polls: number; signal: AbortSignal },
 ): Promise<void> {
   const readBefore = bytesRead(outputs);
   let wasPaused = false;
@@ -154,9 +154,9 @@ async function untilTaken(
   };
   for (const output of outputs) output.on('pause', pause);
   let quiet = 0;
-  while (!signal.aborted && quiet < looks && bytesRead(outputs) - readBefore < MAX_LEFT_BYTES) {
+  while (!signal.aborted && quiet < polls && bytesRead(outputs) - readBefore < MAX_LEFT_BYTES) {
     wasPaused = outputs.some(isWaiting);
-    await clock.sleep(LOOK_MS, signal);
+    await clock.sleep(POLL_MS, signal);
     await new Promise<void>((resolve) => clock.afterPoll(resolve));
     quiet = wasPaused ? 0 : quiet + 1;
   }
@@ -190,7 +190,7 @@ function resizer(clock: Clock, ttyFile: string, exited: Promise<unknown>): (size
     while (wanted !== undefined && !over.signal.aborted) {
       const { tty } = await terminalIn(ttyFile);
       // The program may have begun a moment ago, and its terminal may not be there yet.
-      if (tty === undefined) await clock.sleep(LOOK_MS, over.signal);
+      if (tty === undefined) await clock.sleep(POLL_MS, over.signal);
       else {
         const { columns, rows } = wanted;
         wanted = undefined;

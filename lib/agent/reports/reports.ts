@@ -21,9 +21,9 @@ interface ReportsDeps {
 
 type Status = Record<string, unknown>;
 
-export const STATUS_LOOK_MS = 5_000;
+export const STATUS_POLL_MS = 5_000;
 export const STATUS_PERIOD_MS = 60_000;
-export const SYSINFO_LOOK_MS = 60_000;
+export const SYSINFO_POLL_MS = 60_000;
 /** A change of a VM is told at once, and further ones after this time. */
 export const VMS_GAP_MS = 100;
 /** A figure that changed by this fraction is reported before the minute is over. */
@@ -65,7 +65,7 @@ export class Reports {
 
   /** A new session is open. */
   entered(now: number, sendSysinfo: boolean): void {
-    this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
+    this.#nextSysinfoAt = now + SYSINFO_POLL_MS;
     if (sendSysinfo) this.#guard(this.#sendSysinfo(true));
     this.#sentStatus = undefined;
     this.#nextStatusAt = now;
@@ -74,11 +74,11 @@ export class Reports {
   /** Called each second while there is a session. */
   tick(now: number): void {
     if (now >= this.#nextStatusAt) {
-      this.#nextStatusAt = now + STATUS_LOOK_MS;
+      this.#nextStatusAt = now + STATUS_POLL_MS;
       this.#guard(this.#sendStatus(now));
     }
     if (now >= this.#nextSysinfoAt) {
-      this.#nextSysinfoAt = now + SYSINFO_LOOK_MS;
+      this.#nextSysinfoAt = now + SYSINFO_POLL_MS;
       this.#guard(this.#sendSysinfo(false));
     }
   }

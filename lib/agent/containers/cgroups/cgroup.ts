@@ -7,7 +7,7 @@ import { signalProcess } from '../../machine/proc.ts';
 import { ContainerError } from '../container-errors.ts';
 
 const REMOVE_WITHIN_MS = 5_000;
-const LOOK_MS = 20;
+const POLL_MS = 20;
 
 /** Waits `patienceMs` for the processes of the group to end, then kills them. Idempotent. */
 export async function removeCgroup(clock: Clock, cgroup: string, patienceMs: number): Promise<void> {
@@ -34,7 +34,7 @@ export async function removeWhenEmpty(clock: Clock, cgroup: string, { until, emp
     if (problem === undefined || problem === 'ENOENT') return;
     if (clock.now() > until) throw new ContainerError(`The control group ${cgroup} cannot be removed: ${problem}`);
     await empty();
-    await clock.sleep(LOOK_MS);
+    await clock.sleep(POLL_MS);
   }
 }
 

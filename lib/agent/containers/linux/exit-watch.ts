@@ -19,7 +19,7 @@ interface ExitWatchDeps {
   log: Logger;
   /** Where monitors write exit statuses, each in a file named after the run. */
   exits: string;
-  lookMs: number;
+  pollMs: number;
   wasOutOfMemory(name: string): Promise<boolean>;
   /** Ends the processes of a run whose monitor was killed. */
   endUnmonitored(run: RunId): Promise<void>;
@@ -44,10 +44,10 @@ export class ExitWatch {
   }
 
   start(): void {
-    const { clock, log, exits, lookMs } = this.#deps;
+    const { clock, log, exits, pollMs } = this.#deps;
     this.#watcher = watch(exits, (_, name) => void (name !== null && this.#look(name)));
     this.#watcher.on('error', (err) => log.error({ err }, 'containers: the exits of containers are seen late'));
-    this.#timer = clock.every(lookMs, () => void this.#lookAtAll());
+    this.#timer = clock.every(pollMs, () => void this.#lookAtAll());
   }
 
   stop(): void {

@@ -62,12 +62,12 @@ interface LinuxRuntimeDeps extends HostOptions {
   roots: RootFileSystems;
   networks: ContainerConnections;
   /** How often the agent checks for ends that the watch has missed. Default 10 s. */
-  lookMs?: number;
+  pollMs?: number;
 }
 
 const START_WITHIN_MS = 30_000;
 const STARTS_AT_ONCE = 8;
-const LOOK_MS = 10_000;
+const POLL_MS = 10_000;
 /** A program in a container is killed just before the end of the container is known. */
 const END_KNOWN_WITHIN_MS = 1_000;
 
@@ -84,7 +84,7 @@ export class LinuxRuntime implements ContainerRuntime {
     this.#deps = deps;
     this.#exits = new ExitWatch({
       ...deps,
-      lookMs: deps.lookMs ?? LOOK_MS,
+      pollMs: deps.pollMs ?? POLL_MS,
       exits: exitsOf(deps.directory),
       wasOutOfMemory: async (name) => (await this.#host?.cgroups.wasOutOfMemory(name)) ?? false,
       endUnmonitored: (run) => this.#end(run),

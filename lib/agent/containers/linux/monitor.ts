@@ -51,7 +51,7 @@ export interface CreatedRun {
 const START_PIPE = 3;
 const SYNC_PIPE = 4;
 const ENDS_WITHIN_MS = 2_000;
-const LOOK_MS = 20;
+const POLL_MS = 20;
 const MAX_SAID_CHARS = 64 * 1024;
 
 /** Resolves when the container is created. @throws ContainerError; then a part of it may be left */
@@ -96,7 +96,7 @@ export async function endMonitor(clock: Clock, monitor: ProcessId): Promise<void
   const killAt = clock.now() + ENDS_WITHIN_MS;
   while (await isAlive(monitor)) {
     if (clock.now() >= killAt) signalProcess(monitor.pid, 'SIGKILL');
-    await clock.sleep(LOOK_MS);
+    await clock.sleep(POLL_MS);
   }
 }
 

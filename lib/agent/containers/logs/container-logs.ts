@@ -26,7 +26,7 @@ interface ContainerLogsDeps {
     onChange(listener: (change: ContainerChange) => void): () => void;
   };
   /** How often a log is checked for changes that the watch has missed. Default 10 s. */
-  slowLookMs?: number;
+  slowPollMs?: number;
 }
 
 interface ReadRequest extends ReadOptions {
@@ -107,8 +107,8 @@ export class ContainerLogs {
   /** Returns one watch for all readers of a log. */
   #watch(id: string): WatchedLog {
     const files = this.#filesOf(id);
-    const { clock, slowLookMs } = this.#deps;
-    const kept = this.#watched.get(id) ?? { files, watch: new LogWatch({ clock, files, slowLookMs }) };
+    const { clock, slowPollMs } = this.#deps;
+    const kept = this.#watched.get(id) ?? { files, watch: new LogWatch({ clock, files, slowPollMs }) };
     this.#watched.set(id, kept);
     return kept;
   }

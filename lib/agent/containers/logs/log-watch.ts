@@ -1,7 +1,7 @@
 /**
  * Tells listeners that a container has written to its log. While nothing is written this costs
  * nothing but a rare look; a log that is written all the time is looked at 20 times a second. Without
- * inotify, for example because too many files are watched, only the looks remain.
+ * inotify, for example because too many files are watched, only polling remains.
  *
  *                 event              no change for one period
  *     watching ───────────► looking ───────────────────────────► watching
@@ -14,11 +14,11 @@ interface LogWatchDeps {
   clock: Clock;
   files: LogFiles;
   /** Default 10 s. */
-  slowLookMs?: number | undefined;
+  slowPollMs?: number | undefined;
 }
 
-const LOOK_MS = 50;
-const SLOW_LOOK_MS = 10_000;
+const POLL_MS = 50;
+const SLOW_POLL_MS = 10_000;
 
 export class LogWatch {
   readonly #deps: LogWatchDeps;
@@ -65,15 +65,15 @@ export class LogWatch {
     const hasChanged = await this.#hasChanged();
     if (!this.isUsed) return;
     if (hasChanged) return this.#notify();
-    const { slowLookMs = SLOW_LOOK_MS } = this.#deps;
-    this.#lookIn(slowLookMs);
+    const { slowPollMs = SLOW_POLL_MS } = this.#deps;
+    this.#lookIn(slowPollMs);
     this.#watch();
     // What was written before the watch began.
     if ((await this.#hasChanged()) && this.isUsed) this.#notify();
   }
 
   #notify(): void {
-    this.#lookIn(LOOK_MS);
+    this.#lookIn(POLL_MS);
     for (const listener of this.#listeners) listener();
   }
 

@@ -34,7 +34,7 @@ interface ExecPlace extends ExecId {
   directory: string;
 }
 
-const LOOK_MS = 100;
+const POLL_MS = 100;
 /** How many processes are looked at. */
 const MAX_PROCESSES = 4_096;
 
@@ -81,7 +81,7 @@ class OciExec implements PreparedExec {
   async programEnd(signal: AbortSignal): Promise<void> {
     let program = await this.#program();
     while (!signal.aborted && (program === undefined || (await isAlive(program)))) {
-      await this.#deps.clock.sleep(LOOK_MS, signal);
+      await this.#deps.clock.sleep(POLL_MS, signal);
       program = await this.#program();
     }
   }

@@ -35,7 +35,7 @@ t.test('tells of each change, first by the watch and then by looks, and rests', 
 t.test('a rare look finds what the watch cannot see', async (t) => {
   const clock = new ManualClock();
   const directory = join(t.testdir({}), 'logs');
-  const watch = new LogWatch({ clock, files: new LogFiles(directory, ''), slowLookMs: 7_000 });
+  const watch = new LogWatch({ clock, files: new LogFiles(directory, ''), slowPollMs: 7_000 });
   let told = 0;
   const unlisten = watch.listen(() => (told += 1));
   const passes = (ms: number) =>

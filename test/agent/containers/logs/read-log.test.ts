@@ -27,7 +27,7 @@ class Writer {
   private constructor(directory: string) {
     this.files = new LogFiles(directory, join(directory, 'ctl'));
     // Only the watch can notice a change while the test waits.
-    this.watch = new LogWatch({ clock: systemClock, files: this.files, slowLookMs: 2 * HANG_MS });
+    this.watch = new LogWatch({ clock: systemClock, files: this.files, slowPollMs: 2 * HANG_MS });
   }
 
   static async open(t: Test): Promise<Writer> {
