@@ -73,7 +73,7 @@ export class Containers {
         unrecorded: (id, cause) => new ContainerError(`Container ${id} cannot be recorded: ${messageOf(cause)}`, cause),
       },
     });
-    deps.runtime.onEnd(({ id, number }, exit) => this.#later(id, { type: 'ended', run: number, exit }));
+    deps.runtime.onEnd(({ id, number }, exit) => this.#handleInBackground(id, { type: 'ended', run: number, exit }));
   }
 
   /** Finds the containers of an earlier agent, and continues what it had begun; again later where that fails. */
@@ -83,7 +83,7 @@ export class Containers {
     for (const id of await runtime.leftovers()) {
       if (this.#table.peek(id) !== undefined || this.damageOf(id) !== undefined) continue;
       log.warn({ container: id }, 'containers: parts of a container without a record are left; they are removed');
-      await this.#log(id, () => runtime.remove(id));
+      await this.#logFailure(id, () => runtime.remove(id));
     }
     await Promise.all(this.#table.entries().map((entry) => this.#recover(entry)));
   }
@@ -163,7 +163,7 @@ export class Containers {
    */
   async stopContainer(id: string, { signal, timeoutMs }: StopRequest): Promise<Container> {
     const container = await this.#apply(id, { type: 'stop', signal, timeoutMs });
-    return (await this.#until(id, (state) => state?.name !== 'stopping')) ?? container;
+    return (await this.#waitForState(id, (state) => state?.name !== 'stopping')) ?? container;
   }
 
   /** @throws ContainerNotFoundError, ContainerStateError */
@@ -180,7 +180,7 @@ export class Containers {
   async delete(id: string, { force }: { force: boolean }): Promise<void> {
     const event = { type: 'delete', force } as const;
     await this.#apply(id, event);
-    const left = await this.#until(id, (state) => state?.name !== 'deleting' || state.run === undefined);
+    const left = await this.#waitForState(id, (state) => state?.name !== 'deleting' || state.run === undefined);
     if (left === undefined) return;
     await this.#stepIfAny(id, event);
   }
@@ -269,8 +269,8 @@ export class Containers {
   }
 
   /** Handles an event that no caller waits for. */
-  #later(id: string, event: ContainerEvent): void {
-    void this.#log(id, () => this.#stepIfAny(id, event));
+  #handleInBackground(id: string, event: ContainerEvent): void {
+    void this.#logFailure(id, () => this.#stepIfAny(id, event));
   }
 
   async #stepIfAny(id: string, event: ContainerEvent): Promise<void> {
@@ -312,14 +312,14 @@ export class Containers {
         return runtime.signal({ id, number: effect.run }, effect.signal);
       case 'arm-kill': {
         const leftMs = Math.min(effect.at - clock.wallTime(), MAX_STOP_MS);
-        const kill = () => this.#later(id, { type: 'kill-due', run: effect.run });
+        const kill = () => this.#handleInBackground(id, { type: 'kill-due', run: effect.run });
         this.#cancelKill(id);
         this.#killTimers.set(id, clock.after(Math.max(leftMs, 0), kill));
         return;
       }
       case 'clean-up':
         this.#cancelKill(id);
-        return this.#log(id, () => runtime.cleanUpRun({ id, number: effect.run }));
+        return this.#logFailure(id, () => runtime.cleanUpRun({ id, number: effect.run }));
       case 'remove':
         this.#cancelKill(id);
         await runtime.remove(id);
@@ -353,12 +353,12 @@ export class Containers {
     for (const listener of this.#listeners) listener(change);
   }
 
-  /** Resolves with the container when `isSo` accepts its state; with undefined after its deletion. */
-  #until(id: string, isSo: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
+  /** Resolves with the container when `isWanted` accepts its state; with undefined after its deletion. */
+  #waitForState(id: string, isWanted: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
     return new Promise((resolve) => {
       const look = () => {
         const container = this.#table.peek(id)?.record;
-        if (container !== undefined && !isSo(container.state)) return;
+        if (container !== undefined && !isWanted(container.state)) return;
         unlisten();
         resolve(container);
       };
@@ -367,7 +367,7 @@ export class Containers {
     });
   }
 
-  async #log(id: string, work: () => Promise<void>): Promise<void> {
+  async #logFailure(id: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
     } catch (err) {

@@ -50,8 +50,8 @@ export class ImageFiles {
   readonly #deps: Deps;
   /** Of all images. */
   readonly space: ImageSpace;
-  /** Whoever unpacks layers, or removes those that no image has. */
-  readonly #layerTurn = new Semaphore(1);
+  /** Held by work that unpacks layers, or removes those that no image has. */
+  readonly #layerLock = new Semaphore(1);
 
   constructor(deps: Deps) {
     this.#deps = deps;
@@ -82,12 +82,12 @@ export class ImageFiles {
     uuid: string,
     { digest, signal, done }: { digest: string; signal: AbortSignal; done(unpacked: Unpacked): Promise<void> },
   ): Promise<void> {
-    return this.#layerTurn.run(async () => done(await this.#unpack(uuid, digest, signal)));
+    return this.#layerLock.run(async () => done(await this.#unpack(uuid, digest, signal)));
   }
 
   /** Also what a load that failed has unpacked. Nothing while a record of an image or a container cannot be read. */
   removeUnusedLayers(): Promise<void> {
-    return this.#layerTurn.run(async () => {
+    return this.#layerLock.run(async () => {
       const { images, containers } = this.#deps;
       if (images.hasDamaged || containers.hasDamaged) return;
       const ofImages = images.list().flatMap(({ layers }) => layers.map(({ digest }) => layerNameOf(digest)));
@@ -114,7 +114,7 @@ export class ImageFiles {
   ): Promise<void> {
     const digest = `sha256:${createHash('sha256').update(`the layer of image ${uuid}`).digest('hex')}`;
     const directory = this.layer(digest);
-    return this.#layerTurn.run(async () => {
+    return this.#layerLock.run(async () => {
       if (await this.#mayBeOfContainer(digest))
         throw new ImageBusyError(uuid, 'has no record, and a container may still use it; choose another uuid');
       await removeTree(directory);

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { z } from 'zod';
 import { streamPlace } from '../../protocol/streams/stream.ts';
 import { carryConnection } from './carry-connection.ts';
-import { onStream } from './on-stream.ts';
+import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
 
 const LOOPBACK = '127.0.0.1';
@@ -15,7 +15,7 @@ export const connectTask = defineTask({
   lane: 'streams',
   params: z.object({ stream: streamPlace, port: z.int().min(1).max(65_535) }),
   run({ stream: place, port }, context) {
-    return onStream(place, context, (stream, signal) => {
+    return runOnStream(place, context, (stream, signal) => {
       const socket = connect({ host: LOOPBACK, port, allowHalfOpen: true });
       return carryConnection(socket, stream, { signal, at: `${LOOPBACK}:${port} of the server` });
     });

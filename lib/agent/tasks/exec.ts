@@ -10,7 +10,7 @@ import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.
 import type { StreamedCommand } from '../machine/machine.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { onStream } from './on-stream.ts';
+import { runOnStream } from './run-on-stream.ts';
 import { defineTask, type TaskContext } from './task.ts';
 
 const params = z.object({
@@ -26,7 +26,7 @@ export const exec = defineTask({
   gated: true,
   params,
   run({ stream: place, script, args, env, terminal }, context) {
-    return onStream(place, context, async (stream, signal) => {
+    return runOnStream(place, context, async (stream, signal) => {
       const command = { program: { script, args }, env, terminal };
       const { killed, ...result } = await runStreamed(command, stream, { ...context, signal });
       if (killed) throw signal.reason;
@@ -38,8 +38,8 @@ export const exec = defineTask({
 /** What a command reads, writes and learns of its terminal. */
 export type ExecStream = Pick<JoinedStream, 'stdin' | 'stdout' | 'stderr' | 'onResize'>;
 
-/** Of a command that reads nothing, and whose output nobody wants. */
-export function noStream(): ExecStream {
+/** The stream of a command that reads nothing. Discards its output. */
+export function discardingStream(): ExecStream {
   const drop = () => new Writable({ write: (_chunk, _encoding, done) => done() });
   return { stdin: Readable.from([]), stdout: drop(), stderr: drop(), onResize: () => undefined };
 }

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { carryConnection, connectionFailure } from './carry-connection.ts';
-import { onStream } from './on-stream.ts';
+import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
 import { vmsOf } from './vm-tasks.ts';
 
@@ -14,7 +14,7 @@ export const vmConnect = defineTask({
   lane: 'streams',
   params: z.object({ uuid: vmUuid, stream: streamPlace, port: z.int().min(1).max(65_535) }),
   run({ uuid, stream: place, port }, context) {
-    return onStream(place, context, async (stream, signal) => {
+    return runOnStream(place, context, async (stream, signal) => {
       const at = `127.0.0.1:${port} of the VM`;
       const found = await vmsOf(context).running.connect(uuid, { port, signal });
       if ('failure' in found) throw connectionFailure(found.failure, at);

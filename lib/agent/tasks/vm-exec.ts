@@ -13,8 +13,8 @@ import type { ExecExit } from '../containers/runtime.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { vmStateError } from '../vms/vm-errors.ts';
-import { type ExecStream, noStream, runStreamed } from './exec.ts';
-import { onStream } from './on-stream.ts';
+import { discardingStream, type ExecStream, runStreamed } from './exec.ts';
+import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
 import { vmsOf } from './vm-tasks.ts';
 
@@ -53,8 +53,8 @@ export const vmExec = defineTask({
       const { exitCode } = outcome;
       return { exitCode, signal: exitCode === null ? end.signal : (signalOfStatus(exitCode) ?? null) };
     };
-    if (place !== undefined) return onStream(place, context, work);
-    return running.detached(() => work(noStream(), context.signal));
+    if (place !== undefined) return runOnStream(place, context, work);
+    return running.detached(() => work(discardingStream(), context.signal));
   },
 });
 

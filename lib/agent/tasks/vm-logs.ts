@@ -8,7 +8,7 @@ import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { piecesOf } from '../containers/logs/log-pieces.ts';
-import { onStream, written } from './on-stream.ts';
+import { runOnStream, written } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
 import { vmsOf } from './vm-tasks.ts';
 
@@ -23,7 +23,7 @@ export const vmLogs = defineTask({
   lane: 'streams',
   params,
   run({ uuid, stream: place, follow, tail }, context) {
-    return onStream(place, context, async (stream, signal) => {
+    return runOnStream(place, context, async (stream, signal) => {
       const write = (name: 'stdout' | 'stderr', bytes: Buffer) => untilAborted(written(stream[name], bytes), signal);
       let skipped = 0;
       const lines = vmsOf(context).readLog(uuid, {

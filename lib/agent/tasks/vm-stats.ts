@@ -9,7 +9,7 @@ import { streamPlace } from '../../protocol/streams/stream.ts';
 import type { VmSample } from '../../protocol/streams/vm-sample.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { VmError, vmStateError } from '../vms/vm-errors.ts';
-import { onStream, written } from './on-stream.ts';
+import { runOnStream, written } from './run-on-stream.ts';
 import { defineTask, pause, type TaskContext } from './task.ts';
 import { vmsOf } from './vm-tasks.ts';
 
@@ -19,7 +19,7 @@ export const vmStats = defineTask({
   lane: 'streams',
   params: z.object({ uuid: vmUuid, stream: streamPlace, samples: z.int().min(1).optional() }),
   run({ uuid, stream: place, samples = Number.POSITIVE_INFINITY }, context) {
-    return onStream(place, context, async ({ stdout }, signal) => {
+    return runOnStream(place, context, async ({ stdout }, signal) => {
       for (let number = 1; number <= samples; number += 1) {
         const sample = await sampleOf(uuid, context);
         // That it does not run is only a failure at the beginning.

@@ -296,7 +296,7 @@ export class Vms {
 
   /** Takes the lock immediately, and works when a slot is free. */
   #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
-    return this.#log(entry.record.uuid, () =>
+    return this.#logFailure(entry.record.uuid, () =>
       this.#table.records.withLock(entry, () => slots.run(() => this.#continue(entry))),
     );
   }
@@ -333,7 +333,7 @@ export class Vms {
     if (entry === undefined) return;
     this.#table.announce();
     if (this.#table.containerOf(entry)?.state.name !== 'stopped') return;
-    void this.#log(id, () =>
+    void this.#logFailure(id, () =>
       entry.lock.run(async () => {
         if (this.#table.records.has(entry)) await this.#recordStopped(entry);
       }),
@@ -347,7 +347,7 @@ export class Vms {
     if (phase.name === 'provisioned' && shouldRun && isStopped) await this.#table.save(entry, { shouldRun: false });
   }
 
-  async #log(uuid: string, work: () => Promise<void>): Promise<void> {
+  async #logFailure(uuid: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
     } catch (err) {

@@ -5,7 +5,7 @@ import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { JoinedStream } from '../../../lib/agent/streams/joined-stream.ts';
 import { TaskFailure } from '../../../lib/agent/task-failure.ts';
-import { onStream } from '../../../lib/agent/tasks/on-stream.ts';
+import { runOnStream } from '../../../lib/agent/tasks/run-on-stream.ts';
 import { CHANNELS } from '../../../lib/protocol/streams/stream.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
@@ -31,7 +31,7 @@ t.test('a slow caller gets all output of work that fails, and then the reason', 
   const clock = new ManualClock();
   const stream = new JoinedStream(socket, clock);
   const streams = { join: async () => stream } as never;
-  const ended = onStream(place, { clock, signal: new AbortController().signal, streams }, async ({ stdout }) => {
+  const ended = runOnStream(place, { clock, signal: new AbortController().signal, streams }, async ({ stdout }) => {
     // More than a connection between two sockets holds.
     for (let messages = 0; messages < 400; messages += 1) stdout.write(Buffer.alloc(60_000));
     throw new TaskFailure('VmNotRunning', 'the VM stopped');

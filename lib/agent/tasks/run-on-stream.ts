@@ -19,7 +19,7 @@ interface StreamedEnd {
  * breaks, the work is ended as at a cancel: nobody can see any more what it does. The signal that
  * `work` receives aborts in both cases, with the failure to end with.
  */
-export async function onStream<End extends StreamedEnd>(
+export async function runOnStream<End extends StreamedEnd>(
   place: StreamPlace,
   { clock, signal, streams }: Pick<TaskContext, 'clock' | 'signal' | 'streams'>,
   work: (stream: JoinedStream, signal: AbortSignal) => Promise<End>,
