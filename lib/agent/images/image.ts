@@ -1,4 +1,5 @@
 /** What the agent knows of an image. Sizes are bytes, times milliseconds of the machine's wall clock. */
+import { UUID } from '../../platform/uuid.ts';
 import type { ImageDefaults } from '../vms/vm-images.ts';
 import { InvalidImageError } from './image-errors.ts';
 import type { ImageState } from './image-lifecycle.ts';
@@ -37,10 +38,7 @@ export interface StoredImage {
 
 export const DIGEST = /^sha256:[0-9a-f]{64}$/;
 
-/** It names files. */
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-
-/** @throws InvalidImageError */
+/** Both name files. @throws InvalidImageError */
 export function checkNames(uuid: string, digest?: string): void {
   if (!UUID.test(uuid)) throw new InvalidImageError('uuid is not a UUID in lower case');
   if (digest !== undefined && !DIGEST.test(digest))
