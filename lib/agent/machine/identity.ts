@@ -6,6 +6,7 @@ import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Random } from '../../platform/random.ts';
 import { AgentUsageError } from '../options.ts';
+import { readTextFile } from './read-text-file.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-([1-8])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
@@ -55,5 +56,5 @@ async function keep(path: string, uuid: string): Promise<string> {
 }
 
 function readProductUuid(): Promise<string | undefined> {
-  return readFile('/sys/class/dmi/id/product_uuid', 'utf8').catch(() => undefined);
+  return readTextFile('/sys/class/dmi/id/product_uuid');
 }

@@ -3,9 +3,10 @@
  * Numbers are strings where Triton's CNAPI has strings. All reads are asynchronous; values that
  * cannot be read are left out.
  */
-import { readdir, readFile, readlink } from 'node:fs/promises';
+import { readdir, readlink } from 'node:fs/promises';
 import { hostname, type NetworkInterfaceInfo, networkInterfaces, release, type as systemType } from 'node:os';
 import { type Sysinfo, type TaskAddress, TRITON_AGENTS, taskAddressSysinfo } from './machine.ts';
+import { readTextFile } from './read-text-file.ts';
 
 const BYTES_PER_GB = 1e9;
 const SECTOR_BYTES = 512;
@@ -24,12 +25,12 @@ interface SysinfoOf {
 export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
   const [facts, cpuinfo, mib, bootTime, interfaces, disks, commandLine] = await Promise.all([
     readProductFacts(),
-    readText('/proc/cpuinfo'),
+    readTextFile('/proc/cpuinfo'),
     readMemoryMib(),
     readBootTime(),
     readInterfaces(),
     readDisks(),
-    readText('/proc/cmdline'),
+    readTextFile('/proc/cmdline'),
   ]);
   return {
     UUID: server.uuid,
@@ -114,7 +115,7 @@ export function parseCpuinfo(text: string): Sysinfo {
 }
 
 async function readMemoryMib(): Promise<string | undefined> {
-  const kib = memoryField((await readText('/proc/meminfo')) ?? '', 'MemTotal');
+  const kib = memoryField((await readTextFile('/proc/meminfo')) ?? '', 'MemTotal');
   return kib === undefined ? undefined : String(Math.floor(kib / KIB_PER_MIB));
 }
 
@@ -126,7 +127,7 @@ export function memoryField(meminfo: string, name: string): number | undefined {
 
 /** Seconds since the epoch, as text. */
 export async function readBootTime(): Promise<string | undefined> {
-  return /^btime (\d+)$/m.exec((await readText('/proc/stat')) ?? '')?.[1];
+  return /^btime (\d+)$/m.exec((await readTextFile('/proc/stat')) ?? '')?.[1];
 }
 
 /**
@@ -176,9 +177,5 @@ async function readDisks(): Promise<Record<string, Sysinfo>> {
 }
 
 async function readLine(path: string): Promise<string | undefined> {
-  return (await readText(path))?.split('\n')[0]?.trim();
-}
-
-function readText(path: string): Promise<string | undefined> {
-  return readFile(path, 'utf8').catch(() => undefined);
+  return (await readTextFile(path))?.split('\n')[0]?.trim();
 }

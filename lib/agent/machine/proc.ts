@@ -1,5 +1,6 @@
 /** Processes as Linux shows them in /proc; without /proc no process is known. */
 import { readdir, readFile } from 'node:fs/promises';
+import { readTextFile } from './read-text-file.ts';
 
 interface ProcessFacts {
   pid: number;
@@ -12,7 +13,7 @@ interface ProcessFacts {
 }
 
 export async function processFacts(pid: number): Promise<ProcessFacts | undefined> {
-  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
+  const text = await readTextFile(`/proc/${pid}/stat`);
   return text === undefined ? undefined : parseStat(pid, text);
 }
 

@@ -1,6 +1,6 @@
 /** What the interfaces of a VM have carried, from /proc/PID/net/dev of one of its processes. */
-import { readFile } from 'node:fs/promises';
 import type { InterfaceCounters } from '../../protocol/streams/vm-sample.ts';
+import { readTextFile } from '../machine/read-text-file.ts';
 
 const LOOPBACK = 'lo';
 const RECEIVED = 8;
@@ -13,7 +13,7 @@ export async function readInterfaces(
 ): Promise<Record<string, InterfaceCounters> | undefined> {
   const [pid] = await processes();
   if (pid === undefined) return undefined;
-  const text = await readFile(`/proc/${pid}/net/dev`, 'utf8').catch(() => undefined);
+  const text = await readTextFile(`/proc/${pid}/net/dev`);
   // The number may be that of another process by now, with the interfaces of the machine.
   return text === undefined || !(await processes()).includes(pid) ? undefined : parseInterfaces(text);
 }

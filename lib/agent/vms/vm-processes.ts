@@ -1,7 +1,8 @@
 /** What runs in a VM, and what it uses: from its control groups and from /proc. */
-import { open, readFile } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import { parseStat } from '../machine/proc.ts';
+import { readTextFile } from '../machine/read-text-file.ts';
 
 export interface VmProcess {
   /** The pid on the server. */
@@ -35,7 +36,7 @@ export async function readProcesses(pids: readonly number[]): Promise<VmProcess[
 
 async function readProcess(pid: number): Promise<VmProcess | undefined> {
   const [stat, status, line] = await Promise.all([
-    ...['stat', 'status'].map((name) => readFile(`/proc/${pid}/${name}`, 'utf8').catch(() => undefined)),
+    ...['stat', 'status'].map((name) => readTextFile(`/proc/${pid}/${name}`)),
     readCommandLine(pid).catch(() => undefined),
   ]);
   const facts = stat === undefined ? undefined : parseStat(pid, stat);

@@ -1,9 +1,10 @@
 /** One control group as a directory, with at most one level of groups below it. */
-import { readdir, readFile, rmdir } from 'node:fs/promises';
+import { readdir, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { signalProcess } from '../../machine/proc.ts';
+import { readTextFile } from '../../machine/read-text-file.ts';
 import { ContainerError } from '../container-errors.ts';
 
 const REMOVE_WITHIN_MS = 5_000;
@@ -46,7 +47,7 @@ export async function pidsIn(cgroup: string): Promise<number[]> {
 
 /** 0 is a process of another pid namespace, and would mean the agent's own group. */
 async function ownPidsIn(cgroup: string): Promise<number[]> {
-  const text = (await readText(join(cgroup, 'cgroup.procs'))) ?? '';
+  const text = (await readTextFile(join(cgroup, 'cgroup.procs'))) ?? '';
   return text
     .split('\n')
     .map(Number)
@@ -66,8 +67,4 @@ export async function problemOf(work: () => Promise<unknown>): Promise<string | 
   } catch (error) {
     return (error as NodeJS.ErrnoException).code ?? messageOf(error);
   }
-}
-
-export function readText(path: string): Promise<string | undefined> {
-  return readFile(path, 'utf8').catch(() => undefined);
 }

@@ -11,9 +11,10 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
+import { readTextFile } from '../../machine/read-text-file.ts';
 import type { ContainerUsage } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, readText, removeCgroup } from './cgroup.ts';
+import { directoriesIn, pidsIn, problemOf, removeCgroup } from './cgroup.ts';
 import { ExecCgroups } from './exec-cgroups.ts';
 import { type Hierarchy, hierarchiesOf } from './mounts.ts';
 
@@ -62,7 +63,7 @@ const NS_PER_US = 1000;
 /** Makes the parent group. Does not fail: `noLimitsReason` says what is missing. */
 export async function findRunCgroups(options: RunCgroupsOptions): Promise<RunCgroups> {
   const { clock, parent } = options;
-  const mountInfo = options.mountInfo ?? (await readText('/proc/self/mountinfo')) ?? '';
+  const mountInfo = options.mountInfo ?? (await readTextFile('/proc/self/mountinfo')) ?? '';
   const all = hierarchiesOf(mountInfo);
   const isV1 = all.some(
     ({ version, controllers }) => version === 1 && LIMITED.some((one) => controllers.includes(one)),
@@ -74,14 +75,14 @@ export async function findRunCgroups(options: RunCgroupsOptions): Promise<RunCgr
   const memory = of('memory');
   const file = async (controller: string, name: string, wanted: string) => {
     const tree = of(controller);
-    return tree === undefined ? undefined : readText(join(inside(tree, name), wanted));
+    return tree === undefined ? undefined : readTextFile(join(inside(tree, name), wanted));
   };
   const swapFile = memory && join(inside(memory), isV1 ? SWAP_FILE : SWAP_FILE_V2);
   const pids = of('pids');
   return {
     noLimitsReason,
     execs: new ExecCgroups({ clock, isV1, cgroupOf: (name) => pids && inside(pids, name) }),
-    limitsSwap: swapFile !== undefined && (await readText(swapFile)) !== undefined,
+    limitsSwap: swapFile !== undefined && (await readTextFile(swapFile)) !== undefined,
     pathOf: (name) => join(parent, name),
     async usage(name) {
       const [bytes, time, processes] = await Promise.all([
@@ -127,14 +128,14 @@ async function findV1Problem(all: readonly Hierarchy[], inside: Inside): Promise
     if (problem !== undefined)
       return noLimits(`the group ${cgroup} cannot be made (${problem}); run the agent as root`);
     const file = join(cgroup, LIMIT_FILES[controller]);
-    if ((await readText(file)) === undefined) return noLimits(`this kernel has no ${file}`);
+    if ((await readTextFile(file)) === undefined) return noLimits(`this kernel has no ${file}`);
   }
   return undefined;
 }
 
 async function findV2Problem(tree: Hierarchy | undefined, inside: Inside): Promise<string | undefined> {
   if (tree === undefined) return noLimits('no control groups are mounted');
-  const there = (await readText(join(tree.directory, 'cgroup.controllers')))?.trim().split(' ') ?? [];
+  const there = (await readTextFile(join(tree.directory, 'cgroup.controllers')))?.trim().split(' ') ?? [];
   const missing = LIMITED.filter((controller) => !there.includes(controller));
   if (missing.length > 0)
     return noLimits(`${tree.directory} does not have ${missing.join(', ')}; delegate these controllers`);
