@@ -3,9 +3,9 @@ import type { Test } from 'tap';
 import type { Container, ContainerSpec } from '../../lib/agent/containers/container.ts';
 import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { ContainerRuntime } from '../../lib/agent/containers/runtime.ts';
-import type { RecordFiles } from '../../lib/agent/records/record-files.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { ManualClock } from './manual-clock.ts';
+import { MemoryRecords } from './memory-records.ts';
 import { SimulatedContainerHost } from './simulated-containers.ts';
 
 export const specOf = (id: string, args: string[] = ['serve']): ContainerSpec => ({
@@ -21,30 +21,10 @@ export const specOf = (id: string, args: string[] = ['serve']): ContainerSpec =>
   log: { maxBytes: 1024 * 1024, maxFiles: 3 },
 });
 
-/** Records in memory, as they would be on disk. */
-class MemoryRecords implements RecordFiles<Container> {
-  readonly kept = new Map<string, string>();
-  readonly damaged: { id: string; reason: string }[] = [];
-  isFull = false;
-
-  async load() {
-    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text)), damaged: this.damaged };
-  }
-
-  async write(container: Container) {
-    if (this.isFull) throw new Error('ENOSPC: no space left on device');
-    this.kept.set(container.spec.id, JSON.stringify(container));
-  }
-
-  async remove(id: string) {
-    this.kept.delete(id);
-  }
-}
-
 export class MachineInMemory {
   readonly clock = new ManualClock();
   readonly host = new SimulatedContainerHost(this.clock);
-  readonly records = new MemoryRecords();
+  readonly records = new MemoryRecords<Container>(({ spec }) => spec.id);
   #agent: Containers | undefined;
 
   constructor(t: Test) {

@@ -6,7 +6,6 @@ import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root/root-snapshots.ts';
 import { ImageNotFoundError } from '../../lib/agent/images/image-errors.ts';
-import type { RecordFiles } from '../../lib/agent/records/record-files.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
@@ -14,6 +13,7 @@ import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { type VmCreate, vmCreate } from '../../lib/protocol/vms.ts';
 import { ManualClock } from './manual-clock.ts';
+import { MemoryRecords } from './memory-records.ts';
 import { SimulatedContainerHost } from './simulated-containers.ts';
 
 export const IMAGE = '11111111-1111-4111-8111-111111111111';
@@ -56,53 +56,12 @@ class MemoryImages implements VmImages {
   }
 }
 
-/** Records as they would be on disk. */
-class MemoryFiles<Value> implements RecordFiles<Value> {
-  readonly kept = new Map<string, string>();
-  /** Called before each write; an error of it is one of the disk. */
-  beforeWrite: (value: Value) => void | Promise<void> = () => undefined;
-  readonly #idOf: (value: Value) => string;
-
-  constructor(idOf: (value: Value) => string) {
-    this.#idOf = idOf;
-  }
-
-  readonly #damaged = new Map<string, string>();
-
-  /** The record becomes that of a newer agent. `repair` restores it. */
-  damage(id: string): { repair(): void } {
-    const right = this.kept.get(id) ?? '';
-    this.kept.delete(id);
-    this.#damaged.set(id, 'The record has version 2, and this agent writes 1');
-    return {
-      repair: () => {
-        this.#damaged.delete(id);
-        this.kept.set(id, right);
-      },
-    };
-  }
-
-  async load() {
-    const damaged = Array.from(this.#damaged, ([id, reason]) => ({ id, reason }));
-    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text) as Value), damaged };
-  }
-
-  async write(value: Value) {
-    await this.beforeWrite(value);
-    this.kept.set(this.#idOf(value), JSON.stringify(value));
-  }
-
-  async remove(id: string) {
-    this.kept.delete(id);
-  }
-}
-
 export class VmMachine {
   readonly clock = new ManualClock();
   readonly host = new SimulatedContainerHost(this.clock);
   readonly images = new MemoryImages();
-  readonly records = new MemoryFiles<VmRecord>(({ uuid }) => uuid);
-  readonly containerRecords = new MemoryFiles<Container>(({ spec }) => spec.id);
+  readonly records = new MemoryRecords<VmRecord>(({ uuid }) => uuid);
+  readonly containerRecords = new MemoryRecords<Container>(({ spec }) => spec.id);
   containers!: Containers;
   vms!: Vms;
 

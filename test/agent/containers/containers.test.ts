@@ -253,7 +253,7 @@ t.test('with a full disk nothing starts, and what runs can be stopped and delete
   await containers.create(specOf('a'));
   await containers.startContainer('a');
   await containers.create(specOf('b'));
-  machine.records.isFull = true;
+  machine.records.fill();
   await t.rejects(containers.create(specOf('c')), /cannot be recorded: ENOSPC/);
   t.throws(() => containers.get('c'), ContainerNotFoundError);
   await t.rejects(containers.startContainer('b'), /cannot be recorded: ENOSPC/);
@@ -269,7 +269,7 @@ t.test('a container that was made on a disk that is full now has failed, and can
     const prepare = runtime.prepare.bind(runtime);
     return {
       prepare: async (spec) => {
-        machine.records.isFull = true;
+        machine.records.fill();
         await prepare(spec);
       },
     };
@@ -283,7 +283,7 @@ t.test('what no record names is removed at the start; a damaged record keeps its
   const machine = new Machine(t);
   machine.host.prepare(specOf('lost'));
   machine.host.prepare(specOf('damaged'));
-  machine.records.damaged.push({ id: 'damaged', reason: 'Unexpected end of JSON input' });
+  machine.records.damage('damaged', 'Unexpected end of JSON input');
   const containers = await machine.agent();
   t.same(machine.host.ids, ['damaged']);
   t.same(containers.list(), []);
