@@ -41,8 +41,8 @@ export class ImageInUseError extends CnapiError {
 }
 
 export class ImageExistsError extends CnapiError {
-  constructor(uuid: string) {
-    super('ImageExists', 409, `Image ${uuid} exists already, from another source; delete it first`);
+  constructor(uuid: string, reason = 'exists already; choose another uuid') {
+    super('ImageExists', 409, `Image ${uuid} ${reason}`);
   }
 }
 

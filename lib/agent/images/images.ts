@@ -18,7 +18,7 @@ import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import { Loop } from '../../platform/time/loop.ts';
 import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { imageExists, VmError } from '../vms/vm-errors.ts';
+import { VmError } from '../vms/vm-errors.ts';
 import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
 import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, allowedUrl, isFileUrl, shownUrl } from './allowed-sources.ts';
@@ -178,10 +178,10 @@ export class Images implements VmImages {
     });
   }
 
-  /** @throws VmError if there is such an image, NoImageSpaceError */
+  /** @throws ImageExistsError, NoImageSpaceError */
   async add(uuid: string, config: ImageDefaults, contents: ImageContents): Promise<void> {
     checkNames(uuid);
-    if (this.#table.records.find(uuid) !== undefined) throw imageExists(uuid);
+    if (this.#table.records.find(uuid) !== undefined) throw new ImageExistsError(uuid);
     this.#checkNumber();
     await this.#makeRoom(uuid);
     await this.#table.load(this.#fresh(uuid, MADE_HERE));
@@ -241,7 +241,8 @@ export class Images implements VmImages {
     }
     const known = this.#table.records.find(uuid)?.record;
     if (known?.state.name === 'ready') {
-      if (digest !== undefined && known.digest !== digest) throw new ImageExistsError(uuid);
+      if (digest !== undefined && known.digest !== digest)
+        throw new ImageExistsError(uuid, 'exists already with another digest; delete it first');
       return known;
     }
     if (known?.state.name === 'removing') throw new ImageBusyError(uuid);

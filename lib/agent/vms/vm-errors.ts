@@ -25,9 +25,6 @@ export class InvalidVmError extends CnapiError {
 
 export const vmNotFound = (uuid: string) => new VmError('VmNotFound', `There is no VM ${uuid} on this server`);
 
-export const imageExists = (uuid: string) =>
-  new VmError('ImageExists', `This server has an image ${uuid} already; choose another uuid`);
-
 /** The VM cannot do this in its state. */
 export function vmStateError(uuid: string, code: VmErrorCode, reason?: string): VmError {
   const because = reason === undefined ? '' : ` (${reason})`;

@@ -29,7 +29,7 @@ export interface VmImages {
   get(uuid: string): Promise<VmImage | undefined>;
   /**
    * Adds an image of one layer. Its space is reserved before it is written; if that fails, nothing is
-   * left. @throws VmError if the image exists
+   * left. @throws ImageExistsError
    */
   add(uuid: string, defaults: ImageDefaults, contents: ImageContents): Promise<void>;
   /** Keeps the image on the server while the container uses it. Idempotent. */

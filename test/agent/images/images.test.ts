@@ -231,7 +231,7 @@ t.test('what is wrong is refused as a whole, and nothing of it is left', needs, 
   await t.rejects(images.ensure(wrong), { code: 'InvalidImage', message: /has the digest/ });
   const right = await images.ensure({ ...wrong, digest: `sha256:${sha256(SMALL)}` });
   t.equal(right.state.name, 'ready', 'a right one may follow');
-  await t.rejects(images.ensure(wrong), { code: 'ImageExists' });
+  await t.rejects(images.ensure(wrong), { code: 'ImageExists', message: /with another digest; delete it first/ });
   await t.rejects(images.ensure({ ...wrong, uuid: '../x' }), { code: 'InvalidImage', message: /uuid/ });
   await t.rejects(images.ensure({ ...wrong, digest: 'md5:1' }), { code: 'InvalidImage', message: /digest/ });
 });
@@ -324,7 +324,7 @@ t.test(
     await t.rejects(failed, /no root/);
     t.same([images.list(), await layers()], [[], []]);
     await images.add(uuid, { Cmd: ['sh'], User: null }, contentsOf(SMALL));
-    await t.rejects(images.add(uuid, {}, contentsOf(SMALL)), { code: 'ImageExists' });
+    await t.rejects(images.add(uuid, {}, contentsOf(SMALL)), { code: 'ImageExists', message: /choose another uuid/ });
     await images.stop();
     const next = await again();
     t.same((await next.get(uuid))?.defaults, { Cmd: ['sh'] });
