@@ -103,7 +103,7 @@ export class Containers {
     return this.#table.list();
   }
 
-  /** Then nobody knows which layers containers have. */
+  /** If true, the layers in use are not known. */
   get hasDamaged(): boolean {
     return this.#table.hasDamaged;
   }
@@ -367,6 +367,7 @@ export class Containers {
     });
   }
 
+  /** Runs `work`, and logs its failure. */
   async #logFailure(id: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();

@@ -44,7 +44,7 @@ export class ImageSpace {
     this.#held.set(uuid, bytes);
   }
 
-  /** As `hold`, and the disk has so many bytes. */
+  /** As `hold`; also checks the free space of the disk. @throws NoImageSpaceError */
   async reserve(uuid: string, bytes: number): Promise<void> {
     const free = await this.freeBytes(uuid);
     if (bytes > free)

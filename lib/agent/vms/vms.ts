@@ -347,6 +347,7 @@ export class Vms {
     if (phase.name === 'provisioned' && shouldRun && isStopped) await this.#table.save(entry, { shouldRun: false });
   }
 
+  /** Runs `work`, and logs its failure. */
   async #logFailure(uuid: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
