@@ -293,7 +293,8 @@ export class Containers {
       // The next agent would not find what a create and a start make. It finds out what has ended.
       const isOptional = event.type !== 'start' && event.type !== 'prepared';
       await this.#table.save(entry, next, { isOptional });
-      log.info({ container: spec.id, from: state, to: step.state, event: event.type }, 'containers: the state changed');
+      const fields = { container: spec.id, from: state, to: step.state, event: event.type };
+      log.info(fields, `container: ${state.name} -> ${step.state.name}`);
       this.#announce(spec.id);
     }
     for (const effect of step.effects) await this.#perform(entry, effect);

@@ -90,7 +90,7 @@ export class ImageTable {
     { from, to }: { from: ImageState | undefined; to: ImageState | undefined },
   ): void {
     const reason = 'reason' in event ? { reason: event.reason } : {};
-    const states = { from: from?.name ?? 'absent', to: to?.name ?? 'absent' };
-    this.#log.info({ image: uuid, ...states, event: event.name, ...reason }, 'images: the state changed');
+    const fields = { image: uuid, event: event.name, ...reason };
+    this.#log.info(fields, `image: ${from?.name ?? 'absent'} -> ${to?.name ?? 'absent'}`);
   }
 }

@@ -107,7 +107,7 @@ export class VmTable {
     const next = { ...before, ...change, modifiedAt: clock.wallTime() };
     await this.records.save(entry, next, { isOptional: !mustBeRecorded(before, change) });
     if (change.phase !== undefined)
-      log.info({ vm: next.uuid, from: before.phase, to: next.phase }, 'vms: the phase changed');
+      log.info({ vm: next.uuid, from: before.phase, to: next.phase }, `vm: ${before.phase.name} -> ${next.phase.name}`);
     this.announce();
   }
 

@@ -271,13 +271,13 @@ t.test('each change of the state is logged once', needs, async (t) => {
   const changes = () =>
     records
       .splice(0)
-      .filter(({ msg }) => msg === 'images: the state changed')
-      .map(({ image, from, to, event, reason }) => ({ image, from, to, event, ...(reason ? { reason } : {}) }));
+      .filter(({ msg }) => / -> /.test(`${msg}`))
+      .map(({ msg, image, event, reason }) => ({ msg, image, event, ...(reason ? { reason } : {}) }));
   const uuid = randomUUID();
   await t.rejects(images.ensure({ uuid, url: await file('wrong', Buffer.from('no archive')) }));
   await images.ensure({ uuid, url: await file('right', SMALL) });
   await images.delete(uuid);
-  const change = (from: string, to: string, event: string) => ({ image: uuid, from, to, event });
+  const change = (from: string, to: string, event: string) => ({ msg: `image: ${from} -> ${to}`, image: uuid, event });
   const seen = changes();
   t.match(seen[2]?.reason, /cut off/);
   t.same(
