@@ -35,7 +35,7 @@ interface ContainersDeps {
 interface StopRequest {
   /** A name, for example SIGTERM. */
   signal: string;
-  /** The container is killed after this time; at once if zero. */
+  /** The container is killed after this time; immediately if zero. */
   timeoutMs: number;
 }
 
@@ -43,7 +43,7 @@ type Entry = RecordEntry<Container>;
 
 const MAX_CONTAINERS = 1_000;
 /** The runtime may start a program for each. */
-const RECOVERED_AT_ONCE = 8;
+const CONCURRENT_RECOVERIES = 8;
 /** After a failed recovery; each further pause is twice as long. */
 const RECOVER_AGAIN_MS = { first: 1_000, longest: 60_000 };
 /** A stop lasts at most this long, also if the wall clock is set back meanwhile. */
@@ -56,7 +56,7 @@ export class Containers {
   /** Each kills a container when its stop takes too long. */
   readonly #killTimers = new Map<string, Timer>();
   readonly #listeners = new Set<(change: ContainerChange) => void>();
-  readonly #recoveries = new Semaphore(RECOVERED_AT_ONCE);
+  readonly #recoveries = new Semaphore(CONCURRENT_RECOVERIES);
   readonly #stopping = new AbortController();
 
   constructor(deps: ContainersDeps) {
@@ -158,7 +158,7 @@ export class Containers {
   }
 
   /**
-   * Resolves when the container has stopped; at once if it does not run.
+   * Resolves when the container has stopped; immediately if it does not run.
    * @throws ContainerNotFoundError, ContainerStateError
    */
   async stopContainer(id: string, { signal, timeoutMs }: StopRequest): Promise<Container> {

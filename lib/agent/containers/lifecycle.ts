@@ -49,7 +49,7 @@ export type ContainerEvent =
   | { type: 'started'; run: number }
   /** The runtime could not start it; nothing of the run is left. */
   | { type: 'start-failed'; run: number; reason: string }
-  /** `timeoutMs` 0 kills the container at once. A second stop can only shorten the time of the first. */
+  /** `timeoutMs` 0 kills the container immediately. A second stop can only shorten the time of the first. */
   | { type: 'stop'; signal: string; timeoutMs: number }
   | { type: 'signal'; signal: string }
   | { type: 'kill-due'; run: number }

@@ -151,7 +151,7 @@ export class Images implements VmImages {
   }
 
   /**
-   * Resolves when the image is ready; at once if it is. A second call for it joins the first. `signal`
+   * Resolves when the image is ready; immediately if it is. A second call for it joins the first. `signal`
    * ends the wait, and the load goes on: others may wait for it, and the caller may come again.
    * @throws ImageExistsError if its digest is another one, VmError where no container can run, and the
    * errors of image-errors.ts

@@ -51,7 +51,7 @@ export interface Journal {
   /** Includes every appended record, also those not yet on disk. */
   readonly state: JournalState;
   /**
-   * Folds the record at once. Resolves when it and all records before it survive a crash of the
+   * Folds the record immediately. Resolves when it and all records before it survive a crash of the
    * machine. Never rejects.
    */
   append(record: JournalRecord): Promise<void>;

@@ -62,7 +62,7 @@ export interface LinkState {
   failedRounds: number;
   /** A soft goaway before this time is ignored. */
   softFrom: number;
-  /** Hellos repeated at once in this round with corrected numbers. */
+  /** Hellos repeated immediately in this round with corrected numbers. */
   corrections: number;
   reconnectMaxMs: number;
 }

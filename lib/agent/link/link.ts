@@ -51,7 +51,7 @@ const QUICK_RETRY_MS = 100;
 const RETURN_SPREAD_MS = 1000;
 const RESOLVE_WITHIN_MS = 10_000;
 const MAX_CORRECTIONS = 3;
-/** A session that answered and lasted this long has worked: its loss allows a retry at once. */
+/** A session that answered and lasted this long has worked: its loss allows a retry immediately. */
 const LASTING_MS = 5000;
 /** At most one soft goaway in this time is honoured. */
 const SOFT_EVERY_MS = 1000;

@@ -2,7 +2,7 @@
  * The one timer of all links of a process. It ticks each member every `periodMs`, after the poll
  * phase, so bytes that had arrived are read before silence is counted. A late tick (a stall, a
  * freeze) counts as zero healthy milliseconds. With `slots`, members are spread over the period,
- * so ten thousand of them do not send at once.
+ * so ten thousand of them do not all send at the same time.
  */
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 
@@ -43,7 +43,7 @@ export class Ticker {
 
   /**
    * If a late timer made several slots overdue, they all get their turn now: an agent whose
-   * process stalled sends at once.
+   * process stalled sends immediately.
    */
   #onTimer(): void {
     const now = this.#clock.now();

@@ -103,7 +103,7 @@ export class RecordTable<Value> {
   }
 
   /**
-   * Adds a new record at once, and calls `work` with its lock when it is on disk.
+   * Adds a new record immediately, and calls `work` with its lock when it is on disk.
    * @throws RecordErrors.unreadable, RecordErrors.unrecorded
    */
   async create<Result>(record: Value, work: (entry: RecordEntry<Value>) => Promise<Result>): Promise<Result> {

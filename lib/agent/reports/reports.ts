@@ -1,7 +1,7 @@
 /**
  * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change
  * (checked each minute). Status: at the start of a session, on a significant change (checked every
- * 5 s), and each minute. A change of a VM is reported at once.
+ * 5 s), and each minute. A change of a VM is reported immediately.
  */
 import type { Logger } from '../../platform/log.ts';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
@@ -24,7 +24,7 @@ type Status = Record<string, unknown>;
 export const STATUS_POLL_MS = 5_000;
 export const STATUS_PERIOD_MS = 60_000;
 export const SYSINFO_POLL_MS = 60_000;
-/** A change of a VM is told at once, and further ones after this time. */
+/** A change of a VM is told immediately, and further ones after this time. */
 export const VMS_GAP_MS = 100;
 /** A figure that changed by this fraction is reported before the minute is over. */
 const WORTH_TELLING = 0.05;

@@ -1,4 +1,4 @@
-/** How many tasks of each lane run at once. */
+/** How many tasks of each lane run concurrently. */
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { LaneName } from '../tasks/task.ts';
 

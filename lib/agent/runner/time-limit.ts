@@ -14,7 +14,7 @@ export class TimeLimit {
     this.#timer = this.#timerOf(timeoutMs);
   }
 
-  /** Ends the task at once if the new limit has already passed. */
+  /** Ends the task immediately if the new limit has already passed. */
   change(timeoutMs: number): void {
     if (this.#timer === undefined) return;
     this.#timer.cancel();

@@ -24,12 +24,12 @@ const MAX_LINE_BYTES = 4_096;
 const MAX_ARGS = 20;
 /** Of the arguments as JSON: those of 300 processes must fit into the result of a task. */
 const MAX_ARGS_CHARS = 100;
-const READ_AT_ONCE = 8;
+const CONCURRENT_READS = 8;
 const KIB = 1024;
 
 /** Leaves out processes that have ended meanwhile. */
 export async function readProcesses(pids: readonly number[]): Promise<VmProcess[]> {
-  const slots = new Semaphore(READ_AT_ONCE);
+  const slots = new Semaphore(CONCURRENT_READS);
   const found = await Promise.all(pids.map((pid) => slots.run(() => readProcess(pid))));
   return found.filter((one) => one !== undefined);
 }

@@ -54,7 +54,7 @@ interface KillRequest {
 }
 
 const MAX_VMS = 1_000;
-const RECOVERED_AT_ONCE = 8;
+const CONCURRENT_RECOVERIES = 8;
 
 export class Vms {
   /** What is done inside of VMs that run. */
@@ -80,7 +80,7 @@ export class Vms {
   async start(): Promise<void> {
     await this.#table.records.load();
     this.#unlisten = this.#deps.containers.onChange(({ id }) => this.#onContainer(id));
-    const slots = new Semaphore(RECOVERED_AT_ONCE);
+    const slots = new Semaphore(CONCURRENT_RECOVERIES);
     this.#recovered = Promise.all(this.#table.records.entries().map((entry) => this.#recover(entry, slots)));
   }
 

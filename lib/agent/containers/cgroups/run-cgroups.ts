@@ -21,7 +21,7 @@ import { type Hierarchy, hierarchiesOf } from './mounts.ts';
 export interface RunCgroups {
   /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */
   readonly noLimitsReason: string | undefined;
-  /** Control groups of programs that are run in a container beside its own. */
+  /** Control groups of exec'd programs. */
   readonly execs: ExecCgroups;
   /** Whether swap counts as memory. */
   readonly limitsSwap: boolean;

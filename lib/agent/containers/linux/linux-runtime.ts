@@ -66,7 +66,7 @@ interface LinuxRuntimeDeps extends HostOptions {
 }
 
 const START_WITHIN_MS = 30_000;
-const STARTS_AT_ONCE = 8;
+const CONCURRENT_STARTS = 8;
 const POLL_MS = 10_000;
 /** A program in a container is killed just before the end of the container is known. */
 const END_KNOWN_WITHIN_MS = 1_000;
@@ -75,7 +75,7 @@ export class LinuxRuntime implements ContainerRuntime {
   readonly #deps: LinuxRuntimeDeps;
   readonly #exits: ExitWatch;
   readonly #freezer: Freezer;
-  readonly #starts = new Semaphore(STARTS_AT_ONCE);
+  readonly #starts = new Semaphore(CONCURRENT_STARTS);
   #host: LinuxHost | undefined;
   #unavailableReason: string | undefined = 'The agent has not checked yet whether it can run containers';
   #execs = 0;
@@ -324,7 +324,7 @@ export class LinuxRuntime implements ContainerRuntime {
     return [...new Set(lists.flat())].flatMap((name) => runOfName(name) ?? []);
   }
 
-  /** Settles when the run has ended, at once if it is not known to run. */
+  /** Settles when the run has ended, immediately if it is not known to run. */
   #ended(run: RunId): { promise: Promise<void>; cancel(): void } {
     if (!this.#exits.has(run)) return { promise: Promise.resolve(), cancel: () => undefined };
     const { promise, resolve } = Promise.withResolvers<void>();

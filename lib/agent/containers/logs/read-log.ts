@@ -12,7 +12,7 @@ import type { LogWatch } from './log-watch.ts';
 export interface ReadOptions {
   /** The number of whole lines at the end, or a wall-clock time in milliseconds. Default: the beginning. */
   from?: { lines: number } | { since: number } | undefined;
-  /** Ends the reading at once. */
+  /** Ends the reading immediately. */
   signal?: AbortSignal | undefined;
   /** Receives how many files rotation has removed before they were read. */
   skipped?: ((files: number) => void) | undefined;

@@ -78,7 +78,7 @@ async function handedOver(
       child.once('error', reject);
       child.once('message', ({ failure }: { failure?: ConnectionFailure }, socket) => {
         if (failure !== undefined) return resolve({ failure });
-        if (!(socket instanceof Socket)) return reject(new ContainerError('The connection was closed at once'));
+        if (!(socket instanceof Socket)) return reject(new ContainerError('The connection was closed immediately'));
         socket.allowHalfOpen = true;
         resolve({ socket });
       });

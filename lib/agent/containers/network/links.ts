@@ -39,7 +39,7 @@ function hostMacOf({ scope, id, index }: LinkId): string {
   return macFrom(0xfe, digestOf('host-mac', scope, id, `${index}`));
 }
 
-/** A pair whose other end is at once in the namespace of the process, under its name there. */
+/** A pair whose other end is made in the namespace of the process, under its name there. */
 export function hostCommands(nic: ContainerNic, link: LinkId, at: { pid: number; mtu: number }): string[][] {
   const name = hostLinkName(link);
   const inside = ['name', nic.name, 'address', nic.mac ?? macOf(link), 'mtu', `${at.mtu}`, 'netns', `${at.pid}`];
@@ -54,7 +54,7 @@ export function hostCommands(nic: ContainerNic, link: LinkId, at: { pid: number;
 
 export function namespaceCommands({ name, addresses, gateway }: ContainerNic): string[][] {
   return [
-    // Without duplicate address detection: a program may bind to the address at once.
+    // Without duplicate address detection: a program may bind to the address immediately.
     ...addresses.map((one) => ['address', 'add', one, 'dev', name, ...(one.includes(':') ? ['nodad'] : [])]),
     ['link', 'set', 'dev', name, 'up'],
     ...(gateway === undefined ? [] : [['route', 'add', 'default', 'via', gateway, 'dev', name]]),

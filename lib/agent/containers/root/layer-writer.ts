@@ -29,7 +29,7 @@ const MAX_TIME = 2 ** 33;
 /** Pieces in which large files are written; smaller files are written beside each other. */
 const PIECE_BYTES = 512 * 1024;
 /** Node has four threads for files, and others of the agent's wait for them too. */
-const WRITES_AT_ONCE = 4;
+const CONCURRENT_WRITES = 4;
 
 export class LayerWriter {
   readonly #deps: LayerWriterDeps;
@@ -37,7 +37,7 @@ export class LayerWriter {
   readonly #directories = new Map<string, Properties>([['', UNNAMED]]);
   readonly #removed = new Set<string>();
   readonly #opaque = new Set<string>();
-  readonly #queue = new WriteQueue(WRITES_AT_ONCE);
+  readonly #queue = new WriteQueue(CONCURRENT_WRITES);
 
   constructor(deps: LayerWriterDeps) {
     this.#deps = deps;
