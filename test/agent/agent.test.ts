@@ -95,7 +95,7 @@ t.test('after a reconnect the inventory lists unacknowledged tasks and their end
 });
 
 t.test('an agent reacts to each refusal as its code requires', async (t) => {
-  await t.test('superseded: it connects again at once with a higher conn', async (t) => {
+  await t.test('superseded: it connects again immediately with a higher conn', async (t) => {
     const one = await instance(t, { greet: ({ conn }) => (conn < 6 ? refuse('superseded', { conn: 5 }) : {}) });
     await agent(t, [one]);
     t.match(await (await one.session(1)).received('hello'), { conn: 6 });

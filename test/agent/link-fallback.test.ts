@@ -19,7 +19,7 @@ t.test('only HTTP 404, 405 and 426 mean a legacy CNAPI', async (t) => {
 
 t.test('an agent falls back depending on how many addresses are legacy and on failed rounds', async (t) => {
   const rows: [string, Parameters<typeof shouldFallBack>[0], boolean][] = [
-    ['all are legacy: at once', { known: [A, B], legacyEndpoints: ['a:1', 'b:2'], failedRounds: 0 }, true],
+    ['all are legacy: immediately', { known: [A, B], legacyEndpoints: ['a:1', 'b:2'], failedRounds: 0 }, true],
     ['some are legacy, first round: not yet', { known: [A, B], legacyEndpoints: ['a:1'], failedRounds: 0 }, false],
     ['some are legacy, after several rounds', { known: [A, B], legacyEndpoints: ['a:1'], failedRounds: 3 }, true],
     ['none is legacy, however many rounds fail', { known: [A, B], legacyEndpoints: [], failedRounds: 1000 }, false],
@@ -28,7 +28,7 @@ t.test('an agent falls back depending on how many addresses are legacy and on fa
   for (const [name, round, falls] of rows) t.equal(shouldFallBack(round), falls, name);
 });
 
-t.test('when all addresses are legacy, the agent falls back at once and retries after 30 to 60 s', async (t) => {
+t.test('when all addresses are legacy, the agent falls back immediately and retries after 30 to 60 s', async (t) => {
   const walk = new Walk().connecting(A, B);
   old(walk);
   t.equal(walk.state.phase, 'connecting', 'each address is tried first');
@@ -94,7 +94,7 @@ t.test('an agent falls back again when its instance is rolled back to a legacy C
   matchLists(t, [walk.state.scheme, walk.done], ['legacy', ['fall-back', 'arm']]);
 });
 
-t.test('a new address behind the name is tried at once, a known one is not', async (t) => {
+t.test('a new address behind the name is tried immediately, a known one is not', async (t) => {
   const walk = fallen();
   const before = walk.state;
   t.same(walk.on({ type: 'found', addresses: [A] }).state, before);

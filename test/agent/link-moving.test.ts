@@ -51,7 +51,7 @@ t.test('if the new session of a move is lost after its welcome, the old session 
   walk.failed();
   t.match(walk.effects[0], { do: 'close', socket: 1 });
   t.equal(walk.state.session, undefined);
-  t.equal(walk.state.phase, 'connecting', 'it tries another instance at once');
+  t.equal(walk.state.phase, 'connecting', 'it tries another instance immediately');
 });
 
 t.test('a session that is lost during a move is dropped, and the move continues', async (t) => {
@@ -64,7 +64,7 @@ t.test('a session that is lost during a move is dropped, and the move continues'
 t.test('an agent keeps a silent instance until another has welcomed it', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socket: 1 });
-  matchLists(t, [walk.done, walk.host], [['connect'], 'b'], 'the other instance is tried at once');
+  matchLists(t, [walk.done, walk.host], [['connect'], 'b'], 'the other instance is tried immediately');
   t.match(walk.state, { move: 'silent', session: { socket: 1 } });
   walk.greet(2, uuidOf(2));
   matchLists(t, walk.effects, [

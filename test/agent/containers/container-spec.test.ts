@@ -218,7 +218,7 @@ for (const input of [undefined, null, 'text', [], 7])
     await t.rejects(parseContainerSpec(input, allowed), { errors: [{ field: 'container' }] });
   });
 
-t.test('names all wrong fields at once, and a limited number of them', async (t) => {
+t.test('names all wrong fields together, and a limited number of them', async (t) => {
   const wrong = await parse({ id: '', hostname: '_', log: { maxFiles: 0 } }).catch((error) => error);
   t.same(
     wrong.errors.map(({ field }: { field: string }) => field),

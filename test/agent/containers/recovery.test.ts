@@ -1,4 +1,4 @@
-/** Runs of an earlier agent that cannot be looked up at once. */
+/** Runs of an earlier agent that cannot be looked up immediately. */
 import t from 'tap';
 import type { Containers } from '../../../lib/agent/containers/containers.ts';
 import type { ContainerRuntime } from '../../../lib/agent/containers/runtime.ts';

@@ -41,7 +41,7 @@ t.test('what one image holds, no other can have', async (t) => {
   t.equal(await space.freeBytes(), 0);
 });
 
-t.test('two archives that arrive at once cannot take more than there is together', needs, async (t) => {
+t.test('two archives that arrive concurrently cannot take more than there is together', needs, async (t) => {
   const { images, arriving } = await store(t, { maxBytes: 1_000_000 });
   const [one, two] = [new PassThrough(), new PassThrough()];
   const [first, second] = [randomUUID(), randomUUID()];

@@ -106,7 +106,7 @@ const REFUSALS = [
   [429, /asks this agent to wait/],
 ] as const;
 
-t.test('401, 403 and 429 are logged once, cause no fallback, and a new token is used at once', async (t) => {
+t.test('401, 403 and 429 are logged once, cause no fallback, and a new token is used immediately', async (t) => {
   const each = REFUSALS.map(async ([status, advice]) => {
     const one = await instance(t, { upgradeStatus: status });
     const file = await tokenFile(t);

@@ -59,7 +59,7 @@ t.test('members are spread over the slots, and each is ticked once a period', as
   t.ok(members.every(({ ticks }) => ticks.length === 2));
 });
 
-t.test('after a stall every slot is ticked at once, then again in its order', async (t) => {
+t.test('after a stall every slot is ticked immediately, then again in its order', async (t) => {
   const { clock, advance } = handClock();
   const ticker = new Ticker({ clock, periodMs: 100, slots: 4 });
   const members = Array.from({ length: 4 }, member);

@@ -148,7 +148,7 @@ t.test('status is sent at the start, each minute, and in between only after a ch
   t.not(reports.digest, digest);
 });
 
-t.test('a change of a VM is told at once, and further ones after a gap with the next status', async (t) => {
+t.test('a change of a VM is told immediately, and further ones after a gap with the next status', async (t) => {
   const manual = new ManualClock();
   const machine = new SimulatedMachine({
     clock: manual,

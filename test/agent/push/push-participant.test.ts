@@ -83,7 +83,7 @@ t.test('a prepare that is repeated while the command is checked does not begin a
   t.same(sent(), [{ type: 'push_vote', job: prepare.job, ready: true }]);
 });
 
-t.test('of two jobs that are checked at once, the one that is checked first has the agent', async (t) => {
+t.test('of two jobs that are checked concurrently, the one that is checked first has the agent', async (t) => {
   const checks = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()];
   const [first, second] = [prepareFrame({ readyMs: 7_000 }), prepareFrame({ readyMs: 9_000 })];
   const {
@@ -122,7 +122,7 @@ t.test('an agent that refused a job does not wait for its start', async (t) => {
   t.equal(timers.size, 0);
 });
 
-t.test('at most 16 jobs are checked at once; another one is asked again later', async (t) => {
+t.test('at most 16 jobs are checked concurrently; another one is asked again later', async (t) => {
   const check = Promise.withResolvers<undefined>();
   const checked: string[] = [];
   const refusalOf = ({ job }: { job: string }) => {

@@ -255,7 +255,7 @@ t.test('a timeout ends a task that is running or waiting for its turn', async (t
   t.equal(runs.length, 1);
 });
 
-t.test('a task that cannot run ends at once with a code that says why', async (t) => {
+t.test('a task that cannot run ends immediately with a code that says why', async (t) => {
   const { give, end } = setUp(t);
   const rows: [Partial<TaskFrame>, string, RegExp][] = [
     [{ name: 'toString' }, 'UnknownTask', /Unknown task, 'toString'/],
@@ -280,7 +280,7 @@ t.test('a paused agent accepts no task except agent_resume', async (t) => {
   t.match(await end(give({ name: 'nop' })), { outcome: 'complete' });
 });
 
-t.test('parallel tasks are bounded, serial ones run one at a time, control tasks run at once', async (t) => {
+t.test('parallel tasks are bounded, serial ones run one at a time, control tasks run immediately', async (t) => {
   const { give, runs, end } = setUp(t);
   for (let n = 0; n < PARALLEL_TASKS + 5; n++) give();
   give({ name: 'serial' });

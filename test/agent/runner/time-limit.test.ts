@@ -18,7 +18,7 @@ t.test('a limit counts from when the task came, however often it is changed', as
   t.same(over, [4_950], 'and shorter again');
 });
 
-t.test('a limit that is over when it is changed ends the task at once', async (t) => {
+t.test('a limit that is over when it is changed ends the task immediately', async (t) => {
   const clock = new ManualClock();
   const over: number[] = [];
   const limit = new TimeLimit(clock, 60_000, (timeoutMs) => over.push(timeoutMs));

@@ -69,7 +69,7 @@ t.test('an agent without containers says so', async (t) => {
   await t.rejects(run('machine_destroy', { uuid: A }, context), { code: 'NoContainers' });
 });
 
-t.test('a task that is aborted ends at once, and its action goes on', async (t) => {
+t.test('a task that is aborted ends immediately, and its action goes on', async (t) => {
   const run = await agentOf(t);
   const abort = new AbortController();
   abort.abort(new Error('cancelled'));

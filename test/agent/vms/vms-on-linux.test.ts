@@ -62,7 +62,7 @@ t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, 
   };
   t.equal(await limitOf(), 64 * 1024 * 1024);
   await vms.update(A, vmUpdate.parse({ max_physical_memory: 96, max_lwps: 100 }));
-  t.equal(await limitOf(), 96 * 1024 * 1024, 'a limit counts at once');
+  t.equal(await limitOf(), 96 * 1024 * 1024, 'a limit counts immediately');
   await vms.update(A, vmUpdate.parse({ max_physical_memory: 48 }));
   t.equal(await limitOf(), 48 * 1024 * 1024, 'also a lower one');
 

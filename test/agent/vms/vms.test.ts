@@ -192,7 +192,7 @@ t.test('actions of one VM happen in order, a bounded number waits, and a kill do
   t.match(await vms.load(A), { state: 'stopped', alias: 'name15' });
 });
 
-t.test('an update changes limits at once and the program at its next start', async (t) => {
+t.test('an update changes limits immediately and the program at its next start', async (t) => {
   const machine = new VmMachine(t);
   const vms = await machine.agent();
   await vms.create(payload(1, { customer_metadata: { a: '1', b: '2' } }));

@@ -199,7 +199,7 @@ t.test('a new container has nothing of an earlier one that was not removed', { s
   t.same(await machine.lines('a'), ['new']);
 });
 
-t.test('thirty containers start and end at once, and nothing of them is left', { skip }, async (t) => {
+t.test('thirty containers start and end concurrently, and nothing of them is left', { skip }, async (t) => {
   const machine = await ContainerMachine.open(t);
   const runtime = await machine.agent();
   const numbers = Array.from({ length: 30 }, (_, index) => index + 1);

@@ -12,7 +12,7 @@ t.test('tells of each change, first by the watch and then by looks, and rests', 
   const watch = new LogWatch({ clock, files: new LogFiles(directory, '') });
   let told = 0;
   const unlisten = watch.listen(() => (told += 1));
-  /** Lets the clock pass so much time, once; then only what is due at once happens. */
+  /** Lets the clock pass so much time, once; then only what is due immediately happens. */
   const toldAfter = async (ms: number, times: number) => {
     await clock.advance(ms);
     await until(async () => {

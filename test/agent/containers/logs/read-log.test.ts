@@ -173,7 +173,7 @@ t.test('follows a log that begins later, from its end', async (t) => {
   await Promise.all([late.done, next.done]);
 });
 
-t.test('ends at once when it is aborted', async (t) => {
+t.test('ends immediately when it is aborted', async (t) => {
   const log = await Writer.open(t);
   await log.write(textOf(1, 2));
   const abort = new AbortController();
