@@ -26,13 +26,11 @@ export class PreconditionFailedError extends CnapiError {
 }
 
 /**
- * A wait that outlasted the time that a leaving instance gives it. If the caller repeats the
+ * A leaving instance ends what would outlast it, and begins no more of it. If the caller repeats the
  * request, another instance continues it.
  */
 export class InstanceDrainingError extends CnapiError {
-  constructor() {
-    super('InstanceDraining', 503, 'This instance is leaving; ask again, another one will answer', {
-      retryAfterSeconds: 0,
-    });
+  constructor(advice = 'ask again, another one will answer', retryAfterSeconds = 0) {
+    super('InstanceDraining', 503, `This instance is leaving; ${advice}`, { retryAfterSeconds });
   }
 }

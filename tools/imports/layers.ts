@@ -81,7 +81,13 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
-  'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
+  'control/events': [
+    ...database,
+    'platform/bus',
+    'platform/waits',
+    'control/config.ts',
+    'control/request-errors.ts',
+  ],
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
   'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [

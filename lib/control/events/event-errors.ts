@@ -21,10 +21,3 @@ export class TooManyFollowersError extends CnapiError {
     });
   }
 }
-
-/** This instance drains and has ended its followers. */
-export class InstanceLeavingError extends CnapiError {
-  constructor() {
-    super('InstanceDraining', 503, 'This instance is leaving; follow events on another one', { retryAfterSeconds: 1 });
-  }
-}

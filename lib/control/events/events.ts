@@ -11,6 +11,7 @@ import type { Database } from '../../platform/postgres/database.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import type { Config } from '../config.ts';
+import { InstanceDrainingError } from '../request-errors.ts';
 import {
   type EventFilter,
   formatPosition,
@@ -22,7 +23,7 @@ import {
   positionState,
   wasRenumbered,
 } from './event.ts';
-import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
+import { TooManyFollowersError, UnknownEventError } from './event-errors.ts';
 import {
   deleteOldEvents,
   deleteSurplusEvents,
@@ -132,7 +133,7 @@ export class Events {
    * is stored for a slow one. Ends when the signal aborts, this instance leaves, or the log was set
    * back. A reader continues from its last position on any instance. `{ sinceMs }`: also those of
    * the last so many milliseconds.
-   * @throws UnknownEventError, TooManyFollowersError, InstanceLeavingError,
+   * @throws UnknownEventError, TooManyFollowersError, InstanceDrainingError,
    * DatabaseUnavailableError; the returned iterable throws DatabaseUnavailableError
    */
   async follow(
@@ -140,7 +141,7 @@ export class Events {
     position: string | { sinceMs: number } | undefined,
     signal?: AbortSignal,
   ): Promise<AsyncIterable<DeliveredEvent>> {
-    if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
+    if (this.#leaving.signal.aborted) throw new InstanceDrainingError('follow events on another one', 1);
     const release = this.#acquireFollower(signal);
     try {
       const from =

@@ -95,7 +95,7 @@ export class ChefFeeds {
   }
 
   /**
-   * @throws TooManyFeedFollowersError, TooManyFollowersError, InstanceLeavingError,
+   * @throws TooManyFeedFollowersError, TooManyFollowersError, InstanceDrainingError,
    * DatabaseUnavailableError
    */
   async followOrganization(follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
