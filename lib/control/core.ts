@@ -187,7 +187,7 @@ export class Core {
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });
-    this.streams = new CallerStreams({ cnapiUuid, host: config.host, clock, random });
+    this.streams = new CallerStreams({ cnapiUuid, clock, random });
     this.pushJobs = new PushJobs({
       ...common,
       buckets: this.buckets,

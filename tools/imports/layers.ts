@@ -81,13 +81,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
-  'control/events': [
-    ...database,
-    'platform/bus',
-    'platform/waits',
-    'control/config.ts',
-    'control/request-errors.ts',
-  ],
+  'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts', 'control/request-errors.ts'],
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
   'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
@@ -128,20 +122,17 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/images/routes': [...rest, 'control/tasks', 'control/tasks/routes'],
   'control/images/subsystem.ts': ['control/subsystem.ts', 'control/images/routes'],
   // Changes of VMs are tasks.
-  'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks'],
+  'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks', 'control/tasks/routes'],
   'control/vms/routes': [
     ...rest,
-    'control/request-errors.ts',
     'protocol',
     'control/access',
+    'control/docker/routes',
     'control/legacy',
     'control/servers',
-    'control/streams',
     'control/tasks',
     'control/tasks/routes',
     'control/vms',
-    'protocol/link',
-    'protocol/streams',
   ],
   'control/vms/subsystem.ts': [
     ...database,
@@ -163,7 +154,23 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   'control/link': [...base, 'protocol', 'protocol/link', 'control/tasks', 'control/roster'],
   // The instance's part of streams: it passes bytes on, and knows nothing of what they are.
-  'control/streams': [...base, 'protocol/link', 'protocol/streams'],
+  'control/streams': [...base, 'control/request-errors.ts', 'protocol/link', 'protocol/streams'],
+  // Ports for Docker's clients: what they speak, and the tasks whose streams end there.
+  'control/docker': [...base, 'protocol', 'protocol/streams', 'control/streams'],
+  'control/docker/routes': [
+    ...base,
+    'protocol',
+    'protocol/link',
+    'protocol/streams',
+    'control/access',
+    'control/docker',
+    'control/http',
+    'control/request-errors.ts',
+    'control/streams',
+    'control/tasks',
+    'control/tasks/routes',
+    'control/vms',
+  ],
   'control/http': [
     ...database,
     'control/metrics',

@@ -14,7 +14,7 @@ import {
 import { CLOSE_WITHIN_MS, StreamSocket, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
 import { type StreamEffect, type StreamEvent, type StreamState, stepStream } from './stream-state.ts';
 
-/** The caller's end: a WebSocket, or a TCP connection with the lines of Docker's clients. */
+/** The caller's end: a WebSocket, or another connection that passes on the same messages. */
 export type CallerEnd = Pick<StreamSocket, 'send' | 'pause' | 'resume' | 'closeWhenSent' | 'refuse' | 'terminate'>;
 
 interface CallerStreamDeps {

@@ -1,7 +1,7 @@
 /**
  * The streams of this instance's callers. A caller opens one and gets its name; a task tells the
- * server's agent to join it here. Whoever names a stream has to have been told: the names are as
- * secret as they are hard to guess, and only the agent of the named server may join.
+ * server's agent to join it here. The name of a stream is its secret, and only the agent of its
+ * server may join.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -18,13 +18,11 @@ import {
   StreamSocket,
   type StreamSocketEvents,
 } from '../../protocol/streams/stream-socket.ts';
+import { InstanceDrainingError } from '../request-errors.ts';
 import { type CallerEnd, CallerStream } from './caller-stream.ts';
-import { DockerPort, type DockerPortOptions, listenForCaller } from './docker/docker-port.ts';
 
 interface CallerStreamsDeps {
   cnapiUuid: string;
-  /** Where this instance listens. */
-  host: string;
   clock: Clock;
   random: Random;
 }
@@ -40,11 +38,9 @@ interface StreamOwner {
   owner: string;
 }
 
-/** A stream whose caller connects to a port. */
-interface ListeningStream {
+interface AddedStream {
   name: string;
-  port: number;
-  /** Nothing will join it. */
+  /** Ends it; the agent may not join any more. */
   cancel(): void;
 }
 
@@ -124,23 +120,17 @@ export class CallerStreams {
     });
   }
 
-  /** Opens a stream whose caller has asked for a port. @throws CnapiError if there are too many */
-  async listen({ serverUuid, owner, ...options }: StreamOwner & DockerPortOptions): Promise<ListeningStream> {
-    const { clock, host } = this.#deps;
-    const { server, port } = await listenForCaller(host);
-    const refusal = this.#refusalOf({ serverUuid, owner });
-    if (refusal !== undefined) {
-      server.close();
-      throw refusal;
-    }
+  /** Opens a stream for a caller without a WebSocket. @throws CnapiError if there are too many, and opens nothing */
+  add(openCaller: (events: StreamSocketEvents) => CallerEnd, owner: StreamOwner): AddedStream {
+    const refusal = this.#refusalOf(owner);
+    if (refusal !== undefined) throw refusal;
     const name = this.#newName();
-    const openCaller = (events: StreamSocketEvents) => new DockerPort(server, { clock, ...options }, events);
-    const stream = this.#add(name, openCaller, { serverUuid, owner });
+    const stream = this.#add(name, openCaller, owner);
     const cancel = () => {
       this.#named.delete(name);
       stream.terminate();
     };
-    return { name, port, cancel };
+    return { name, cancel };
   }
 
   /** Takes over the socket of an agent that joins the stream of this name, or returns why not. */
@@ -161,8 +151,8 @@ export class CallerStreams {
   /** Ends all streams, and tells their callers. */
   end(): void {
     this.#isLeaving = true;
-    const { message } = leaving();
-    for (const stream of this.#open) stream.cut('InstanceDraining', message);
+    const { code, message } = leaving();
+    for (const stream of this.#open) stream.cut(code, message);
   }
 
   /** Ends all connections; those that have not taken their last bytes, after a moment. */
@@ -231,7 +221,4 @@ export class CallerStreams {
   }
 }
 
-const leaving = () =>
-  new CnapiError('InstanceDraining', 503, 'This instance is leaving; open the stream again, another one takes it', {
-    retryAfterSeconds: 0,
-  });
+const leaving = () => new InstanceDrainingError('open the stream again, another one takes it');

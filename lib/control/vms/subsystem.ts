@@ -7,20 +7,21 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { type VmRouteDeps, vmRoutes } from './routes/vm-routes.ts';
 import { VmRegistry } from './vm-registry.ts';
 
-interface VmParts extends Omit<VmRouteDeps, 'vms' | 'addresses'> {
+interface VmParts extends Omit<VmRouteDeps, 'vms' | 'addresses' | 'host'> {
   roster: Pick<Roster, 'addresses'>;
   buckets: BucketStore;
   random: Random;
+  config: { host: string };
 }
 
 export const vmsSubsystem: SubsystemDefinition<VmParts> = {
   migrations: readMigrations('vms', import.meta.dirname),
-  open({ buckets, random, roster, ...parts }): Subsystem {
+  open({ buckets, random, roster, config: { host }, ...parts }): Subsystem {
     const vms = new VmRegistry({ buckets, random, tasks: parts.tasks });
     return {
       name: 'vms',
       prepare: () => vms.prepare(),
-      routes: vmRoutes({ ...parts, vms, addresses: () => roster.addresses() }),
+      routes: vmRoutes({ ...parts, vms, host, addresses: () => roster.addresses() }),
       metrics: [
         {
           kind: 'labelled gauge',

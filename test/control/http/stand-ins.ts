@@ -75,6 +75,17 @@ export class FakeRoster {
   }
 }
 
+/** No agent can connect, and no caller at a port. */
+export const noStreams = {
+  addresses: () => [],
+  host: '127.0.0.1',
+  streams: {
+    add() {
+      throw new Error('not here');
+    },
+  },
+};
+
 const noServer = () => Promise.reject(new NoAllocatableServersError('there is none here'));
 /** No server takes a VM: test/control/placement tests this on whole instances. */
 export const noPlacement = {

@@ -54,7 +54,7 @@ import { checkAnswer } from '../../support/contracts.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
-import { FakeLegacyAgents, FakeRoster, FakeTasks, noPlacement } from './stand-ins.ts';
+import { FakeLegacyAgents, FakeRoster, FakeTasks, noPlacement, noStreams } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 export const UNKNOWN_UUID = '00000000-0000-4000-8000-00000000dead';
@@ -239,8 +239,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     events: { follow: () => Promise.reject(new Error('not here')) },
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
-    addresses: () => [],
-    streams: { listen: () => Promise.reject(new Error('not here')) },
+    ...noStreams,
     cnapiUuid: SERVER,
     heartbeats: legacyAgents,
     agentSources: { heard: () => undefined, record: async () => {} },

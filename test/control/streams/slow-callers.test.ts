@@ -18,7 +18,7 @@ const MINUTES_MS = 60_000;
 
 t.test('a caller that reads nothing for nine minutes at the end loses nothing', async (t) => {
   const clock = new ManualClock();
-  const streams = new CallerStreams({ cnapiUuid: randomUUID(), clock, random: systemRandom, host: '127.0.0.1' });
+  const streams = new CallerStreams({ cnapiUuid: randomUUID(), clock, random: systemRandom });
   const http = createServer();
   http.on('upgrade', (request, socket, head) => {
     const name = request.url?.split('/streams/')[1];

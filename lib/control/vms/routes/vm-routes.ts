@@ -8,6 +8,10 @@ import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
+import { dockerCopy } from '../../docker/routes/docker-copy.ts';
+import { dockerExec } from '../../docker/routes/docker-exec.ts';
+import { dockerStats } from '../../docker/routes/docker-stats.ts';
+import type { DockerDeps } from '../../docker/routes/docker-task.ts';
 import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
@@ -15,18 +19,14 @@ import type { TaskRequest } from '../../tasks/record/task.ts';
 import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { type VmDocument, vmOfServer, vmWithServer, withoutReason } from '../vm.ts';
-import type { VmRegistry } from '../vm-registry.ts';
-import { dockerCopy } from './docker-copy.ts';
-import { dockerExec } from './docker-exec.ts';
-import { dockerStats } from './docker-stats.ts';
-import type { DockerDeps } from './docker-task.ts';
 import {
   checkMigrationTask,
   checkStartUpdate,
   explainFailure,
   InvalidVersionError,
   NotSupportedError,
-} from './vm-errors.ts';
+} from '../vm-errors.ts';
+import type { VmRegistry } from '../vm-registry.ts';
 import { infoOf, vncOf } from './vm-info.ts';
 import { issueOf } from './vm-params.ts';
 

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
 import { VM_STATS_TASK } from '../../../protocol/streams/stream.ts';
-import { DockerStats } from '../../streams/docker/docker-stats.ts';
+import { DockerStats } from '../docker-stats.ts';
 import {
   type DockerContext,
   type DockerDeps,

@@ -1,8 +1,9 @@
 /** `docker-exec` for servers with an agent of this project. */
 import { CnapiError } from '../../../platform/errors.ts';
 import { isJsonObject } from '../../../protocol/json/bounded-json.ts';
-import { DockerLines } from '../../streams/docker/docker-lines.ts';
-import { type DockerExec, dockerExecOf, unsupportedPart } from './docker-command.ts';
+import { NotSupportedError } from '../../vms/vm-errors.ts';
+import { type DockerExec, dockerExecOf, unsupportedPart } from '../docker-command.ts';
+import { DockerLines } from '../docker-lines.ts';
 import {
   createDockerTask,
   type DockerContext,
@@ -12,7 +13,6 @@ import {
   openPort,
   requireNoToken,
 } from './docker-task.ts';
-import { NotSupportedError } from './vm-errors.ts';
 
 type ExecContext = DockerContext & { params: DockerParams & { command: Readonly<Record<string, unknown>> } };
 

@@ -12,17 +12,20 @@ import { callerKey } from '../../access/token.ts';
 import type { RequestContext } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
 import type { CallerStreams } from '../../streams/caller-streams.ts';
-import type { PortCodec } from '../../streams/docker/port-codec.ts';
 import { placeOf } from '../../streams/stream-place.ts';
 import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import type { Waiters } from '../../tasks/waiters.ts';
-import { explainFailure } from './vm-errors.ts';
+import { explainFailure } from '../../vms/vm-errors.ts';
+import { DockerPort, listenForCaller } from '../docker-port.ts';
+import type { PortCodec } from '../port-codec.ts';
 
 export interface DockerDeps {
   clock: Clock;
   tasks: Pick<Tasks, 'create' | 'wait'> & { waiters: Pick<Waiters, 'follow'> };
-  streams: Pick<CallerStreams, 'listen'>;
+  streams: Pick<CallerStreams, 'add'>;
+  /** Where this instance listens. */
+  host: string;
   /** The instances to which agents may connect. */
   addresses(): readonly InstanceAddress[];
   /** Aborts when this instance leaves and every wait must be answered. */
@@ -57,7 +60,7 @@ export interface OpenPort {
   cancel(): void;
 }
 
-/** Whoever connects to the port has no token, so its caller needs none either. */
+/** Refused with a token: the port cannot check one. */
 class NoPortError extends CnapiError {
   constructor(route: string, instead: string) {
     const message = `${route} answers a TCP port that takes no token, so only callers in trustedNetworks can use it; ${instead}`;
@@ -84,13 +87,7 @@ export async function openPort(
   context: DockerContext,
   { task, params, hasInput, codec }: PortTask,
 ): Promise<OpenPort> {
-  const { name, port, cancel } = await deps.streams.listen({
-    serverUuid: context.params.server_uuid,
-    owner: callerKey(context.actor, context.source),
-    address: context.source,
-    hasInput,
-    codec,
-  });
+  const { name, port, cancel } = await addPort(deps, context, { hasInput, codec });
   try {
     const stream = placeOf(name, deps.addresses());
     if (stream === undefined) throw new InstanceDrainingError();
@@ -98,6 +95,23 @@ export async function openPort(
     return { id, host: stream.host, port, cancel };
   } catch (error) {
     cancel();
+    throw error;
+  }
+}
+
+/** Listens for the caller of a new stream. */
+async function addPort(
+  { streams, clock, host }: DockerDeps,
+  { params, actor, source: address }: DockerContext,
+  options: Pick<PortTask, 'hasInput' | 'codec'>,
+): Promise<{ name: string; port: number; cancel(): void }> {
+  const { server, port } = await listenForCaller(host);
+  try {
+    const owner = { serverUuid: params.server_uuid, owner: callerKey(actor, address) };
+    const stream = streams.add((events) => new DockerPort(server, { clock, address, ...options }, events), owner);
+    return { ...stream, port };
+  } catch (error) {
+    server.close();
     throw error;
   }
 }

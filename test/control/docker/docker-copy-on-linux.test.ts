@@ -11,7 +11,7 @@ import { archiveOf, type TestEntry } from '../../support/layer-archive.ts';
 import { cannotMount } from '../../support/mounted-folder.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
-import { startVm } from './vm-on-linux.ts';
+import { startVm } from '../vms/vm-on-linux.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers() || cannotMount();

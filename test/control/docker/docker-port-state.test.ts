@@ -4,7 +4,7 @@ import {
   type PortEvent,
   type PortState,
   stepPort,
-} from '../../../../lib/control/streams/docker/docker-port-state.ts';
+} from '../../../lib/control/docker/docker-port-state.ts';
 
 type Row = [name: string, state: PortState, event: PortEvent, next: PortState, ...effects: PortEffect[]];
 

@@ -1,6 +1,6 @@
 import t from 'tap';
-import { DockerStats } from '../../../../lib/control/streams/docker/docker-stats.ts';
-import { CHANNELS, streamMessage } from '../../../../lib/protocol/streams/stream.ts';
+import { DockerStats } from '../../../lib/control/docker/docker-stats.ts';
+import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
 
 const eth = (bytes: number) => ({
   rx_bytes: bytes,

@@ -1,20 +1,20 @@
 /**
  * A TCP port for the caller of one stream, who speaks what a codec of this folder reads. It has no
  * token: only the address that has asked for it may connect, once and within 30 seconds. Made by
- * caller-streams.ts; docker-port-state.ts draws its states.
+ * routes/docker-task.ts; docker-port-state.ts draws its states.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { normalizeAddress } from '../../../platform/network/networks.ts';
-import { resetConnection } from '../../../platform/network/reset-connection.ts';
-import type { Clock, Timer } from '../../../platform/time/clock.ts';
-import { keepAlive, type StreamSocketEvents } from '../../../protocol/streams/stream-socket.ts';
-import type { CallerEnd } from '../caller-stream.ts';
+import { normalizeAddress } from '../../platform/network/networks.ts';
+import { resetConnection } from '../../platform/network/reset-connection.ts';
+import type { Clock, Timer } from '../../platform/time/clock.ts';
+import { keepAlive, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
+import type { CallerEnd } from '../streams/caller-stream.ts';
 import { END_OF_INPUT } from './docker-lines.ts';
 import { type PortEffect, type PortEvent, type PortState, stepPort } from './docker-port-state.ts';
 import type { PortCodec } from './port-codec.ts';
 
-export interface DockerPortOptions {
+interface DockerPortOptions {
   /** Of the caller. */
   address: string;
   /** False: the program reads nothing. */

@@ -8,9 +8,10 @@ import { settlesWithin } from '../../../platform/time/clock.ts';
 import { untilAborted } from '../../../platform/time/until-aborted.ts';
 import { VM_EXEC_TASK } from '../../../protocol/streams/stream.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
-import { DockerArchive, NoHeadError } from '../../streams/docker/docker-archive.ts';
 import { TaskRunError } from '../../tasks/routes/run-task.ts';
-import { dockerCopyOf, readHead } from './docker-path.ts';
+import { copyError, NotSupportedError } from '../../vms/vm-errors.ts';
+import { DockerArchive, NoHeadError } from '../docker-archive.ts';
+import { dockerCopyOf, readHead } from '../docker-path.ts';
 import {
   type DockerContext,
   type DockerDeps,
@@ -20,7 +21,6 @@ import {
   openPort,
   requireNoToken,
 } from './docker-task.ts';
-import { copyError, NotSupportedError } from './vm-errors.ts';
 
 type CopyContext = DockerContext & {
   params: DockerParams & {
