@@ -10,7 +10,7 @@ import { type WebSocket, WebSocketServer } from 'ws';
 import { CnapiError } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/limiting/keyed-counts.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Clock } from '../../platform/time/clock.ts';
+import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { STREAM_SUBPROTOCOL } from '../../protocol/streams/stream.ts';
 import {
   keepAlive,
@@ -78,6 +78,8 @@ export class CallerStreams {
   /** Also those whose last bytes are not taken yet. */
   readonly #open = new Set<CallerStream>();
   readonly #owners = new KeyedCounts();
+  /** Resolves when no stream is open, and none will be opened. */
+  readonly #allClosed = Promise.withResolvers<void>();
   #opened = 0;
   #isLeaving = false;
 
@@ -153,12 +155,13 @@ export class CallerStreams {
     this.#isLeaving = true;
     const { code, message } = leaving();
     for (const stream of this.#open) stream.cut(code, message);
+    this.#noteClosed();
   }
 
   /** Ends all connections; those that have not taken their last bytes, after a moment. */
   async stop(): Promise<void> {
     this.end();
-    for (let waited = 0; this.#open.size > 0 && waited < LAST_BYTES_MS; waited += 50) await this.#deps.clock.sleep(50);
+    await settlesWithin(this.#deps.clock, LAST_BYTES_MS, this.#allClosed.promise);
     for (const stream of this.#open) stream.terminate();
     this.#server.close();
   }
@@ -192,6 +195,7 @@ export class CallerStreams {
       onClosed: () => {
         this.#open.delete(stream);
         for (const key of counted) this.#owners.add(key, -1);
+        this.#noteClosed();
       },
     });
     for (const key of counted) this.#owners.add(key);
@@ -199,6 +203,10 @@ export class CallerStreams {
     this.#open.add(stream);
     this.#named.set(name, stream);
     return stream;
+  }
+
+  #noteClosed(): void {
+    if (this.#isLeaving && this.#open.size === 0) this.#allClosed.resolve();
   }
 
   #upgrade(
