@@ -6,7 +6,7 @@ import type { ContainerState } from './lifecycle.ts';
 
 /** How the file system of a container begins: layers of images, the lowest first. */
 interface ContainerRoot {
-  /** Directories with unpacked layers (root/layer.ts). They are never written to. */
+  /** Directories with unpacked layers (layers/layer.ts). They are never written to. */
   layers: readonly string[];
   /** No process of the container can write to it. */
   isReadOnly: boolean;

@@ -2,7 +2,7 @@
  * Puts the containers of one agent together, in DATA/containers:
  *
  *     records/         what the agent knows of each container (../records)
- *     layers/          unpacked layers of images (root/layer.ts)
+ *     layers/          unpacked layers of images (layers/layer.ts)
  *     all/ exits/ runtime/   as in container-paths.ts
  *
  * Several agents on one machine do not see each other's containers: what is outside of their

@@ -9,7 +9,7 @@ import { basename, join } from 'node:path';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { Containers } from '../containers/containers.ts';
-import type { LayerLimits } from '../containers/root/layer-tree.ts';
+import type { LayerLimits } from '../containers/layers/layer-tree.ts';
 import type { LayeredRootFileSystems } from '../containers/root/layered-root-file-systems.ts';
 import { lstatIfAny } from '../containers/root/lstat.ts';
 import { measureTree } from '../containers/root/measure-tree.ts';

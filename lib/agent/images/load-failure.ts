@@ -1,6 +1,6 @@
 /** Why an image could not be loaded, as callers and its record have it. */
 import { CnapiError, messageOf } from '../../platform/errors.ts';
-import { LayerError } from '../containers/root/layer-error.ts';
+import { LayerError } from '../containers/layers/layer-error.ts';
 import { spaceErrorOf } from './archive-file.ts';
 import { ImageSourceError, InvalidImageError, NoImageSpaceError } from './image-errors.ts';
 

@@ -4,7 +4,7 @@
  */
 import { mkdir, opendir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Layer } from './layer.ts';
+import type { Layer } from '../layers/layer.ts';
 import { lstatIfAny } from './lstat.ts';
 import { copyTree, syncFiles } from './program.ts';
 import { removeTree } from './remove-tree.ts';

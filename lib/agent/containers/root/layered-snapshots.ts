@@ -12,9 +12,9 @@
 import { mkdir, readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Container, ContainerSpec } from '../container.ts';
+import { writeFlatLayer } from '../layers/layer.ts';
 import { containerPaths } from '../linux/container-paths.ts';
 import type { RunId } from '../runtime.ts';
-import { writeFlatLayer } from './layer.ts';
 import { lstatIfAny } from './lstat.ts';
 import { measureTree } from './measure-tree.ts';
 import { unmountAll } from './mounts.ts';

@@ -11,10 +11,10 @@
 import { chmod, chown, mkdir, rm, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../../platform/errors.ts';
+import { markForOverlay } from '../layers/whiteouts.ts';
 import { mountPointsAt, unmountAll } from './mounts.ts';
 import { runOrThrow } from './program.ts';
 import { removeTree } from './remove-tree.ts';
-import { markForOverlay } from './whiteouts.ts';
 
 export interface OverlayPaths {
   /** The mount point. */

@@ -8,7 +8,7 @@
  * process per layer, where `mknod` would need one per name, and `setfattr` is rarely installed.
  */
 import { Header } from 'tar';
-import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
+import { LONG_TIMEOUT_MS, runOrThrow } from '../root/program.ts';
 
 export interface Whiteouts {
   /** Paths relative to the root of the layer. */

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import t from 'tap';
-import type { EntryHeader } from '../../../../lib/agent/containers/root/archive.ts';
-import { LayerError } from '../../../../lib/agent/containers/root/layer-error.ts';
-import { type LayerRules, type LayerStep, LayerTree } from '../../../../lib/agent/containers/root/layer-tree.ts';
+import type { EntryHeader } from '../../../../lib/agent/containers/layers/archive.ts';
+import { LayerError } from '../../../../lib/agent/containers/layers/layer-error.ts';
+import { type LayerRules, type LayerStep, LayerTree } from '../../../../lib/agent/containers/layers/layer-tree.ts';
 
 const RULES: LayerRules = {
   limits: { maxBytes: 1000, maxEntries: 20, maxNameBytes: 10_000 },

@@ -16,14 +16,14 @@ import { z } from 'zod';
 import { messageOf } from '../../../platform/errors.ts';
 import { syncDirectory } from '../../sync-directory.ts';
 import { ContainerError } from '../container-errors.ts';
+import { lstatIfAny } from '../root/lstat.ts';
+import { syncFiles } from '../root/program.ts';
+import { removeTree } from '../root/remove-tree.ts';
 import { readArchive } from './archive.ts';
 import { LayerError } from './layer-error.ts';
 import { LayerSource } from './layer-source.ts';
 import type { LayerRules } from './layer-tree.ts';
 import { LayerWriter, refusalOfFile } from './layer-writer.ts';
-import { lstatIfAny } from './lstat.ts';
-import { syncFiles } from './program.ts';
-import { removeTree } from './remove-tree.ts';
 import type { Whiteouts } from './whiteouts.ts';
 
 interface UnpackRequest {

@@ -7,7 +7,7 @@ import { PassThrough, Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { LayerError } from '../../../../lib/agent/containers/root/layer-error.ts';
+import { LayerError } from '../../../../lib/agent/containers/layers/layer-error.ts';
 import { LayeredRootFileSystems } from '../../../../lib/agent/containers/root/layered-root-file-systems.ts';
 import { archiveOf, gzipArchiveOf, type TestEntry } from '../../../support/layer-archive.ts';
 import { cannotMount, mountedFolder, smallDisk } from '../../../support/mounted-folder.ts';

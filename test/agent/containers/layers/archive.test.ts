@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { readArchive } from '../../../../lib/agent/containers/root/archive.ts';
-import { LayerError } from '../../../../lib/agent/containers/root/layer-error.ts';
+import { readArchive } from '../../../../lib/agent/containers/layers/archive.ts';
+import { LayerError } from '../../../../lib/agent/containers/layers/layer-error.ts';
 import { archiveOf, entryOf, paxHeader, type TestEntry } from '../../../support/layer-archive.ts';
 
 /** The archive in chunks of that size. */
