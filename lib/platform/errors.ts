@@ -49,7 +49,7 @@ export const invalidParameter = (field: string, message: string): InvalidParamet
 
 /**
  * The results of these checks, one after the other. @throws InvalidParametersError with what all of
- * them refuse; at once what one of them throws otherwise
+ * them refuse; any other error ends the checks immediately
  */
 export async function checkAll<Checks extends readonly (() => unknown)[]>(...checks: Checks) {
   const errors: FieldError[] = [];

@@ -20,8 +20,10 @@ export interface CopyOptions {
 
 /** What is not this machine. */
 export interface OtherEnd {
-  /** How a path is there, for messages: `on a server, as SERVER:PATH`. */
-  in: string;
+  /** `on a server`, for texts. */
+  where: string;
+  /** What stands for its name there: `SERVER`. */
+  word: string;
   /** Finds what the user calls so. @throws UsageError */
   starterOf(context: Context, name: string): Promise<StartScript>;
 }
@@ -48,14 +50,16 @@ export async function copyFiles(
     return send(context, from, to, { isRecursive, other }).catch(explain(from));
   if (typeof from !== 'string' && typeof to === 'string')
     return receive(context, from, to, { isRecursive, other }).catch(explain(to));
-  throw new UsageError(`one of the two paths must be ${other.in}, and the other one on this machine`);
+  throw new UsageError(
+    `one of the two paths must be ${other.where}, as ${other.word}:PATH, and the other one on this machine`,
+  );
 }
 
 /** A path of this machine as text. A colon after a slash belongs to the path. */
 function remoteIn(text: string, other: OtherEnd): string | RemotePath {
   const [, name, rest] = /^([^/:]+):(.*)$/s.exec(text) ?? [];
   if (name === undefined || rest === undefined) return text;
-  if (rest === '') throw new UsageError(`${text} names no path ${other.in.split(',')[0]}; write ${text}/PATH`);
+  if (rest === '') throw new UsageError(`${text} names no path ${other.where}; write ${text}/PATH`);
   return { name, path: rest };
 }
 
