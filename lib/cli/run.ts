@@ -17,7 +17,7 @@ import type { OutputStream } from './terminal/streams.ts';
 export async function runCli(argv: readonly string[], environment: CliEnvironment): Promise<number> {
   const hasLost = reportLostOutput(environment.streams);
   const exitCode = await run(argv, environment);
-  // A pipe takes 64 KiB at once; without waiting, an exit would drop the rest.
+  // A pipe takes 64 KiB in one go; without waiting, an exit would drop the rest.
   await flushOutput(environment.streams);
   return exitCode === EXIT.ok && hasLost() ? EXIT.failed : exitCode;
 }

@@ -75,7 +75,7 @@ const schema = z.strictObject({
       'Host by which agents, callers (`GET /instances`) and the name server reach this instance; `host` when absent, required if `host` is 0.0.0.0 or ::',
     ),
   databaseUrl: parsed(z.string('is required, a postgres:// URL'), hostUrls).describe(
-    '`postgres://…`, Postgres 15 or newer. Each start creates or migrates the tables; several instances may start at once. Several hosts are written as for libpq: `postgres://user:password@h1:5432,h2:5432/db?target_session_attrs=read-write` ([failover](failover.md))',
+    '`postgres://…`, Postgres 15 or newer. Each start creates or migrates the tables; several instances may start concurrently. Several hosts are written as for libpq: `postgres://user:password@h1:5432,h2:5432/db?target_session_attrs=read-write` ([failover](failover.md))',
   ),
   databasePooler: z
     .enum(['transaction'])

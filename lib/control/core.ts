@@ -202,7 +202,7 @@ export class Core {
   }
 
   /**
-   * Drains, then stops; an instance that is not live yet stops at once. Repeating it is harmless.
+   * Drains, then stops; an instance that is not live yet stops immediately. Repeating it is harmless.
    */
   drain(reason: string): void {
     if (this.lifecycle.isLive) this.roster.drainer.begin(reason);

@@ -58,7 +58,7 @@ export interface Subsystem {
   beginStop?(): void;
   /** Closes its connections to agents and callers; one part after the other, the last one first. */
   disconnect?(): Promise<unknown>;
-  /** Releases everything; all parts at once. */
+  /** Releases everything; all parts concurrently. */
   stop?(): Promise<unknown>;
 
   /** What carries out its duties. */

@@ -10,7 +10,12 @@ const TIMEOUT = 'seconds until the VM is killed, at most 3600';
 const SNAPSHOT = 'required, the name of the snapshot';
 
 const snapshotParams = { uuid: UUID_PARAM, snapshot_name: SNAPSHOT };
-const stopParams = { uuid: UUID_PARAM, force: 'true: kill the VM at once', timeout: TIMEOUT, idempotent: IDEMPOTENT };
+const stopParams = {
+  uuid: UUID_PARAM,
+  force: 'true: kill the VM immediately',
+  timeout: TIMEOUT,
+  idempotent: IDEMPOTENT,
+};
 const UPDATE = 'an object with set_internal_metadata only';
 
 export const VM_TASK_KINDS: Readonly<Record<string, TaskKind>> = {

@@ -81,7 +81,7 @@ export class Foundation {
     if (bus !== 'postgres') this.#redisUrl = redisUrl ?? (await this.#startRedis());
   }
 
-  /** Ends everything at once; nothing of it is needed again. */
+  /** Ends everything immediately; nothing of it is needed again. */
   async stop(): Promise<void> {
     await Promise.all(this.#programs.map((program) => program.kill('SIGQUIT')));
   }

@@ -19,7 +19,7 @@ const SERVER = '44444444-4444-4444-8444-444444444444';
 const ANY_TASK = 'md5(:task::text)::uuid';
 const OWN_SERVER = 'md5(:client_id::text)::uuid';
 
-/** The four statements of a task that an agent accepts, starts and ends at once. */
+/** The four statements of a task that an agent accepts, starts and ends immediately. */
 export async function taskLifeScript(): Promise<string> {
   const subject = { id: TASK, serverUuid: SERVER, attempt: 1 };
   const reportedAt = 'now';

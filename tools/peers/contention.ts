@@ -41,7 +41,7 @@ const HOLD_MS = { atLeast: 20, atMost: 320 };
 /**
  * Returns how many ms after the start of each release the next contender has the lock. Each holds
  * it for a random time.
- * @throws when two hold it at once
+ * @throws when two hold it concurrently
  */
 export async function handOver(unguarded: Lock, { seconds }: { seconds: number }): Promise<number[]> {
   const lock = guarded(unguarded);
@@ -62,9 +62,9 @@ export async function handOver(unguarded: Lock, { seconds }: { seconds: number }
 }
 
 /**
- * All contenders request the lock continuously and release it at once. Turns that have begun are
+ * All contenders request the lock continuously and release it immediately. Turns that have begun are
  * completed after the time is over.
- * @throws when two hold it at once
+ * @throws when two hold it concurrently
  */
 export async function contend(
   unguarded: Lock,

@@ -98,7 +98,7 @@ export class ArrivingTree extends Writable {
     const { type, mode = 0, mtime } = entry;
     if (this.destroyed) return void entry.resume();
     const { entries } = this.#limits;
-    if (this.#entries > entries) throw refusal(`more than ${entries} files and directories; copy fewer at once`);
+    if (this.#entries > entries) throw refusal(`more than ${entries} files and directories; copy fewer in one command`);
     const name = nameIn(entry.path);
     const parent = path.posix.dirname(name);
     if (name !== '' && !this.#directories.has(parent === '.' ? '' : parent))

@@ -94,7 +94,7 @@ export function commandOf({ rest = [] }: Pick<Context, 'rest'>): string {
 export async function jobBodyOf(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
   const command = commandOf(context);
   if (options.maxFail !== undefined && options.concurrency === undefined && options.startRate === undefined)
-    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
+    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start concurrently');
   return { command, ...(await jobFieldsOf(context, options, nodeCount)) };
 }
 

@@ -34,7 +34,7 @@ lock. Without a terminal, all processes that the command started are stopped too
 checked once more; the exit code is 125 if it had been lost before.
 
 Ctrl-Z stops this program and the command. After fg the command continues once the ticket has been renewed; if that is too late, the command is ended. At \
-a terminal fg wakes the command at once, so it runs for a moment before it is held. Where no shell could wake them again (ssh \
+a terminal fg wakes the command immediately, so it runs for a moment before it is held. Where no shell could wake them again (ssh \
 -t), Ctrl-Z stops neither.
 
 If this program itself is killed or gets STOP, the lock passes to the next one after --expires while the command continues: give \

@@ -24,7 +24,7 @@ passed on unchanged. It runs as \
 the user of the agent, unless --user is given. CHEF_PUSH_JOB_ID in its environment is the id of the job.
 
 --max-fail 3 or --max-fail 5%: when more nodes have failed, no further node starts, and the job ends as aborted. It needs \
---concurrency or --start-rate, because otherwise all nodes start at once.
+--concurrency or --start-rate, because otherwise all nodes start concurrently.
 
 Output is kept with each node's task, whatever the options: cnapi job output shows it. With --capture it is also shown live, each \
 line with the name of its server, and the job has capture_output, which tells other programs that its output is wanted.

@@ -36,7 +36,7 @@ export interface Listener {
   /** Awaited: the next piece is requested when this one has been processed. */
   onOutput(server: NamedServer, event: Pick<TaskEvent, 'data' | 'attempt'>): Promise<void>;
   onEnd(server: NamedServer, ending: Ending): void;
-  /** The same happened to all these servers at once, such as the refusal of the whole command. */
+  /** The same happened to all these servers together, such as the refusal of the whole command. */
   onCommonEnd(servers: readonly NamedServer[], ending: Ending): void;
   /** Following broke off; it continues at another instance. Without a server: of all of them. */
   onBroken(server: NamedServer | undefined, reason: string): void;

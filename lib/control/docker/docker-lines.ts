@@ -26,7 +26,7 @@ interface DockerLineOptions {
   hasExitCode: boolean;
 }
 
-/** Clients send what they read at once, 64 KiB as a rule, of which each byte may be six characters. */
+/** Clients send in a line what one read returned, 64 KiB as a rule, of which each byte may be six characters. */
 const MAX_LINE_CHARS = 1024 * 1024;
 /** Of a line that has not ended. */
 const MAX_PIECES = 1_024;

@@ -1,6 +1,6 @@
 /**
  * Carries out this instance's share of the duties: claims free ones, runs their handlers, stores
- * what became of them, and stops at once when it learns that a duty has another holder. Created by
+ * what became of them, and stops immediately when it learns that a duty has another holder. Created by
  * `core.ts`; `duty.ts` draws the states.
  *
  *     hint (a duty was created, a run has ended), or slow poll ──▶ compare ──▶ claim ──▶ work
@@ -53,7 +53,7 @@ interface DutyKeeperDeps {
   run: () => string;
   /** Whether this instance can act: its database answers, and it is not stalled. */
   isHealthy: () => boolean;
-  /** Maximum of duties held at once. Default 2,000. */
+  /** Maximum of duties held concurrently. Default 2,000. */
   limit?: number;
   /**
    * A duty that is free for longer may be claimed by any instance, beyond its share. Default 2 s.
@@ -299,7 +299,7 @@ export class DutyKeeper {
     else if (this.#isLeaving) this.#apply(held, { name: 'leave' });
   }
 
-  /** Never twice at once in this process: a later generation waits, or fails here. */
+  /** Never twice concurrently in this process: a later generation waits, or fails here. */
   async #carryOut(held: Held, earlier: Promise<unknown> | undefined): Promise<void> {
     const { duty, stopping } = held;
     try {

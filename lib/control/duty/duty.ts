@@ -64,7 +64,7 @@ export type HolderEvent =
   | { name: 'lost' }
   | { name: 'stored' };
 
-/** `abort`: the work must stop at once. `settle`: store this in the row, under the fence. */
+/** `abort`: the work must stop immediately. `settle`: store this in the row, under the fence. */
 export type HolderEffect = { name: 'abort'; reason: 'leave' | 'lost' } | { name: 'settle'; settlement: DutySettlement };
 
 interface Step {

@@ -40,7 +40,7 @@ export interface EventsDeps {
   clock: Clock;
   log: Logger;
   config: Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
-  /** The maximum number of followers at once. */
+  /** The maximum number of concurrent followers. */
   maxFollowers?: number;
   /** How many events are kept, whatever their age. */
   keep?: number;
@@ -334,7 +334,7 @@ class Turn {
     return this.#signals.some(({ aborted }) => aborted);
   }
 
-  /** Resolves at the next call of `next`; at once when `isDue`. */
+  /** Resolves at the next call of `next`; immediately when `isDue`. */
   wait(isDue: () => boolean): Promise<void> {
     return new Promise((resolve) => {
       this.#resolve = resolve;

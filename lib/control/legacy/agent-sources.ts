@@ -1,6 +1,6 @@
 /**
  * Remembers the addresses from which servers' agents post: tasks are sent to no other address,
- * unless its network was configured (agent-address.ts). A sysinfo's address is written at once,
+ * unless its network was configured (agent-address.ts). A sysinfo's address is written immediately,
  * because a task may follow it. A heartbeat's is written within seconds, and only if this instance
  * has not written it within the hour. If the database fails, the write is tried again; an address
  * that it refuses is dropped, and comes again with the next post.

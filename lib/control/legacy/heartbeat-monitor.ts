@@ -4,7 +4,7 @@
  * `unknown` the servers that were silent everywhere. Any instance decides about any such server,
  * also when the instance that received its last heartbeat is dead. An instance that has not been
  * healthy long enough decides nothing (law 4). Per period it runs one statement for all its legacy
- * heartbeats and one read; a new server's first heartbeat is written at once. Old records are
+ * heartbeats and one read; a new server's first heartbeat is written immediately. Old records are
  * removed after each silenceMs. If the database fails, every silence starts again.
  * docs/design/legacy-agents.md.
  */
@@ -49,7 +49,7 @@ interface MonitorStats {
   usurped: number;
   recorded: number;
   failedWrites: number;
-  /** Posts ignored because there were too many new servers at once, or too many servers. */
+  /** Posts ignored because there were too many new servers together, or too many servers. */
   dropped: number;
 }
 
@@ -130,7 +130,7 @@ export class HeartbeatMonitor {
 
   /**
    * A legacy agent posted a heartbeat. Costs one map lookup; everything else is done later, for all
-   * at once.
+   * immediately.
    */
   heartbeat(serverUuid: string): void {
     if (this.#note(serverUuid) === 'urgent') this.#loop.soon();
@@ -168,7 +168,7 @@ export class HeartbeatMonitor {
   }
 
   /**
-   * Records urgent heartbeats at once. Once per period, records all heartbeats, and then reads
+   * Records urgent heartbeats immediately. Once per period, records all heartbeats, and then reads
    * those of all instances.
    */
   async #turn(signal: AbortSignal): Promise<void> {

@@ -98,7 +98,7 @@ export class LegacyAgentApi {
 
   /**
    * Sends the task to its server's agent once, and waits for its end. Settles within `timeoutMs`,
-   * or at once when `signal` aborts. Never rejects: an error becomes the task's failure, which
+   * or immediately when `signal` aborts. Never rejects: an error becomes the task's failure, which
    * states whether the task may have run.
    */
   async post(

@@ -53,7 +53,7 @@ interface LegacyDispatchDeps extends PostOutcomes {
   clock: Clock;
   log: Logger;
   config: { taskOverdueMs: number; ownerlessGraceMs: number; slowPollMs: number };
-  /** Limits of what is held at once. Default 2,000 posts with 64 MiB of params. */
+  /** Limits of what is held concurrently. Default 2,000 posts with 64 MiB of params. */
   room?: PostLimits;
 }
 
@@ -193,7 +193,7 @@ export class LegacyDispatch implements PostDispatch {
     this.#offers?.close();
     for (const { giveUp } of this.#held.all()) giveUp.abort();
     await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
-    // Reads the tasks of the last claim. Their posts are given up at once, so those tasks end now.
+    // Reads the tasks of the last claim. Their posts are given up immediately, so those tasks end now.
     await this.#reads.finish();
     await Promise.all(this.#posting);
   }

@@ -81,8 +81,8 @@ export class LegacyHttpClient {
     this.#bodies = new MemoryBudget({
       maxBytes,
       maxBytesPerCaller,
-      full: () => new BodyMemoryError('too much was being read at once'),
-      shareFull: () => new BodyMemoryError('too much was being read from this server at once'),
+      full: () => new BodyMemoryError('too much was being read concurrently'),
+      shareFull: () => new BodyMemoryError('too much was being read from this server concurrently'),
     });
   }
 

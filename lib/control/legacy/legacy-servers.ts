@@ -239,7 +239,7 @@ export class LegacyServers {
     server.isUrgent = false;
   }
 
-  /** A post arrived while its server was being marked `unknown`: record the return at once. */
+  /** A post arrived while its server was being marked `unknown`: record the return immediately. */
   #outdate(server: LegacyServer): void {
     server.row = undefined;
     server.isUrgent = true;

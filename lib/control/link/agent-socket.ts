@@ -19,7 +19,7 @@ export interface AgentSocket {
   resume(): void;
   /** Sends a close frame and waits for the answer. */
   close(code: number, reason: string): void;
-  /** Ends the connection at once, without a close frame. */
+  /** Ends the connection immediately, without a close frame. */
   terminate(): void;
 }
 

@@ -195,7 +195,7 @@ export class AgentConnection implements SessionSocket {
     return true;
   }
 
-  /** Ends the connection at once: a close frame would wait behind what is not read. */
+  /** Ends the connection immediately: a close frame would wait behind what is not read. */
   endSlowReader(): void {
     const session = this.#session;
     this.#socket.terminate();

@@ -22,7 +22,7 @@ export const PUSH_DUTY = 'push-job';
 export interface NewNode {
   serverUuid: string;
   name: string;
-  /** The caller may not run commands there: the node fails at once. */
+  /** The caller may not run commands there: the node fails immediately. */
   isDenied?: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Writes the agents' reports of VMs, memory and disk in batches. Each agent reports at least once a
  * minute, and ten thousand agents must not cost more statements than a hundred. The first report
- * after a quiet time is written at once. Reports that arrive within GAP_MS of a write are written
+ * after a quiet time is written immediately. Reports that arrive within GAP_MS of a write are written
  * with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one server
  * are merged, newer figures over older ones. Called by `servers.ts`.
  *

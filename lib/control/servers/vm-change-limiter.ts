@@ -1,7 +1,7 @@
 /**
  * Limits how many VMs of a server may change. Each change of a state is an event in the log of the zone,
  * and a report has up to 1,000 VMs, so the limit counts VMs and not reports. A server may change
- * 1,000 VMs at once, however many it reports, so the restart of a server is shown as it happens. The
+ * 1,000 VMs in one report, however many it reports, so the restart of a server is shown as it happens. The
  * report that exceeds the limit is admitted; then none with changed VMs is, until the rate has made
  * up for it. Called by `report-queue.ts`.
  */

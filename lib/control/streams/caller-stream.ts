@@ -80,7 +80,7 @@ export class CallerStream {
     this.#on({ type: 'cut', code, message });
   }
 
-  /** Ends both connections at once, also if they have not taken what was sent. */
+  /** Ends both connections immediately, also if they have not taken what was sent. */
   terminate(): void {
     this.#caller.terminate();
     this.#agent?.terminate();

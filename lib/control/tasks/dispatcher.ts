@@ -1,7 +1,7 @@
 /**
  * Gives queued tasks to what can send them, and writes agents' reports to the database. Owns both
  * ways of sending (`dispatch/`), its part of the slow poll, and the recorder. Everything it does
- * is safe to do twice and on two instances at once: the roster's row or the attempt fences each
+ * is safe to do twice and on two instances concurrently: the roster's row or the attempt fences each
  * statement (docs/design/tasks.md).
  *
  *     hint (created here, or by bus) ─┐
@@ -80,7 +80,7 @@ export class Dispatcher {
   #answersSince: number | undefined;
   readonly #ticks: DeadlineCounter;
   /**
-   * When a task is queued, the counter may lag this much and then catch up at once. The lag is
+   * When a task is queued, the counter may lag this much and then catch up in one step. The lag is
    * added to the deadline, so no task is swept early.
    */
   readonly #tickLagMs: number;

@@ -72,7 +72,7 @@ interface TasksDeps {
   random: Random;
   log: Logger;
   config: TasksConfig;
-  /** Maximum of waits and event streams at once. Default 10,000. */
+  /** Maximum of concurrent waits and event streams. Default 10,000. */
   maxWaiters?: number;
 }
 
@@ -204,7 +204,7 @@ export class Tasks {
   }
 
   /**
-   * Requests the end: a queued task ends at once, a claimed one when its agent reports the end.
+   * Requests the end: a queued task ends immediately, a claimed one when its agent reports the end.
    * @throws TaskNotFoundError, TaskEndedError, TaskNotCancellableError, DatabaseUnavailableError
    */
   async cancel(id: string): Promise<TaskRow> {
@@ -253,7 +253,7 @@ export class Tasks {
     this.dispatcher.sessionDispatch.hintAll(serverUuids);
   }
 
-  /** Hints may have been missed (a subscription was renewed): reads everything at once. */
+  /** Hints may have been missed (a subscription was renewed): reads everything immediately. */
   pollSoon(): void {
     this.#slowPoll.soon();
   }

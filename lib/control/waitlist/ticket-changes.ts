@@ -22,7 +22,7 @@ interface TicketChangesDeps {
   clock: Clock;
 }
 
-/** A change tried once; it waits for each lock as long as it is told. */
+/** A change tried once; it waits at most `wait` for each lock. */
 type Change<Result> = (wait: LockWait) => Promise<Result>;
 
 const QUICK_CONNECTIONS = 3;

@@ -121,7 +121,7 @@ const MAX_LISTED = 1_000;
 /** The moves whose times the metrics read next. */
 const MAX_RECENT = 1_000;
 /**
- * A queue may hold 10,001 tickets. Deleting many such queues at once would exceed the time limit of
+ * A queue may hold 10,001 tickets. Deleting many such queues together would exceed the time limit of
  * a statement.
  */
 const DELETE_QUEUES = 5;
@@ -171,7 +171,7 @@ export class Waitlist {
   }
 
   /**
-   * Accepts a ticket durably. It is active at once if its queue was empty. An expiry in the past is
+   * Accepts a ticket durably. It is active immediately if its queue was empty. An expiry in the past is
    * accepted. A request that repeats an idempotency key receives that key's ticket as it is now.
    * `queue` is read after the commit: in order the active ticket, the first 1,000 waiting ones, and
    * the new one. Only the new one if it does not wait; empty if it was deleted meanwhile.

@@ -136,7 +136,7 @@ async function notify(client: pg.Client, batch: readonly Notice[]): Promise<void
 
 interface Connection {
   client: pg.Client;
-  /** Destroys the socket at once; a server that does not answer cannot delay it. */
+  /** Destroys the socket immediately; a server that does not answer cannot delay it. */
   drop(): void;
 }
 

@@ -5,7 +5,7 @@
  *
  *      subscribe               takeChange                 confirm
  *    ───────────▶ wanted ────────────────▶ asked ──────────────────▶ subscribed ──┐ subscribe:
- *                   ▲                        │ lost                  │  ▲         │ ready at once
+ *                   ▲                        │ lost                  │  ▲         │ ready immediately
  *                   └────────────────────────┴───────────────────────┘  └─────────┘
  *
  * After the last handler is removed, takeChange lists the topic in `unsubscribe` if it is asked or

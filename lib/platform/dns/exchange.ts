@@ -54,7 +54,7 @@ function exchangeDatagrams({ server, timeoutMs, clock, random }: Asker, question
     const reply = decodeDnsMessage(bytes);
     if (reply && isReplyTo(reply, id, question)) resolve(reply);
   });
-  // A connected socket receives only from its server. It also reports a closed port at once.
+  // A connected socket receives only from its server. It also reports a closed port immediately.
   socket.connect(server.port, server.host, () => socket.send(encodeQuery(id, question)));
   return promise.finally(() => {
     timer.cancel();

@@ -62,7 +62,7 @@ export class HttpConnectionPool {
     this.#open = open;
   }
 
-  /** Calls `use` with a connection, at once or when one is free. */
+  /** Calls `use` with a connection, immediately or when one is free. */
   take(use: Use): void {
     this.#waiting.push(use);
     this.#serve();

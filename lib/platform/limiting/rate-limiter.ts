@@ -15,7 +15,7 @@ const MAX_KEYS = 50_000;
  */
 export class RateLimit {
   readonly perSecond: number;
-  /** How much may be taken at once. */
+  /** How much may be taken in one go. */
   readonly burst: number;
 
   constructor({ perSecond, burst }: { perSecond: number; burst: number }) {

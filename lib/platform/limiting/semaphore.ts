@@ -1,4 +1,4 @@
-/** A counting semaphore: a bounded number of pieces of work run at once, the rest wait in order. */
+/** A counting semaphore: a bounded number of pieces of work run concurrently, the rest wait in order. */
 import type { Clock } from '../time/clock.ts';
 
 /** How long to wait for a permit, and the error after that. */
@@ -21,7 +21,7 @@ export class Semaphore {
     return this.#waiting.size;
   }
 
-  /** Runs `work` as soon as there is a permit: at once, if one is free. */
+  /** Runs `work` as soon as there is a permit: immediately, if one is free. */
   async run<Result>(work: () => Promise<Result>): Promise<Result> {
     if (this.#free > 0) this.#free -= 1;
     else await new Promise<void>((resolve) => this.#waiting.add(resolve));

@@ -214,7 +214,7 @@ async function again<Result>(work: () => Promise<Result>): Promise<Result> {
 }
 
 /**
- * A deadlock is temporary. When two statements insert one key at once, Postgres may first report a
+ * A deadlock is temporary. When two statements insert one key concurrently, Postgres may first report a
  * conflict on another unique field, which `on conflict (_key)` does not catch. A retry finds the
  * key.
  */

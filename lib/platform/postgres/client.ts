@@ -58,7 +58,7 @@ export class DatabaseClient extends pg.Client implements Droppable {
     this.#hosts = hosts;
     this.#timeoutMs = connectionTimeoutMillis;
     const noteFailure = () => this.#isOpen || hosts.failed(host);
-    // Added before the driver's own listeners, whose callers may at once make the next connection.
+    // Added before the driver's own listeners, whose callers may immediately make the next connection.
     for (const event of ['error', 'errorMessage']) this.connection.on(event, noteFailure);
     this.connection.once('end', () => {
       noteFailure();
@@ -117,7 +117,7 @@ export class DatabaseClient extends pg.Client implements Droppable {
 
   /**
    * Ends the connection with a reset, so what it has queued is not sent any more. Otherwise an
-   * abandoned statement would take the bandwidth of its successors. Then release it at once.
+   * abandoned statement would take the bandwidth of its successors. Then release it immediately.
    */
   abandon(): void {
     const isTcp = this.#socket.remoteFamily !== undefined;

@@ -60,7 +60,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Node fires a longer timer at once. */
+/** Node fires a longer timer immediately. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 function timerAfter(delayMs: number, callback: () => void): Timer {

@@ -1,6 +1,6 @@
 /**
  * Repeats `work` until it is stopped, to find what hints may have missed: at each slow poll, more
- * often while the bus is lost, and at once when the bus's health changes. A failed round is
+ * often while the bus is lost, and immediately when the bus's health changes. A failed round is
  * repeated at the next poll.
  */
 import type { Bus, Subscription } from '../bus/bus.ts';
@@ -34,7 +34,7 @@ export class SlowPoll {
     this.#loop.start();
   }
 
-  /** Begins the next round at once. */
+  /** Begins the next round immediately. */
   soon(): void {
     this.#loop.soon();
   }

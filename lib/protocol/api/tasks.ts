@@ -214,7 +214,7 @@ export const taskContracts = contracts({
       200: { description: 'OK', schema: task, example },
       ...notFound,
       503: errorResponse(
-        'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
+        'InstanceDraining: this instance is draining; ask again immediately, another instance continues the wait',
         'InstanceDraining',
         'TooManyWaiters',
       ),

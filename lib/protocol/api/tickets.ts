@@ -89,7 +89,8 @@ export const ticketContracts = contracts({
   CreateTicket: {
     method: 'POST',
     path: '/servers/:server_uuid/tickets',
-    summary: 'Takes a place in a queue, which is there from its first ticket on; the first ticket is active at once',
+    summary:
+      'Takes a place in a queue, which is there from its first ticket on; the first ticket is active immediately',
     tag: 'waitlist',
     origin: 'reference',
     params: withExpiry({
@@ -194,7 +195,7 @@ export const ticketContracts = contracts({
       409: errorResponse('TicketFinished: it was released', 'TicketFinished'),
       500: errorResponse("It has expired, with Triton's words", 'InternalError'),
       503: errorResponse(
-        'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
+        'InstanceDraining: this instance is draining; ask again immediately, another instance continues the wait',
         'InstanceDraining',
         'TooManyWaiters',
       ),

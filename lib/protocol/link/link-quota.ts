@@ -9,7 +9,7 @@
  */
 import { RateLimit } from '../../platform/limiting/rate-limiter.ts';
 
-/** Four frames of the largest size at once. */
+/** Four frames of the largest size in one burst. */
 export const BURST_BYTES = 32 * 1024 * 1024;
 export const BYTES_PER_MS = 16 * 1024;
 export const LINK_RATE = new RateLimit({ perSecond: 1000 * BYTES_PER_MS, burst: BURST_BYTES });

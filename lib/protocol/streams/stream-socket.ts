@@ -28,7 +28,7 @@ const BINARY = { binary: true };
  */
 const PING_MS = 5_000;
 /**
- * A reader that has paused finds all pings at once, and ws breaks a connection on which there are 60.
+ * A reader that has paused finds all pings together, and ws breaks a connection on which there are 60.
  * So those after the first ten come ever later, and none after 50, two days later.
  */
 const PROMPT_PINGS = 10;
@@ -134,7 +134,7 @@ export class StreamSocket {
     if (this.#unsent === 0) this.#close();
   }
 
-  /** Closes it: at once if the peer has not taken everything, and else with a reason. */
+  /** Closes it: immediately if the peer has not taken everything, and else with a reason. */
   leave(code: number, reason: string): void {
     if (this.#unsent > 0) return this.#socket.terminate();
     this.closeWhenSent(code, reason);

@@ -231,7 +231,7 @@ t.test('the bodies of one server leave memory for those of others', async (t) =>
     unread.push('unread' in answer ? answer.unread : answer);
   });
   await until(() => unread.length === 7, 'all but three to be refused');
-  t.same(new Set(unread), new Set(['too much was being read from this server at once']));
+  t.same(new Set(unread), new Set(['too much was being read from this server concurrently']));
   const agent = await startFakeLegacyAgent(t);
   t.match(await client.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
   givenUp.abort();
@@ -245,7 +245,7 @@ t.test('many large bodies at once share one memory limit', async (t) => {
   const client = newClient();
   const all = await Promise.all(Array.from({ length: 10 }, () => outcome(client.call(callTo(port)))));
   const reasons = all.map((answer) => ('unread' in answer ? answer.unread : ''));
-  t.equal(reasons.filter((reason) => reason === 'too much was being read at once').length >= 4, true);
+  t.equal(reasons.filter((reason) => reason === 'too much was being read concurrently').length >= 4, true);
   await until(() => sockets.size === 0, 'the connections to be closed');
   // The memory counted for them is free again.
   const agent = await startFakeLegacyAgent(t);

@@ -38,7 +38,7 @@ interface ChefFeedsDeps {
    * token are counted separately. Default 200.
    */
   maxFollowers?: number;
-  /** How many of these one user, client or token may follow at once. Default 50. */
+  /** How many of these one user, client or token may follow concurrently. Default 50. */
   maxPerCaller?: number;
 }
 
@@ -67,7 +67,7 @@ export class ChefFeeds {
   readonly #deps: ChefFeedsDeps;
   /** By the uuid of their organization, and by who follows in it. */
   readonly #followers = new KeyedCounts();
-  /** A job that has started, which all followers of its organization are told about at once. */
+  /** A job that has started, which all followers of its organization are told about immediately. */
   readonly #started: SharedRead<{ organization: string; job: string }, OrganizationJob | undefined>;
   #refused = 0;
 

@@ -38,7 +38,7 @@ insert into cnapi_event_log default values;
 -- What the numbering has read, one row for each time. Rows are only inserted, and read from the
 -- end, so dead rows do not slow it down while a transaction keeps an old snapshot (a dump does so
 -- for hours). For the same reason rows of the outbox are read by position and deleted later, at
--- least a thousand at once, at the end that nobody reads.
+-- least a thousand together, at the end that nobody reads.
 --
 -- read_id     the outbox is read up to here, except for the holes: ranges of ids that did not exist
 --             when their neighbours were read. The transaction that took such an id is still

@@ -33,7 +33,7 @@ export async function sendEvents(
     response.write(': still here\n\n');
   });
   try {
-    // Sends the headers in one write with events that are ready at once: a reader that has the
+    // Sends the headers in one write with events that are ready immediately: a reader that has the
     // headers also has a place to resume from.
     clock.afterPoll(() => {
       if (!response.headersSent && !response.destroyed) response.flushHeaders();

@@ -96,7 +96,7 @@ export class CallerConnection {
   }
 
   /**
-   * Resolves when this request may begin, or is aborted; undefined if it may begin at once. If the
+   * Resolves when this request may begin, or is aborted; undefined if it may begin immediately. If the
    * connection is no longer writable by then, the request must not be carried out.
    */
   turnOf(exchange: Exchange): Promise<void> | undefined {

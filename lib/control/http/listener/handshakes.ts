@@ -25,7 +25,7 @@ export const TLS_OPTIONS = { minVersion: 'TLSv1.2', secureOptions: constants.SSL
  * `requestsPerSecond`.
  */
 const BURST_S = 5;
-/** Thousands of agents may connect at once, and share one core. */
+/** Thousands of agents may connect concurrently, and share one core. */
 const HANDSHAKE_WITHIN_MS = 10_000;
 /**
  * Disconnects before the end of a handshake that are no errors: port checks do this all the time.

@@ -1,7 +1,7 @@
 /**
  * The listening sockets of an instance's one address. Node accepts one connection per socket in
  * each turn of its event loop, and with thousands of agents a turn is long. With a single socket,
- * agents that connected all at once were accepted so slowly that they gave up and connected again.
+ * agents that connected concurrently were accepted so slowly that they gave up and connected again.
  * So there are several sockets, and the system distributes connections among them (SO_REUSEPORT).
  * Owns them and the number of connections; passes connections to the HTTP server. Where the system
  * cannot do that (macOS, illumos) there is one socket.

@@ -76,7 +76,7 @@ export class RequestAuthorizer {
     return this.#authenticator.isOpen;
   }
 
-  /** A connection is open, perhaps before its handshake; may cut it off at once. */
+  /** A connection is open, perhaps before its handshake; may cut it off immediately. */
   connected(socket: Socket): void {
     const address = socket.remoteAddress;
     if (this.#authenticator.isOpen || address === undefined) return;

@@ -55,7 +55,7 @@ create function cnapi_last_heartbeat(wanted uuid) returns timestamptz language s
      from cnapi_recent_legacy_records() record))
 $$;
 
--- The same for many servers at once, without those that have none.
+-- The same for many servers together, without those that have none.
 create function cnapi_last_heartbeats(wanted uuid[])
 returns table (server_uuid uuid, last_heartbeat timestamptz) language sql stable as $$
   select heard.server_uuid, max(heard.heard_at)

@@ -17,7 +17,7 @@ create table cnapi_push_feed (
 );
 
 -- What the feed tells of a node whose state was p_was in the last round. One round may see several
--- steps at once.
+-- steps together.
 create function cnapi_events_of_push_node(p_was text, p_state text, p_reason text)
 returns table (place int, name text, status text) language sql immutable as $$
   with node as (

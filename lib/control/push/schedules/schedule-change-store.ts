@@ -40,7 +40,7 @@ export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
 }
 
 /**
- * Replaces what callers may change, and lets any instance try again at once. False: it has ended,
+ * Replaces what callers may change, and lets any instance try again immediately. False: it has ended,
  * does not exist, or was changed since it was read; nothing is recorded then, so that the records
  * have the order of the changes.
  */

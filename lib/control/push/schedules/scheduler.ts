@@ -42,7 +42,7 @@ export interface SchedulerDeps {
 
 /** How many schedules a round claims. The others are left to other instances and the next round. */
 const BATCH = 6;
-/** How many of them are carried out at once, so that a slow one delays few others. */
+/** How many of them are carried out concurrently, so that a slow one delays few others. */
 const AT_ONCE = 3;
 /** The pause while a time waits for the end of a job, or while a due schedule is locked. */
 const RETRY_MS = 1_000;

@@ -81,7 +81,7 @@ export const MIN_RATE = 10;
 const CUT = 0.5;
 const CUT_EVERY_MS = 1_000;
 const GROWTH = 1.1;
-/** The burst that may be admitted at once, as a time at the present rate. */
+/** The burst that may be admitted together, as a time at the present rate. */
 const BURST_MS = 250;
 const MIN_BURST = 20;
 /**
@@ -155,7 +155,7 @@ export function loadOf(pressure: Pressure): Measured {
   return { load: 'on-time', reason: '' };
 }
 
-/** Why not all agents are admitted at once although the instance is on time. */
+/** Why not all agents are admitted together although the instance is on time. */
 export function pacedReason(roundTripMs: number): string {
   const many = 'too many agents are connecting';
   return roundTripMs < FAR_MS ? many : `${many}; its database is ${Math.round(roundTripMs)} ms away`;

@@ -1,6 +1,6 @@
 /**
  * Takes authority for servers whose agents connect to this instance. Most need one statement, which
- * agents that arrive at once share. If the row rejects the hello, the instance reads it, and probes
+ * agents that arrive concurrently share. If the row rejects the hello, the instance reads it, and probes
  * another incarnation of the same uuid that holds it. A bounded number of accepts is in flight; the
  * rest wait in a queue, and those whose socket closed meanwhile are dropped. docs/design/roster.md,
  * "Accept".

@@ -156,7 +156,7 @@ export interface AwaitedReturns {
   runs: ReadonlySet<string>;
   /** The latest time at which an instance, live or dead, told an agent to return. */
   latestReturnAt: Date;
-  /** After how many milliseconds the first of these runs waits no longer, if no agent is told anything more. */
+  /** Milliseconds until the first run stops waiting, unless an agent gets a later time. */
   firstOverInMs: number;
 }
 

@@ -1,7 +1,7 @@
 -- Whether a server can be reached now: through which run, and which process of its agent. Without
 -- a run: no session (`unknown`), or a legacy agent. `since`: when its status last changed. No row: a
 -- server that has never had a session. For statements of other subsystems: the answer may be outdated
--- at once, and only the roster's own statements decide. For lateral joins: Postgres puts the look-up
+-- immediately, and only the roster's own statements decide. For lateral joins: Postgres puts the look-up
 -- into the statement.
 create function cnapi_presence_of(p_server uuid)
 returns table (run uuid, incarnation uuid, since timestamptz)

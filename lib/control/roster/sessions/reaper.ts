@@ -2,7 +2,7 @@
  * The slow poll of the roster. It compares this instance's sessions with the rows, both ways, and
  * looks for ownerless rows. So it finds changes that the bus did not announce, and rows that a dead
  * run left behind. Runs each `slowPollMs`, each second while a row is ownerless and does not only
- * wait for returns, and at once when a run has ended. docs/design/roster.md, "Ownerless rows".
+ * wait for returns, and immediately when a run has ended. docs/design/roster.md, "Ownerless rows".
  */
 
 import { chunksOf } from '../../../platform/chunks.ts';

@@ -35,7 +35,7 @@ export interface SessionSocket {
   answersProbe(withinMs: number): Promise<boolean>;
   /** Asks the agent to move to another instance. It may stay, or must leave `withinMs`. */
   askToLeave(reason: string, addresses: InstanceAddress[], withinMs?: number): void;
-  /** Closes at once, with the reason for the peer's log. */
+  /** Closes immediately, with the reason for the peer's log. */
   terminate(reason: string): void;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Logs changes of servers' status, each on a line of its own while they are few. When a whole zone
- * loses its servers at once, the rest of a batch is one line with the number of servers for each
+ * loses its servers together, the rest of a batch is one line with the number of servers for each
  * reason; the status history has every server. A token bucket.
  */
 import type { LogFields, Logger } from '../../../platform/log.ts';

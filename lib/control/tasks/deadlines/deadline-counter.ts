@@ -54,7 +54,7 @@ export class DeadlineCounter {
   }
 }
 
-/** The counter may lag this much, and then catch up at once. */
+/** The counter may lag this much, and then catch up in one step. */
 export const tickLagMs = ({ slowPollMs }: { slowPollMs: number }): number => MAX_POLL_PERIODS * slowPollMs;
 
 /** The number of ticks that cover at least this many milliseconds. */

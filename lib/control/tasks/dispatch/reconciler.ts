@@ -3,7 +3,7 @@
  * an earlier session was given and the agent has continue. The others are decided
  * (`decideAtInventory`), and each decision is written under a guard. Tasks that have ended but that
  * the agent still works on are cancelled. Handles many inventories at a time, because a whole fleet
- * may connect at once. If an inventory cannot be settled (the database is down, a row is locked,
+ * may connect concurrently. If an inventory cannot be settled (the database is down, a row is locked,
  * the instance's run is changing, the database refuses it), it is tried again while its session
  * lasts, and the others do not wait for it. Called by the dispatcher.
  */
@@ -38,7 +38,7 @@ interface Inventory {
 }
 
 const MAX_BATCH = 200;
-/** Maximum of tasks settled at once; a returning fleet has many more. */
+/** Maximum of tasks settled together; a returning fleet has many more. */
 const MAX_SETTLED = 2_000;
 /** Maximum of rounds that leave a task unsettled. */
 const MAX_ROUNDS = 5;

@@ -25,7 +25,7 @@ end $$;
 -- it; tasks that are locked, or whose ends write what is locked, are left for the next call.
 --
 -- The time to start counts only while the server has room. A running server is full while it holds
--- as many tasks, or bytes of params, as it may be given at once. `cnapi_full_servers` stores when
+-- as many tasks, or bytes of params, as it may be given in one go. `cnapi_full_servers` stores when
 -- it was last full, and its queue has the whole time from then on. Its instance notes the same of a
 -- server whose link is slow, while bytes leave (`cnapi_record_full_servers`). Unaccepted bytes count
 -- only while the agent accepts tasks: a server that takes nothing for p_start_by ticks counts as

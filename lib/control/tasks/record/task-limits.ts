@@ -20,6 +20,6 @@ export interface PostLimits {
 
 /**
  * Limits of the posts to one server at a time, over all instances. A legacy agent starts a process
- * for each at once. A task that waits behind this many does not count as refused by its server.
+ * for each immediately. A task that waits behind this many does not count as refused by its server.
  */
 export const MAX_POSTS_OF_SERVER: PostLimits = { posts: 128, bytes: 16 * 1024 * 1024 };

@@ -1,6 +1,6 @@
 /**
  * An agent's report about an attempt, as the recorder keeps and stores it. Pure: made from frames,
- * measured. A result is converted to text at once: it is stored as text, the text has a
+ * measured. A result is converted to text immediately: it is stored as text, the text has a
  * known size, and the parsed object (an agent can make it a hundred times larger in memory) is kept
  * no longer than its frame.
  */

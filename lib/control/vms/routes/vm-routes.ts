@@ -67,7 +67,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
 
   /**
    * The parameters of the task, after what an agent of this project would refuse is refused, so that
-   * the caller knows at once. Agents of Triton check by themselves. @throws InvalidParametersError
+   * the caller knows immediately. Agents of Triton check by themselves. @throws InvalidParametersError
    */
   const checked = async (task: string, context: RequestContext<OfServer>) => {
     const params = forwarded(context);

@@ -10,7 +10,7 @@ begin
   return p_value;
 end $$;
 
--- Adds a ticket at the end of its queue; it is active at once if it is the first. Returns false
+-- Adds a ticket at the end of its queue; it is active immediately if it is the first. Returns false
 -- when p_most_waiting tickets already wait.
 --
 -- The counter of the queue's row gives the place. The number of waiting tickets is at most the

@@ -49,7 +49,7 @@ export interface BatchQueueDeps<Item> {
   sizeOf?: (item: Item) => number;
   /** Shared with other queues of the same work. Default: one of its own. */
   batchLimit?: BatchLimit<Item>;
-  /** Statements at once, beside the one of parts; default 1. */
+  /** Concurrent statements, beside the one of parts; default 1. */
   lanes?: number;
   /**
    * How long a lane's statement waits for a locked row before its batch is divided. Default:

@@ -1,10 +1,10 @@
 /**
  * Collects many callers' questions into few statements. The first question after a quiet period is
- * asked at once. Questions that arrive within a gap of a statement, or while all lanes are taken,
+ * asked immediately. Questions that arrive within a gap of a statement, or while all lanes are taken,
  * go with the next one. So a quiet instance loses no time, and one that receives thousands of
  * agents asks fifty times a second instead of once for each. By the failure rule of
  * `batch-queue.ts`, no caller fails because of another's question. Because callers wait, a lost
- * connection is reported to all of them at once, and a locked row after a short time.
+ * connection is reported to all of them immediately, and a locked row after a short time.
  */
 
 import type { Logger } from '../../log.ts';
@@ -28,7 +28,7 @@ interface BatcherDeps<Question, Answer> {
   ask: (questions: readonly Question[], database: Queryable) => Promise<ReadonlyMap<string, Answer | typeof LOCKED>>;
   /** Per statement: bounds its locks and its time. */
   maxBatch: number;
-  /** Statements at once; default 2. */
+  /** Concurrent statements; default 2. */
   lanes?: number;
   /**
    * How long a statement waits for a locked row before its batch is divided. Default: the

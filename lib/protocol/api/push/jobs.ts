@@ -186,7 +186,7 @@ export const pushJobContracts = contracts({
   ChangePushJob: {
     method: 'POST',
     path: '/push-jobs/:id',
-    summary: 'Changes a push job that votes or runs, at once; null removes a limit',
+    summary: 'Changes a push job that votes or runs, immediately; null removes a limit',
     tag: 'push jobs',
     origin: 'own',
     params: z.object({
@@ -219,7 +219,8 @@ export const pushJobContracts = contracts({
   AddPushNodes: {
     method: 'POST',
     path: '/push-jobs/:id/nodes',
-    summary: 'Adds nodes to a push job that votes or runs, until its voting timeout; their agents are asked at once',
+    summary:
+      'Adds nodes to a push job that votes or runs, until its voting timeout; their agents are asked immediately',
     tag: 'push jobs',
     origin: 'own',
     params: z.object({
