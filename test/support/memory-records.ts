@@ -25,16 +25,16 @@ export class MemoryRecords<Value> implements RecordFiles<Value> {
     };
   }
 
-  async load() {
-    const damaged = Array.from(this.#damaged, ([id, reason]) => ({ id, reason }));
-    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text) as Value), damaged };
-  }
-
   /** From now on no record can be written. */
   fill(): void {
     this.beforeWrite = () => {
       throw new Error('ENOSPC: no space left on device');
     };
+  }
+
+  async load() {
+    const damaged = Array.from(this.#damaged, ([id, reason]) => ({ id, reason }));
+    return { records: Array.from(this.kept.values(), (text) => JSON.parse(text) as Value), damaged };
   }
 
   async write(value: Value) {

@@ -26,9 +26,7 @@ t.test('a reprovision that cannot be recorded leaves the VM as it is, and does n
   const machine = new VmMachine(t);
   const vms = await machine.agent();
   await vms.create(payload(1));
-  machine.records.beforeWrite = () => {
-    throw new Error('ENOSPC: no space left on device');
-  };
+  machine.records.fill();
   await t.rejects(vms.reprovision(A, OTHER_IMAGE), { code: 'VmFailed' });
   t.match(await vms.load(A), { state: 'running', image_uuid: IMAGE });
   t.same([...machine.images.uses], [[A, [IMAGE]]]);
