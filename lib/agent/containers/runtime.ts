@@ -70,7 +70,7 @@ export interface ContainerRuntime {
   /** @throws ContainerError */
   prepareExec(run: RunId, request: ExecRequest): Promise<PreparedExec>;
   usage(run: RunId): Promise<ContainerUsage | undefined>;
-  /** Ids on the machine of the processes of a run; none if it has ended. */
+  /** Ids on the machine of the processes of a run, that of the first process first; none if it has ended. */
   processes(run: RunId): Promise<readonly number[]>;
   /** Gives a run the limits of this specification. @throws ContainerError */
   updateLimits(spec: ContainerSpec, run: number): Promise<void>;

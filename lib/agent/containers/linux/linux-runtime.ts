@@ -13,6 +13,7 @@ import { messageOf } from '../../../platform/errors.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { type Clock, settlesWithin } from '../../../platform/time/clock.ts';
+import { readTextFile } from '../../machine/read-text-file.ts';
 import type { RunCgroups } from '../cgroups/run-cgroups.ts';
 import type { ContainerSpec, ContainerUsage } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
@@ -183,7 +184,9 @@ export class LinuxRuntime implements ContainerRuntime {
   }
 
   async processes(run: RunId): Promise<readonly number[]> {
-    return this.#needHost().cgroups.processes(runName(run));
+    const pids = await this.#needHost().cgroups.processes(runName(run));
+    const first = Number(await readTextFile(containerPaths(this.#deps.directory, run.id).pid));
+    return pids.includes(first) ? [first, ...pids.filter((pid) => pid !== first)] : pids;
   }
 
   async updateLimits(spec: ContainerSpec, run: number): Promise<void> {

@@ -1,4 +1,4 @@
-import { chmod, readFile, stat } from 'node:fs/promises';
+import { chmod, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import t from 'tap';
 import { Containers } from '../../../../lib/agent/containers/containers.ts';
@@ -33,6 +33,23 @@ t.test('a container runs to its end, and its output and its exit code are kept',
   t.same(await machine.traces(), []);
   const { uid, gid, mode } = await stat('/dev/null');
   t.same([uid, gid, mode], [device.uid, device.gid, device.mode], 'the devices of the machine are as before');
+});
+
+t.test('the first process comes first, also when later ones have lower numbers', { skip }, async (t) => {
+  const machine = await ContainerMachine.open(t);
+  const runtime = await machine.agent();
+  const spec = shell('a', SERVE);
+  await runtime.prepare(spec);
+  await runtime.start(spec, 1);
+  const first = await machine.pid('a');
+  t.teardown(() => runtime.signal(RUN, 'SIGKILL'));
+  const hasLower = async () => {
+    // The kernel gives the next number above this one that is free.
+    await writeFile('/proc/sys/kernel/ns_last_pid', '300');
+    return (await runtime.processes(RUN)).some((pid) => pid < first);
+  };
+  await until(hasLower, 'a process with a lower number');
+  t.equal((await runtime.processes(RUN))[0], first);
 });
 
 t.test('it runs again after its end, and each run has its own exit', { skip }, async (t) => {
