@@ -10,6 +10,8 @@ import type { RecordFiles } from './record-files.ts';
 
 export interface RecordEntry<Value> {
   record: Value;
+  /** False until a new record is written: a killed agent would leave nothing of it. */
+  isOnDisk: boolean;
   /** Only its holder works on what the record describes; others wait in order of arrival. */
   readonly lock: Semaphore;
 }
@@ -49,7 +51,7 @@ export class RecordTable<Value> {
   async load(): Promise<void> {
     const { files, log, noun } = this.#deps;
     const { records, damaged } = await files.load();
-    for (const record of records) this.#add(record);
+    for (const record of records) this.#add(record, true);
     for (const { id, reason } of damaged) {
       this.#damaged.set(id, damageOf(reason));
       log.error({ [noun]: id, reason }, `${noun}s: a record cannot be read; its ${noun} is left as it is`);
@@ -109,10 +111,11 @@ export class RecordTable<Value> {
   async create<Result>(record: Value, work: (entry: RecordEntry<Value>) => Promise<Result>): Promise<Result> {
     const id = this.#deps.idOf(record);
     if (this.find(id) !== undefined) throw new Error(`There is a record of ${this.#deps.noun} ${id} already`);
-    const entry = this.#add(record);
+    const entry = this.#add(record, false);
     return entry.lock.run(async () => {
       try {
         await this.save(entry, record);
+        entry.isOnDisk = true;
       } catch (error) {
         this.#entries.delete(id);
         throw error;
@@ -152,8 +155,8 @@ export class RecordTable<Value> {
     this.#entries.delete(id);
   }
 
-  #add(record: Value): RecordEntry<Value> {
-    const entry = { record, lock: new Semaphore(1) };
+  #add(record: Value, isOnDisk: boolean): RecordEntry<Value> {
+    const entry = { record, isOnDisk, lock: new Semaphore(1) };
     this.#entries.set(this.#deps.idOf(record), entry);
     return entry;
   }

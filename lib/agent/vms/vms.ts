@@ -98,8 +98,10 @@ export class Vms {
     return this.stop();
   }
 
+  /** Without those that a killed agent would leave nothing of: whoever reads it relies on them. */
   list(): Vm[] {
-    return this.#table.records.entries().map((entry) => this.#table.view(entry));
+    const entries = this.#table.records.entries().filter(({ isOnDisk }) => isOnDisk);
+    return entries.map((entry) => this.#table.view(entry));
   }
 
   /** The VMs in the form of a status frame. */

@@ -57,6 +57,16 @@ t.test('a create can be repeated, and another one for the same uuid is refused',
   t.same(await (await machine.agent()).create(payload(1)), first, 'also with the next agent');
 });
 
+t.test('a VM is told of when a killed agent would leave it', async (t) => {
+  const machine = new VmMachine(t);
+  const vms = await machine.agent();
+  const told: string[][] = [];
+  machine.records.beforeWrite = () => void told.push(Object.keys(vms.summaries()));
+  await vms.create(payload(1));
+  t.same(told[0], [], 'not before its record is written');
+  t.same(told.at(-1), [A]);
+});
+
 t.test('what cannot be created leaves nothing', async (t) => {
   const machine = new VmMachine(t);
   const vms = await machine.agent({ maxVms: 1 });
