@@ -236,16 +236,24 @@ export class Allocator {
       return;
     }
     const start = random.uuid();
+    // A chunk goes on with the first servers where the last ones end: a small zone is one chunk.
+    let chunk: CandidateServer[] = [];
     for (const [begin, last] of [
       [start, HIGHEST],
       [LOWEST, start],
     ] as const) {
-      for (let after: string | undefined = begin; after !== undefined; size = larger(size)) {
-        const found: CandidateServer[] = await readChunk(database, loadQuery, { after, last, size });
-        if (found.length > 0) yield found;
-        after = found.length < size ? undefined : found.at(-1)?.uuid;
+      for (let after: string | undefined = begin; after !== undefined; ) {
+        const missing = size - chunk.length;
+        const found: CandidateServer[] = await readChunk(database, loadQuery, { after, last, size: missing });
+        chunk.push(...found);
+        after = found.length < missing ? undefined : found.at(-1)?.uuid;
+        if (chunk.length < size) continue;
+        yield chunk;
+        chunk = [];
+        size = larger(size);
       }
     }
+    if (chunk.length > 0) yield chunk;
   }
 }
 

@@ -109,6 +109,14 @@ t.test('volumes are on the server of their VM, and a VM of another owner is nowh
   await t.rejects(allocator().allocate(near(theirs)), { code: 'NoAllocatableServersError' });
 });
 
+t.test('servers on both sides of where the search begins are compared', async (t) => {
+  const { newServer, allocator, request } = await world(t);
+  await newServer({ uuid: uuidOf(1) });
+  await newServer({ uuid: uuidOf(3) });
+  const { result } = await allocator({ start: uuidOf(2) }).explain(request());
+  t.equal(result.steps[0]?.before, 2);
+});
+
 t.test('hints count VMs of the owner for which room is held', async (t) => {
   const { newServer, allocator, request } = await world(t);
   await newServer();
