@@ -149,6 +149,12 @@ export class ContainerMachine {
     return undefined;
   }
 
+  /** Puts a process of the machine into the control groups of a run. */
+  async addProcess(name: string, pid: number): Promise<void> {
+    for (const parent of await this.#parents())
+      await writeFile(join(parent, name, 'cgroup.procs'), String(pid)).catch(() => undefined);
+  }
+
   /** Everything that exists of containers: directories, states, exits, groups, mounts, processes. */
   async traces(): Promise<string[]> {
     const places = [allContainers(this.directory), exitsOf(this.directory), runtimeRoot(this.directory)];
