@@ -22,6 +22,7 @@ import { until } from '../support/until.ts';
 import { IMAGE } from '../support/vm-rig.ts';
 import { cgroupParentOf, dataWithImage } from '../support/vms-on-linux.ts';
 
+/** The sizes of a large run are 50 and 1,000. */
 const CLIENTS = Number(process.env.CNAPI_TEST_VM_CLIENTS ?? 12);
 const ACTIONS = Number(process.env.CNAPI_TEST_VM_ACTIONS ?? 120);
 /** Each takes a whole core of the two servers, which have room for 13 (placement.md). */
