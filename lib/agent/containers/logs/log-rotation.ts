@@ -10,7 +10,7 @@ import type { ContainerSpec } from '../container.ts';
 import { type CurrentLog, type LogFiles, monitorLimit } from './log-files.ts';
 
 /** Bytes that the monitor may write before it receives a request: many times those since the last look. */
-const MIN_MARGIN_BYTES = 1024 * 1024;
+const MIN_MARGIN_BYTES = 8 * 1024 * 1024;
 const MARGIN_LOOKS = 8;
 
 export class LogRotation {
