@@ -14,9 +14,9 @@ import type { Containers } from '../containers/containers.ts';
 import type { RootSnapshots } from '../containers/root/root-snapshots.ts';
 import { InvalidVmError, VmError } from './vm-errors.ts';
 import type { VmImages } from './vm-images.ts';
-import type { VmRecord } from './vm-record.ts';
+import type { VmEffect, VmEvent } from './vm-lifecycle.ts';
 import { containerInputOf, vmFields } from './vm-spec.ts';
-import type { VmEntry } from './vm-table.ts';
+import type { VmEntry, VmTable } from './vm-table.ts';
 
 export interface VmExecutorDeps {
   clock: Clock;
@@ -26,7 +26,7 @@ export interface VmExecutorDeps {
   images: VmImages;
   /** @throws InvalidContainerSpecError */
   parse(input: unknown): Promise<ContainerSpec>;
-  save(entry: VmEntry, change: Partial<VmRecord>): Promise<void>;
+  table: Pick<VmTable, 'enter' | 'save'>;
 }
 
 const STOP_SIGNAL = 'SIGTERM';
@@ -55,87 +55,120 @@ export class VmExecutor {
     }
   }
 
+  /** Records where the event leads and carries out what follows; `work` is that of the command itself. */
+  async handle(entry: VmEntry, event: VmEvent, work?: () => Promise<void>): Promise<void> {
+    await this.#perform(entry, await this.#deps.table.enter(entry, event), work);
+  }
+
+  async #perform(entry: VmEntry, effects: readonly VmEffect[], work?: () => Promise<void>): Promise<void> {
+    for (const effect of effects) await this.#performOne(entry, effect, work);
+  }
+
+  #performOne(entry: VmEntry, effect: VmEffect, work?: () => Promise<void>): Promise<void> | undefined {
+    switch (effect.do) {
+      case 'work':
+        return work?.();
+      case 'start':
+        return this.#start(entry);
+      case 'stop':
+        return this.#stop(entry, effect.timeoutMs);
+      case 'restart':
+        return this.#restart(entry, effect.timeoutMs);
+      case 'kill':
+        return this.#kill(entry, effect.signal);
+      case 'roll-back':
+        return this.#rollBack(entry, effect.snapshot);
+      case 'remove':
+        return this.#remove(entry);
+      case 'reconcile':
+        return this.#reconcileContainer(entry);
+      default:
+        return effect satisfies never;
+    }
+  }
+
   /** Creates the container of a VM that has none. */
   async provision(entry: VmEntry, spec: ContainerSpec, { isStarted }: { isStarted: boolean }): Promise<void> {
-    const { containers, images, save } = this.#deps;
+    const { containers, images } = this.#deps;
     const { uuid, properties } = entry.record;
     try {
       await images.use(properties.image_uuid, uuid);
       const { state } = await containers.create(spec);
       if (state.name === 'failed') throw new Error(state.reason);
-      await save(entry, { phase: { name: 'provisioned' }, shouldRun: isStarted });
-      if (isStarted) await this.start(entry);
+      await this.handle(entry, { type: 'provisioned', isStarted });
     } catch (error) {
       const reason = messageOf(error);
-      await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
+      await this.handle(entry, { type: 'failed', reason });
       throw new VmError('VmFailed', `VM ${uuid} could not be created: ${reason}`, error);
     }
   }
 
   /** Starts the VM again if it was running. The VM has the new image before anything of it is removed. */
   async reprovision(entry: VmEntry, { properties, spec }: { properties: VmProperties; spec: ContainerSpec }) {
-    const { images, save } = this.#deps;
+    const { images, table } = this.#deps;
     const { uuid, shouldRun: isStarted, properties: before } = entry.record;
     await images.use(properties.image_uuid, uuid);
     try {
-      await save(entry, { properties, phase: { name: 'provisioning', by: 'reprovision' }, snapshots: [] });
+      await table.enter(entry, { type: 'replacing' }, { properties, snapshots: [] });
     } catch (error) {
       await images.release(uuid, before.image_uuid);
       throw error;
     }
     try {
-      await this.removeContainer(entry, { exceptImage: properties.image_uuid });
+      await this.removeContainer(uuid, { exceptImage: properties.image_uuid });
     } catch (error) {
-      const reason = `Its container could not be removed: ${messageOf(error)}`;
-      await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
-      throw new VmError('VmFailed', `VM ${uuid} has failed. ${reason}`, error);
+      await this.#fail(entry, `Its container could not be removed: ${messageOf(error)}`, error);
     }
     await this.provision(entry, spec, { isStarted });
   }
 
   /** Deletes the container and releases its images. Idempotent. */
-  async removeContainer({ record }: VmEntry, { exceptImage }: { exceptImage?: string } = {}): Promise<void> {
+  async removeContainer(uuid: string, { exceptImage }: { exceptImage?: string } = {}): Promise<void> {
     const { containers, images } = this.#deps;
     try {
-      await containers.delete(record.uuid, { force: true });
+      await containers.delete(uuid, { force: true });
     } catch (error) {
       if (!(error instanceof ContainerNotFoundError)) throw error;
     }
-    await images.release(record.uuid, exceptImage);
+    await images.release(uuid, exceptImage);
   }
 
-  async start(entry: VmEntry): Promise<void> {
-    const { containers, clock, save } = this.#deps;
+  async #remove(entry: VmEntry): Promise<void> {
+    await this.removeContainer(entry.record.uuid);
+    await this.handle(entry, { type: 'removed' });
+  }
+
+  async #start(entry: VmEntry): Promise<void> {
     const { uuid } = entry.record;
-    await save(entry, { shouldRun: true, bootedAt: clock.wallTime() });
-    const { state } = await containers.startContainer(uuid);
+    const { state } = await this.#deps.containers.startContainer(uuid);
     if (state.name !== 'stopped' || !('unknown' in state.exit)) return;
-    await save(entry, { shouldRun: false });
+    await this.handle(entry, { type: 'start-failed' });
     throw new VmError('VmFailed', `VM ${uuid} could not be started: ${state.exit.unknown}`);
   }
 
-  async stop(entry: VmEntry, timeoutMs = VM_STOP_MS): Promise<void> {
-    await this.#deps.save(entry, { shouldRun: false });
-    await this.#deps.containers.stopContainer(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
+  async #stop({ record: { uuid } }: VmEntry, timeoutMs: number): Promise<void> {
+    await this.#deps.containers.stopContainer(uuid, { signal: STOP_SIGNAL, timeoutMs });
+  }
+
+  async #kill({ record: { uuid } }: VmEntry, signal: string): Promise<void> {
+    const { containers } = this.#deps;
+    if (signal === 'SIGKILL') await containers.stopContainer(uuid, { signal, timeoutMs: 0 });
+    else await containers.signal(uuid, signal);
   }
 
   /** If the agent ends meanwhile, the next agent continues. */
-  async restart(entry: VmEntry, timeoutMs = VM_STOP_MS): Promise<void> {
-    const { containers, save } = this.#deps;
-    await save(entry, { phase: { name: 'rebooting' } });
+  async #restart(entry: VmEntry, timeoutMs: number): Promise<void> {
     try {
-      await containers.stopContainer(entry.record.uuid, { signal: STOP_SIGNAL, timeoutMs });
-      await this.start(entry);
+      await this.#stop(entry, timeoutMs);
+      await this.handle(entry, { type: 'halted' });
     } finally {
-      await save(entry, { phase: { name: 'provisioned' } });
+      await this.handle(entry, { type: 'rebooted' });
     }
   }
 
-  /** Gives the container the recorded properties, which a killed agent may not have applied. */
-  async reconcileContainer(entry: VmEntry): Promise<void> {
+  async #reconcileContainer(entry: VmEntry): Promise<void> {
     const { containers, log } = this.#deps;
     const { record } = entry;
-    if (record.phase.name === 'failed') return;
     try {
       await this.#reconcileSnapshots(entry);
       const spec = await this.specOf(record.uuid, record.properties);
@@ -151,16 +184,17 @@ export class VmExecutor {
 
   /** The record names a snapshot that is gone if the disk was full when it was deleted. */
   async #reconcileSnapshots(entry: VmEntry): Promise<void> {
-    const { containers, snapshots, save } = this.#deps;
+    const { containers, snapshots, table } = this.#deps;
     const { uuid, snapshots: known } = entry.record;
     const names = known.map(({ name }) => name);
     const kept = await containers.withLock(uuid, ({ container }) => snapshots.keepOnly(container, names));
-    if (kept.length < known.length) await save(entry, { snapshots: known.filter(({ name }) => kept.includes(name)) });
+    const left = known.filter(({ name }) => kept.includes(name));
+    if (left.length < known.length) await table.save(entry, { snapshots: left });
   }
 
   /** Pauses the processes of a running VM meanwhile. */
   async takeSnapshot(entry: VmEntry, name: string): Promise<void> {
-    const { clock, containers, snapshots, save } = this.#deps;
+    const { clock, containers, snapshots, table } = this.#deps;
     const { uuid, snapshots: known } = entry.record;
     if (known.some((one) => one.name === name))
       throw new VmError(
@@ -175,42 +209,38 @@ export class VmExecutor {
     const created_at = new Date(clock.wallTime()).toISOString();
     await containers.withLock(uuid, ({ container }) => snapshots.take(container, name));
     try {
-      await save(entry, { snapshots: [...known, { name, created_at }] });
+      await table.save(entry, { snapshots: [...known, { name, created_at }] });
     } catch (error) {
       await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
       throw error;
     }
   }
 
-  /** Stops a running VM and starts it again. Idempotent: the next agent repeats it if this one ends meanwhile. */
-  async rollBack(entry: VmEntry, name: string): Promise<void> {
-    const { containers, snapshots, save } = this.#deps;
-    const { uuid } = entry.record;
-    this.#needSnapshot(entry, name);
-    const { state } = containers.get(uuid);
-    const isRunning = state.name === 'running' || state.name === 'stopping';
-    await save(entry, {
-      phase: { name: 'rolling-back', snapshot: name },
-      shouldRun: entry.record.shouldRun || isRunning,
-    });
+  /** Idempotent: the next agent repeats it if this one ends meanwhile. */
+  async #rollBack(entry: VmEntry, name: string): Promise<void> {
+    const { containers, snapshots, table } = this.#deps;
+    let effects: readonly VmEffect[] = [];
     try {
-      await containers.stopContainer(uuid, { signal: STOP_SIGNAL, timeoutMs: VM_STOP_MS });
-      await containers.withLock(uuid, ({ container }) => snapshots.restore(container, name));
-      await save(entry, { phase: { name: 'provisioned' } });
+      await this.#stop(entry, VM_STOP_MS);
+      await containers.withLock(entry.record.uuid, ({ container }) => snapshots.restore(container, name));
+      effects = await table.enter(entry, { type: 'rolled-back' });
     } catch (error) {
-      const reason = `Its snapshot ${name} could not be restored: ${messageOf(error)}`;
-      await save(entry, { phase: { name: 'failed', reason }, shouldRun: false });
-      throw new VmError('VmFailed', `VM ${uuid} has failed. ${reason}`, error);
+      await this.#fail(entry, `Its snapshot ${name} could not be restored: ${messageOf(error)}`, error);
     }
-    if (entry.record.shouldRun) await this.start(entry);
+    await this.#perform(entry, effects);
+  }
+
+  async #fail(entry: VmEntry, reason: string, cause: unknown): Promise<never> {
+    await this.handle(entry, { type: 'failed', reason });
+    throw new VmError('VmFailed', `VM ${entry.record.uuid} has failed. ${reason}`, cause);
   }
 
   async deleteSnapshot(entry: VmEntry, name: string): Promise<void> {
-    const { containers, snapshots, save } = this.#deps;
-    this.#needSnapshot(entry, name);
+    const { containers, snapshots, table } = this.#deps;
+    this.needSnapshot(entry, name);
     const { uuid } = entry.record;
     // The name first: the next agent must not offer a snapshot of which a part is gone.
-    await save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
+    await table.save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
     await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
   }
 
@@ -232,7 +262,8 @@ export class VmExecutor {
     });
   }
 
-  #needSnapshot({ record }: VmEntry, name: string): void {
+  /** @throws VmError */
+  needSnapshot({ record }: VmEntry, name: string): void {
     if (record.snapshots.some((one) => one.name === name)) return;
     throw new VmError('SnapshotNotFound', `VM ${record.uuid} has no snapshot ${name}`);
   }

@@ -1,15 +1,19 @@
 /**
- * The states of a VM, which action is allowed in which, and what a new agent does with a VM that an
- * earlier one left. Pure; vms.ts drives it.
+ * The states of a VM and what leads from one to the next. Pure; vm-table.ts keeps the state on disk,
+ * vm-executor.ts carries out the effects.
  *
- * The record on disk has the phase. In the phase `provisioned` the VM runs if its container runs:
+ *                  provisioned                 reboot, rollback-snapshot
+ *     provisioning ──────────► provisioned ◄─────────────────────────────► rebooting, rolling-back
+ *        ▲     │ failed          │      │ failed (the first start)                │ failed
+ *        │     └─────────────────┼──────┴───────────────► failed ◄────────────────┘
+ *        └──── replacing ────────┴──────────────────────────┘
  *
- *     provisioning ──────────────► provisioned ◄──────► rebooting, rolling-back
- *          │   ▲  reprovision ────────┘
- *          ▼   │
- *        failed ── destroy, from every phase ──► destroying ──► gone
+ *     any ── destroy ──► destroying ── removed ──► gone
+ *
+ * A VM that is `provisioned` runs if its container runs. Its record also says whether it should run:
+ * a boot sets that, and a shutdown and the end of its program take it away.
  */
-import type { VmErrorCode, VmState } from '../../protocol/vms.ts';
+import { VM_STOP_MS, type VmErrorCode, type VmState } from '../../protocol/vms.ts';
 import type { ContainerState } from '../containers/lifecycle.ts';
 
 export type VmPhase =
@@ -21,6 +25,74 @@ export type VmPhase =
   /** `reason` is a sentence. */
   | { name: 'failed'; reason: string }
   | { name: 'destroying' };
+
+export interface VmLife {
+  phase: VmPhase;
+  /** A new agent starts it again after a restart of the machine. */
+  shouldRun: boolean;
+}
+
+export const NEW_VM: VmLife = { phase: { name: 'provisioning', by: 'create' }, shouldRun: false };
+
+/** What callers ask for. With `idempotent` it is a success if the VM already is as they want it. */
+export type VmCommand =
+  | { type: 'boot'; idempotent?: boolean | undefined }
+  | { type: 'shutdown' | 'reboot'; timeoutMs?: number | undefined; idempotent?: boolean | undefined }
+  /** `signal` is a name, for example SIGKILL. */
+  | { type: 'kill'; signal: string; idempotent?: boolean | undefined }
+  | { type: 'rollback-snapshot'; snapshot: string }
+  | { type: VmWork | 'destroy' };
+
+/** Commands that lead to no other state, or tell of it by events of their own. */
+export type VmWork = 'update' | 'reprovision' | 'create-snapshot' | 'delete-snapshot' | 'create-image';
+
+export type VmEvent =
+  | VmCommand
+  /** Its container is created. */
+  | { type: 'provisioned'; isStarted: boolean }
+  /** A reprovision has the new image, and removes the container next. */
+  | { type: 'replacing' }
+  /** What was begun cannot be completed. `reason` is a sentence. */
+  | { type: 'failed'; reason: string }
+  | { type: 'start-failed' }
+  /** A reboot has stopped it. */
+  | { type: 'halted' }
+  /** A reboot has ended, well or not. */
+  | { type: 'rebooted' }
+  | { type: 'rolled-back' }
+  /** Its container has stopped. It may run again by now. */
+  | { type: 'stopped' }
+  /** Nothing of it is left but its record. */
+  | { type: 'removed' }
+  /** A new agent has read its record. */
+  | { type: 'recovered'; autoboot: boolean };
+
+export type VmEffect =
+  /** Do what the command asks for. */
+  | { do: 'work' }
+  | { do: 'start' }
+  | { do: 'stop'; timeoutMs: number }
+  /** Stop it, then comes `halted`; at the end comes `rebooted`. */
+  | { do: 'restart'; timeoutMs: number }
+  | { do: 'kill'; signal: string }
+  /** Stop it and restore the snapshot; then comes `rolled-back` or `failed`. */
+  | { do: 'roll-back'; snapshot: string }
+  /** Remove everything that it has; then comes `removed`. */
+  | { do: 'remove' }
+  /** Give the container the recorded properties, which a killed agent may not have applied. */
+  | { do: 'reconcile' };
+
+type VmStep =
+  /** `state` is undefined when the VM is gone. */
+  { state: VmLife | undefined; effects: readonly VmEffect[] } | { refusal: VmErrorCode };
+
+/** The VM received an event that its state cannot have. */
+export class VmTransitionError extends Error {
+  constructor({ phase }: VmLife, event: VmEvent) {
+    super(`A VM that is ${phase.name} cannot have the event ${event.type}`);
+    this.name = 'VmTransitionError';
+  }
+}
 
 /**
  * What the agent knows of the container of a VM. `unreadable`: its record cannot be read. `shouldRun`
@@ -76,22 +148,6 @@ export const ZONE_STATES: Readonly<Record<VmState, string>> = {
   destroying: 'down',
 };
 
-export type VmAction =
-  | 'boot'
-  | 'shutdown'
-  | 'reboot'
-  | 'kill'
-  | 'update'
-  | 'reprovision'
-  | 'destroy'
-  | 'create-snapshot'
-  | 'rollback-snapshot'
-  | 'delete-snapshot'
-  | 'create-image';
-
-/** `done`: the VM is already in the state that the action produces. */
-type Decision = 'do' | 'done' | VmErrorCode;
-
 /** `already`: done if the caller says `idempotent`, else an error. */
 type Rule = 'do' | 'busy' | 'failed' | { already: VmErrorCode };
 
@@ -104,7 +160,7 @@ const whileThere = (rules: { running: Rule; stopping: Rule; stopped: Rule }): Re
   ...rules,
 });
 
-const RULES: Readonly<Record<VmAction, Readonly<Record<VmState, Rule>>>> = {
+const RULES: Readonly<Record<VmCommand['type'], Readonly<Record<VmState, Rule>>>> = {
   boot: whileThere({ running: needsStopped, stopping: 'busy', stopped: 'do' }),
   shutdown: whileThere({ running: 'do', stopping: 'do', stopped: needsRunning }),
   reboot: whileThere({ running: 'do', stopping: 'do', stopped: needsRunning }),
@@ -125,60 +181,128 @@ const RULES: Readonly<Record<VmAction, Readonly<Record<VmState, Rule>>>> = {
   'create-image': whileThere({ running: { already: 'VmAlreadyRunning' }, stopping: 'busy', stopped: 'do' }),
 };
 
-/** Actions for which `idempotent` counts. */
-const REPEATABLE: ReadonlySet<VmAction> = new Set(['boot', 'shutdown', 'reboot', 'kill']);
-
-export function decideVm(action: VmAction, state: VmState, { idempotent }: { idempotent: boolean }): Decision {
-  const rule = RULES[action][state];
-  if (rule === 'do') return 'do';
-  if (rule === 'busy') return 'VmIsBusy';
-  if (rule === 'failed') return 'VmHasFailed';
-  return idempotent && REPEATABLE.has(action) ? 'done' : rule.already;
+/** Does not modify `life`. A command that changes nothing, because the VM is as it asks, has no effects. */
+export function stepVm(life: VmLife, event: VmEvent, container: VmContainerState | undefined): VmStep {
+  const { phase } = life;
+  switch (event.type) {
+    case 'provisioned':
+      if (phase.name !== 'provisioning') return illegal(life, event);
+      return to({ phase: PROVISIONED, shouldRun: event.isStarted }, event.isStarted ? [{ do: 'start' }] : []);
+    case 'replacing':
+      if (phase.name !== 'provisioned' && phase.name !== 'failed') return illegal(life, event);
+      return to({ ...life, phase: { name: 'provisioning', by: 'reprovision' } });
+    case 'failed':
+      if (!['provisioning', 'provisioned', 'rolling-back'].includes(phase.name)) return illegal(life, event);
+      return failed(event.reason);
+    case 'start-failed':
+      if (phase.name !== 'provisioned' && phase.name !== 'rebooting') return illegal(life, event);
+      return to({ ...life, shouldRun: false });
+    case 'halted':
+      if (phase.name !== 'rebooting') return illegal(life, event);
+      return to({ ...life, shouldRun: true }, [{ do: 'start' }]);
+    case 'rebooted':
+      return phase.name === 'rebooting' ? to({ ...life, phase: PROVISIONED }) : illegal(life, event);
+    case 'rolled-back':
+      if (phase.name !== 'rolling-back') return illegal(life, event);
+      return to({ ...life, phase: PROVISIONED }, life.shouldRun ? [{ do: 'start' }] : []);
+    case 'stopped':
+      return to(hasStopped(phase, container) ? { ...life, shouldRun: false } : life);
+    case 'removed':
+      return phase.name === 'destroying' ? to(undefined) : illegal(life, event);
+    case 'recovered':
+      return onRecovered(life, event, container);
+    default:
+      return onCommand(life, event, container);
+  }
 }
 
-/** What a new agent does with a VM. */
-type VmRecovery =
-  | { do: 'nothing' }
-  /** Leave the record as it is too: when that of the container is repaired, the next agent continues. */
-  | { do: 'wait' }
-  | { do: 'start' }
-  | { do: 'restart' }
-  | { do: 'roll-back'; snapshot: string }
-  | { do: 'destroy' }
-  | { do: 'fail'; reason: string };
+const PROVISIONED: VmPhase = { name: 'provisioned' };
+
+const to = (state: VmLife | undefined, effects: readonly VmEffect[] = []): VmStep => ({ state, effects });
+
+const failed = (reason: string): VmStep => to({ phase: { name: 'failed', reason }, shouldRun: false });
+
+/** By itself, or because somebody has stopped it; what replaces its container stops it as well. */
+const hasStopped = (phase: VmPhase, container: VmContainerState | undefined): boolean =>
+  phase.name === 'provisioned' && container?.name === 'stopped';
+
+function illegal(life: VmLife, event: VmEvent): never {
+  throw new VmTransitionError(life, event);
+}
+
+function onCommand(life: VmLife, command: VmCommand, container: VmContainerState | undefined): VmStep {
+  const { phase } = life;
+  const rule = RULES[command.type][shownState(phase, container)];
+  if (rule === 'busy') return { refusal: 'VmIsBusy' };
+  if (rule === 'failed') return { refusal: 'VmHasFailed' };
+  if (rule !== 'do') {
+    const isIdempotent = 'idempotent' in command && command.idempotent === true;
+    return isIdempotent ? to(life) : { refusal: rule.already };
+  }
+  const isBetween = phase.name === 'rebooting' || phase.name === 'rolling-back';
+  if (isBetween && command.type !== 'kill' && command.type !== 'destroy') return { refusal: 'VmIsBusy' };
+  switch (command.type) {
+    case 'boot':
+      return to({ ...life, shouldRun: true }, [{ do: 'start' }]);
+    case 'shutdown':
+      return to({ ...life, shouldRun: false }, [{ do: 'stop', timeoutMs: command.timeoutMs ?? VM_STOP_MS }]);
+    case 'reboot':
+      return restarting(life, command.timeoutMs);
+    case 'kill':
+      return to(life, [{ do: 'kill', signal: command.signal }]);
+    case 'rollback-snapshot':
+      return rollingBack(life, command.snapshot, container);
+    case 'destroy':
+      return to({ phase: { name: 'destroying' }, shouldRun: false }, [{ do: 'remove' }]);
+    case 'update':
+    case 'reprovision':
+    case 'create-snapshot':
+    case 'delete-snapshot':
+    case 'create-image':
+      return to(life, [{ do: 'work' }]);
+    default:
+      return command satisfies never;
+  }
+}
+
+const restarting = (life: VmLife, timeoutMs = VM_STOP_MS): VmStep =>
+  to({ ...life, phase: { name: 'rebooting' } }, [{ do: 'restart', timeoutMs }]);
+
+/** It is started again if it ran. */
+function rollingBack({ shouldRun }: VmLife, snapshot: string, container: VmContainerState | undefined): VmStep {
+  const isRunning = container?.name === 'running' || container?.name === 'stopping';
+  const state: VmLife = { phase: { name: 'rolling-back', snapshot }, shouldRun: shouldRun || isRunning };
+  return to(state, [{ do: 'roll-back', snapshot }]);
+}
 
 /**
- * `shouldRun`: the VM was running, and nobody has stopped it. It is started again if the end of its
- * run was not seen, as after a restart of the machine. A VM whose program has exited stays stopped.
+ * A VM that should run is started again if the end of its run was not seen, as after a restart of the
+ * machine. One whose program has exited stays stopped. While the record of its container is unreadable,
+ * that of the VM is left as it is too: when it is repaired, the next agent continues.
  */
-export function recoverVm(
-  phase: VmPhase,
+function onRecovered(
+  life: VmLife,
+  { autoboot }: Extract<VmEvent, { type: 'recovered' }>,
   container: VmContainerState | undefined,
-  { shouldRun, autoboot }: { shouldRun: boolean; autoboot: boolean },
-): VmRecovery {
-  if (container?.name === 'unreadable') return { do: 'wait' };
+): VmStep {
+  const { phase, shouldRun } = life;
+  if (container?.name === 'unreadable' || phase.name === 'failed') return to(life);
+  if (phase.name === 'destroying') return to(life, [{ do: 'remove' }]);
+  if (phase.name === 'provisioning') return failed(`The agent ended during the ${phase.by} of the VM`);
+  if (container === undefined) return failed('The container of the VM no longer exists');
   switch (phase.name) {
-    case 'failed':
-      return { do: 'nothing' };
-    case 'destroying':
-      return { do: 'destroy' };
-    case 'provisioning':
-      return { do: 'fail', reason: `The agent ended during the ${phase.by} of the VM` };
     case 'rebooting':
-      return container === undefined ? gone : { do: 'restart' };
+      return to(life, [{ do: 'reconcile' }, { do: 'restart', timeoutMs: VM_STOP_MS }]);
     case 'rolling-back':
-      return container === undefined ? gone : { do: 'roll-back', snapshot: phase.snapshot };
-    case 'provisioned': {
-      if (container === undefined) return gone;
-      if (container.name === 'failed') return { do: 'fail', reason: container.reason };
-      return shouldRun && autoboot && hasVanished(container) ? { do: 'start' } : { do: 'nothing' };
-    }
+      return rollingBack(life, phase.snapshot, container);
+    case 'provisioned':
+      if (container.name === 'failed') return failed(container.reason);
+      if (shouldRun && autoboot && hasVanished(container)) return to(life, [{ do: 'reconcile' }, { do: 'start' }]);
+      return to(hasStopped(phase, container) ? { ...life, shouldRun: false } : life, [{ do: 'reconcile' }]);
     default:
       return phase satisfies never;
   }
 }
-
-const gone: VmRecovery = { do: 'fail', reason: 'The container of the VM no longer exists' };
 
 const hasVanished = (container: ContainerState): boolean =>
   container.name === 'created' || (container.name === 'stopped' && 'unknown' in container.exit);

@@ -2,6 +2,7 @@
  * The VMs of this server by uuid: their records on disk, their present states, and a lock for each,
  * by which one action at a time works on a VM.
  */
+import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
@@ -10,11 +11,14 @@ import type { Containers } from '../containers/containers.ts';
 import type { RecordFiles } from '../records/record-files.ts';
 import { type RecordEntry, RecordTable } from '../records/record-table.ts';
 import { VmError, vmNotFound, vmStateError } from './vm-errors.ts';
-import { decideVm, shownState, type VmAction } from './vm-lifecycle.ts';
+import { stepVm, type VmCommand, type VmEffect, type VmEvent, type VmLife } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
 import { type VmContainer, vmOf } from './vm-view.ts';
 
 export type VmEntry = RecordEntry<VmRecord>;
+
+/** What a record has besides the state of the VM, which only events change. */
+type VmContents = Omit<VmRecord, keyof VmLife>;
 
 export interface VmTableDeps {
   clock: Clock;
@@ -73,46 +77,68 @@ export class VmTable {
     return vmOf(entry.record, this.containerOf(entry));
   }
 
-  /** @throws VmError if the VM cannot do it in its state */
-  decide(entry: VmEntry, action: VmAction, idempotent: boolean): 'do' | 'done' {
-    const { uuid, phase } = entry.record;
-    const state = shownState(phase, this.containerOf(entry)?.state);
-    const decision = decideVm(action, state, { idempotent });
-    if (decision === 'do' || decision === 'done') return decision;
-    throw vmStateError(uuid, decision, phase.name === 'failed' ? phase.reason : undefined);
+  /** Whether the VM is already as the command wants it. @throws VmError if it cannot do this in its state */
+  isDone(entry: VmEntry, command: VmCommand): boolean {
+    return this.#stepOf(entry, command).effects.length === 0;
   }
 
-  /** Waits for the lock unless too many actions wait, and works if the state allows the action. */
-  async act(
-    uuid: string,
-    { action, idempotent = false }: { action: VmAction; idempotent?: boolean | undefined },
-    work: (entry: VmEntry) => Promise<void>,
-  ): Promise<Vm> {
+  /** Waits for the lock unless too many actions wait, and works if the state allows the command. */
+  async act(uuid: string, command: VmCommand, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
     this.needContainerRecord(uuid);
     const entry = this.records.get(uuid);
     if (entry.lock.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
     return this.records.withLock(entry, async () => {
-      if (this.decide(entry, action, idempotent) === 'do') await work(entry);
+      if (!this.isDone(entry, command)) await work(entry);
       return this.view(entry);
     });
   }
 
   /**
-   * If the disk is full, an action that would not outlive the agent fails. The others continue
-   * unrecorded, so that a VM can still be stopped and destroyed. @throws VmError
+   * Records the state to which the event leads, and what else changes with it. The caller carries out
+   * the effects. @throws VmError as `isDone` and `save`
    */
-  async save(entry: VmEntry, change: Partial<VmRecord>): Promise<void> {
+  async enter(entry: VmEntry, event: VmEvent, change: Partial<VmContents> = {}): Promise<readonly VmEffect[]> {
+    const { record } = entry;
+    const { state, effects } = this.#stepOf(entry, event);
+    if (state === undefined) {
+      await this.#forget(entry);
+      return effects;
+    }
+    const { phase, shouldRun } = record;
+    const isBooted = effects.some((effect) => effect.do === 'start');
+    const all = isBooted ? { ...change, bootedAt: this.#deps.clock.wallTime() } : change;
+    if (!isDeepStrictEqual(state, { phase, shouldRun }) || Object.keys(all).length > 0)
+      await this.#write(entry, { ...record, ...state, ...all });
+    return effects;
+  }
+
+  /** @throws VmError if the change cannot be recorded and would not outlive the agent */
+  async save(entry: VmEntry, change: Partial<VmContents>): Promise<void> {
+    await this.#write(entry, { ...entry.record, ...change });
+  }
+
+  #stepOf(entry: VmEntry, event: VmEvent) {
+    const { uuid, phase, shouldRun } = entry.record;
+    const step = stepVm({ phase, shouldRun }, event, this.containerOf(entry)?.state);
+    if (!('refusal' in step)) return step;
+    throw vmStateError(uuid, step.refusal, phase.name === 'failed' ? phase.reason : undefined);
+  }
+
+  /**
+   * If the disk is full, a change that would not outlive the agent fails. The others continue
+   * unrecorded, so that a VM can still be stopped and destroyed.
+   */
+  async #write(entry: VmEntry, changed: VmRecord): Promise<void> {
     const { clock, log } = this.#deps;
     const { record: before } = entry;
-    const next = { ...before, ...change, modifiedAt: clock.wallTime() };
-    await this.records.save(entry, next, { isOptional: !mustBeRecorded(before, change) });
-    if (change.phase !== undefined)
+    const next = { ...changed, modifiedAt: clock.wallTime() };
+    await this.records.save(entry, next, { isOptional: !mustBeRecorded(before, next) });
+    if (!isDeepStrictEqual(before.phase, next.phase))
       log.info({ vm: next.uuid, from: before.phase, to: next.phase }, `vm: ${before.phase.name} -> ${next.phase.name}`);
     this.announce();
   }
 
-  /** Call it when nothing of the VM is left. */
-  async forget(entry: VmEntry): Promise<void> {
+  async #forget(entry: VmEntry): Promise<void> {
     await this.records.remove(entry);
     this.#deps.log.info({ vm: entry.record.uuid }, 'vms: a VM is destroyed');
     this.announce();
@@ -129,8 +155,9 @@ export class VmTable {
 }
 
 /** Whether the next agent would undo the change, or would treat a half-replaced VM as complete. */
-function mustBeRecorded(before: VmRecord, { phase, properties, snapshots }: Partial<VmRecord>): boolean {
-  if (properties !== undefined || (snapshots !== undefined && snapshots.length > before.snapshots.length)) return true;
-  if (phase?.name === 'provisioned') return before.phase.name !== 'rebooting';
-  return phase?.name === 'provisioning' || phase?.name === 'rolling-back';
+function mustBeRecorded(before: VmRecord, { phase, properties, snapshots }: VmRecord): boolean {
+  if (properties !== before.properties || snapshots.length > before.snapshots.length) return true;
+  if (phase === before.phase) return false;
+  if (phase.name === 'provisioned') return before.phase.name !== 'rebooting';
+  return phase.name === 'provisioning' || phase.name === 'rolling-back';
 }

@@ -21,11 +21,11 @@ import type { ContainerLogs } from '../containers/logs/container-logs.ts';
 import { RunningVms } from './running-vms.ts';
 import { VmError } from './vm-errors.ts';
 import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
-import { recoverVm } from './vm-lifecycle.ts';
+import { NEW_VM, type VmCommand, type VmWork } from './vm-lifecycle.ts';
 import { networkUpdate, propertiesOf, updatedProperties } from './vm-properties.ts';
 import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
 
-interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'save'> {
+interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'table'> {
   random: Random;
   logs: Pick<ContainerLogs, 'read'>;
   /** A sentence that says why this server cannot run VMs; undefined if it can. */
@@ -53,6 +53,8 @@ interface KillRequest {
   idempotent?: boolean;
 }
 
+type EntryWork = (entry: VmEntry) => Promise<void>;
+
 const MAX_VMS = 1_000;
 const CONCURRENT_RECOVERIES = 8;
 
@@ -70,7 +72,7 @@ export class Vms {
     this.#table = new VmTable(deps);
     const { containers } = deps;
     this.running = new RunningVms({ containers, stateOf: (uuid) => this.#stateOf(uuid) });
-    this.#executor = new VmExecutor({ ...deps, save: (entry, change) => this.#table.save(entry, change) });
+    this.#executor = new VmExecutor({ ...deps, table: this.#table });
   }
 
   /**
@@ -151,53 +153,47 @@ export class Vms {
       uuid,
       createDigest: digest,
       properties,
-      shouldRun: false,
       snapshots: [],
       createdAt: now,
       modifiedAt: now,
     };
-    return this.#table.create({ ...fresh, phase: { name: 'provisioning', by: 'create' } }, (entry) =>
+    return this.#table.create({ ...fresh, ...NEW_VM }, (entry) =>
       this.#executor.provision(entry, spec, { isStarted: properties.autoboot }),
     );
   }
 
   boot(uuid: string, { update, idempotent }: BootRequest = {}): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'boot', idempotent }, async (entry) => {
-      await this.#updateMetadata(entry, update);
-      await this.#executor.start(entry);
-    });
+    const prepare = (entry: VmEntry) => this.#updateMetadata(entry, update);
+    return this.#act(uuid, { type: 'boot', idempotent }, { prepare });
   }
 
   /** `force` kills the VM immediately, also while another stop waits. */
   async shutdown(uuid: string, { force = false, timeoutMs, idempotent }: StopRequest = {}): Promise<Vm> {
     if (force) return this.kill(uuid, { idempotent: idempotent ?? false });
-    return this.#table.act(uuid, { action: 'shutdown', idempotent }, (entry) => this.#executor.stop(entry, timeoutMs));
+    return this.#act(uuid, { type: 'shutdown', timeoutMs, idempotent });
   }
 
   reboot(uuid: string, { update, force = false, timeoutMs, idempotent }: StopRequest & BootRequest = {}): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'reboot', idempotent }, async (entry) => {
-      await this.#updateMetadata(entry, update);
-      await this.#executor.restart(entry, force ? 0 : timeoutMs);
-    });
+    const prepare = (entry: VmEntry) => this.#updateMetadata(entry, update);
+    return this.#act(uuid, { type: 'reboot', timeoutMs: force ? 0 : timeoutMs, idempotent }, { prepare });
   }
 
   /** Does not wait for other actions, so it can end a slow stop. */
   async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
-    const name = signalName(signal);
+    const command = { type: 'kill', signal: signalName(signal), idempotent } as const;
     this.#table.needContainerRecord(uuid);
     const entry = this.#table.records.get(uuid);
-    if (this.#table.decide(entry, 'kill', idempotent) === 'done') return this.#table.view(entry);
-    if (name !== 'SIGKILL') await this.#deps.containers.signal(uuid, name);
-    else await this.#deps.containers.stopContainer(uuid, { signal: name, timeoutMs: 0 });
+    await this.#executor.handle(entry, command);
     return this.#table.view(entry);
   }
 
   update(uuid: string, update: VmUpdate): Promise<Vm> {
     const changesNics = [update.add_nics, update.remove_nics, update.update_nics].some((one) => (one ?? []).length > 0);
-    return this.#table.act(uuid, { action: 'update' }, async (entry) => {
+    return this.#work(uuid, 'update', async (entry) => {
       await this.#update(entry, update);
       // A change of interfaces takes effect with a reboot, as with vmadm.
-      if (changesNics && this.#table.view(entry).state === 'running') await this.#executor.restart(entry);
+      if (changesNics && this.#table.view(entry).state === 'running')
+        await this.#executor.handle(entry, { type: 'reboot' });
     });
   }
 
@@ -211,7 +207,7 @@ export class Vms {
       const { uuid } = one;
       try {
         const change = networkUpdate(one, before, after);
-        await this.#table.act(uuid, { action: 'update' }, (entry) => this.#update(entry, change));
+        await this.#work(uuid, 'update', (entry) => this.#update(entry, change));
         update.vms.push(uuid);
       } catch (error) {
         const code = error instanceof CnapiError ? error.code : 'VmFailed';
@@ -223,7 +219,7 @@ export class Vms {
 
   /** Replaces the root file system by that of another image; snapshots are lost. */
   reprovision(uuid: string, imageUuid: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'reprovision' }, async (entry) => {
+    return this.#work(uuid, 'reprovision', async (entry) => {
       const properties = { ...entry.record.properties, image_uuid: imageUuid };
       const spec = await this.#executor.specOf(uuid, properties);
       await this.#executor.reprovision(entry, { properties, spec });
@@ -233,27 +229,44 @@ export class Vms {
   /** Idempotent: resolves if the VM does not exist. */
   async destroy(uuid: string): Promise<void> {
     try {
-      await this.#table.act(uuid, { action: 'destroy' }, (entry) => this.#destroy(entry));
+      await this.#act(uuid, { type: 'destroy' });
     } catch (error) {
       if (!(error instanceof VmError && error.code === 'VmNotFound')) throw error;
     }
   }
 
   createSnapshot(uuid: string, name: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'create-snapshot' }, (entry) => this.#executor.takeSnapshot(entry, name));
+    return this.#work(uuid, 'create-snapshot', (entry) => this.#executor.takeSnapshot(entry, name));
   }
 
   rollbackSnapshot(uuid: string, name: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'rollback-snapshot' }, (entry) => this.#executor.rollBack(entry, name));
+    const prepare = async (entry: VmEntry) => this.#executor.needSnapshot(entry, name);
+    return this.#act(uuid, { type: 'rollback-snapshot', snapshot: name }, { prepare });
   }
 
   deleteSnapshot(uuid: string, name: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'delete-snapshot' }, (entry) => this.#executor.deleteSnapshot(entry, name));
+    return this.#work(uuid, 'delete-snapshot', (entry) => this.#executor.deleteSnapshot(entry, name));
   }
 
   /** Makes an image of the root file system of a stopped VM. */
   createImage(uuid: string, imageUuid: string): Promise<Vm> {
-    return this.#table.act(uuid, { action: 'create-image' }, (entry) => this.#executor.createImage(entry, imageUuid));
+    return this.#work(uuid, 'create-image', (entry) => this.#executor.createImage(entry, imageUuid));
+  }
+
+  #work(uuid: string, type: VmWork, work: EntryWork): Promise<Vm> {
+    return this.#act(uuid, { type }, { work });
+  }
+
+  /** `prepare` may fail, before anything of the command is done. `work` is the effect of that name. */
+  #act(
+    uuid: string,
+    command: VmCommand,
+    { prepare, work }: { prepare?: EntryWork; work?: EntryWork } = {},
+  ): Promise<Vm> {
+    return this.#table.act(uuid, command, async (entry) => {
+      await prepare?.(entry);
+      await this.#executor.handle(entry, command, work && (() => work(entry)));
+    });
   }
 
   /** @throws VmError */
@@ -290,12 +303,6 @@ export class Vms {
     await this.#deps.containers.change(spec);
   }
 
-  async #destroy(entry: VmEntry): Promise<void> {
-    await this.#table.save(entry, { phase: { name: 'destroying' }, shouldRun: false });
-    await this.#executor.removeContainer(entry);
-    await this.#table.forget(entry);
-  }
-
   /** Takes the lock immediately, and works when a slot is free. */
   #recover(entry: VmEntry, slots: Semaphore): Promise<void> {
     return this.#logFailure(entry.record.uuid, () =>
@@ -304,30 +311,8 @@ export class Vms {
   }
 
   async #continue(entry: VmEntry): Promise<void> {
-    const { phase, shouldRun, properties } = entry.record;
-    const container = this.#table.containerOf(entry)?.state;
-    const recovery = recoverVm(phase, container, { shouldRun, autoboot: properties.autoboot });
-    switch (recovery.do) {
-      case 'wait':
-        return;
-      case 'destroy':
-        return this.#destroy(entry);
-      case 'fail':
-        return this.#table.save(entry, { phase: { name: 'failed', reason: recovery.reason }, shouldRun: false });
-      case 'nothing':
-        await this.#executor.reconcileContainer(entry);
-        return this.#recordStopped(entry);
-      case 'start':
-        await this.#executor.reconcileContainer(entry);
-        return this.#executor.start(entry);
-      case 'restart':
-        await this.#executor.reconcileContainer(entry);
-        return this.#executor.restart(entry);
-      case 'roll-back':
-        return this.#executor.rollBack(entry, recovery.snapshot);
-      default:
-        return recovery satisfies never;
-    }
+    const { autoboot } = entry.record.properties;
+    await this.#executor.handle(entry, { type: 'recovered', autoboot });
   }
 
   #onContainer(id: string): void {
@@ -337,16 +322,9 @@ export class Vms {
     if (this.#table.containerOf(entry)?.state.name !== 'stopped') return;
     void this.#logFailure(id, () =>
       entry.lock.run(async () => {
-        if (this.#table.records.has(entry)) await this.#recordStopped(entry);
+        if (this.#table.records.has(entry)) await this.#executor.handle(entry, { type: 'stopped' });
       }),
     );
-  }
-
-  /** A VM that has stopped by itself is not started again by the next agent. */
-  async #recordStopped(entry: VmEntry): Promise<void> {
-    const { phase, shouldRun } = entry.record;
-    const isStopped = this.#table.containerOf(entry)?.state.name === 'stopped';
-    if (phase.name === 'provisioned' && shouldRun && isStopped) await this.#table.save(entry, { shouldRun: false });
   }
 
   /** Runs `work`, and logs its failure. */
