@@ -6,7 +6,7 @@ import type { InventoryFrame, SessionFrame } from '../../protocol/link/frames.ts
 import type { TaskSession } from '../tasks/sessions.ts';
 
 /** The session of an agent, as listeners see it; always the same object for the same session. */
-export interface AgentSession extends TaskSession {
+interface AgentSession extends TaskSession {
   /** The process of the agent. */
   readonly incarnation: string;
 }

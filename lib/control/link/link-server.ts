@@ -34,7 +34,6 @@ import {
   type ConnectionParts,
   type LinkCounters,
 } from './connection.ts';
-import type { InventoriedSessions } from './inventoried-sessions.ts';
 import { type Sender, SenderQuotas } from './sender-quotas.ts';
 import { SysinfoWriter } from './sysinfo-writer.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
@@ -61,7 +60,6 @@ interface OpenSocket extends Omit<ConnectionParts, 'quota'>, Sender {}
 
 interface LinkServerDeps {
   roster: Roster;
-  inventoriedSessions: InventoriedSessions;
   unsent: UnsentFrames;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
@@ -313,12 +311,11 @@ export class LinkServer {
    * fault.
    */
   async #inventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void> {
-    const { roster, inventoriedSessions, clock } = this.#deps;
+    const { roster, clock } = this.#deps;
     while (!session.isEnded) {
       try {
         if (await roster.authority.confirmInventory(session)) {
-          const view = inventoriedSessions.view(session);
-          for (const listener of this.#listeners) listener.sessionBegan?.(view, frame);
+          for (const listener of this.#listeners) listener.sessionBegan?.(session, frame);
         }
         this.#connections.get(connection)?.();
         return;
@@ -337,7 +334,7 @@ export class LinkServer {
       return;
     }
     if (frame.type === 'sysinfo') this.#sysinfo.write(connection, frame, size);
-    else dispatchFrame(this.#listeners, { session: this.#deps.inventoriedSessions.view(session), frame, size });
+    else dispatchFrame(this.#listeners, { session, frame, size });
   }
 
   #closed(connection: AgentConnection, session: Session | undefined): void {

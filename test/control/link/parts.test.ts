@@ -17,11 +17,11 @@ t.test('a task frame goes to the socket of its session, whatever its type, until
   const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
   const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
   session.isInventoried = true;
-  const view = new InventoriedSessions({ sessions, run: () => 'r', unsent: { isFull: false } }).get('s');
+  const found = new InventoriedSessions({ sessions, run: () => 'r', unsent: { isFull: false } }).get('s');
   const ack: InstanceFrame = { type: 'task_ack', id: 'one', attempt: 1 };
-  t.equal(view?.send(ack), true);
+  t.equal(found?.send(ack), true);
   sessions.end(session);
-  t.equal(view?.send(ack), false);
+  t.equal(found?.send(ack), false);
   t.same(sent, [ack]);
 });
 
