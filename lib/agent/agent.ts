@@ -48,7 +48,7 @@ export interface AgentDeps {
   log: Logger;
   ticker: Ticker;
   dial: Dial;
-  /** For HTTP requests; `dial` has its own. */
+  /** Sent with HTTP requests. `dial` has credentials of its own. */
   credentials?: AgentCredentials | undefined;
   resolve(): Promise<readonly Endpoint[]>;
   journal: Journal;
@@ -278,7 +278,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   }
 
   async renewJournal(): Promise<void> {
-    this.#deps.log.warn({ server_uuid: this.serverUuid }, 'journal: an instance refuses it; a new one begins');
+    this.#deps.log.warn({ server_uuid: this.serverUuid }, 'journal: refused by an instance; starting a new one');
     await this.#runner.abandon();
     this.#posted.giveUp();
     await this.#deps.journal.renew();

@@ -12,7 +12,7 @@ import type { VirtualTime } from './virtual-time.ts';
 const KEPT_LINES = 4_000;
 /** Messages logged as errors that are the fault of the world. */
 const EXPECTED_ERRORS = /^(instance: healthy -> unhealthy|duty: several holders in a row died.*)$/;
-const WORK_FAILED = 'duty: its work failed';
+const WORK_FAILED = 'duty: work failed';
 
 export interface StoryDeps {
   time: VirtualTime;

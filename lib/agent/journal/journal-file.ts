@@ -138,13 +138,12 @@ export class JournalFile implements Journal {
       try {
         if (this.#rewrite || needsCompaction(this.#bytes, this.#compactedBytes)) await this.#writeAnew();
         else await this.#write(this.#batch.map(({ line }) => line).join(''));
-        if (failures > 0) this.#deps.log.info({ path: this.#path, failures }, 'journal: it can be written again');
+        if (failures > 0) this.#deps.log.info({ path: this.#path, failures }, 'journal: writable again');
         return true;
       } catch (err) {
         this.#rewrite = true;
         const { log } = this.#deps;
-        if (failures === 0)
-          log.error({ err, path: this.#path }, 'journal: it cannot be written; tried again each second');
+        if (failures === 0) log.error({ err, path: this.#path }, 'journal: not writable; trying again each second');
         if (this.#closed) return false;
         await this.#deps.clock.sleep(RETRY_MS);
       }
@@ -221,7 +220,7 @@ async function readState(path: string, deps: JournalFileDeps): Promise<JournalSt
     if (!(err instanceof DamagedJournal) && !(err instanceof JournalRecordError)) throw err;
     const aside = `${path}.damaged-${deps.random.uuid().slice(0, 8)}`;
     await rename(path, aside);
-    deps.log.error({ err, aside }, 'journal: it is damaged; renamed it and started a new one');
+    deps.log.error({ err, aside }, 'journal: damaged; renamed the file and started a new journal');
     return undefined;
   }
 }
@@ -246,8 +245,7 @@ async function foldFile(path: string, deps: JournalFileDeps): Promise<JournalSta
     else throw new DamagedJournal(`${path} has no begin record at its start`);
   }
   if (!state) throw new DamagedJournal(`${path} is empty`);
-  if (badLine)
-    deps.log.warn({ path, line: badLine }, 'journal: it had an incomplete end after a crash; it was removed');
+  if (badLine) deps.log.warn({ path, line: badLine }, 'journal: removed an incomplete line after a crash');
   prune(state, now);
   return state;
 }

@@ -168,7 +168,7 @@ export class LegacyReporter {
 
   async #look<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {
     return look().catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'machine: it could not be inspected');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'machine: inspection failed');
       return undefined;
     });
   }
@@ -178,10 +178,10 @@ export class LegacyReporter {
     const fields = { server_uuid: this.#deps.serverUuid, path };
     if (reason === undefined) {
       this.#failures.delete(path);
-      return this.#deps.log.info(fields, 'report: the CNAPI accepts it again');
+      return this.#deps.log.info(fields, 'report: accepted again by the CNAPI');
     }
     this.#failures.set(path, reason);
-    this.#deps.log.warn({ ...fields, reason }, 'report: the CNAPI does not accept it; trying again');
+    this.#deps.log.warn({ ...fields, reason }, 'report: not accepted by the CNAPI; trying again');
   }
 }
 

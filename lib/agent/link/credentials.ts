@@ -90,7 +90,7 @@ class FileCredentials implements AgentCredentials {
   #warnOfEavesdroppers({ host }: Endpoint): void {
     if (this.#hasWarned || isLoopback(host)) return;
     this.#hasWarned = true;
-    this.#log.warn({ host }, 'token: it goes over the network unencrypted; use https:// or --tls');
+    this.#log.warn({ host }, 'token: sent over the network unencrypted; use https:// or --tls');
   }
 }
 

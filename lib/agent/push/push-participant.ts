@@ -121,7 +121,7 @@ export class PushParticipant {
   onTimeout({ job, timeoutMs }: PushTimeoutFrame): void {
     if (!('job' in this.#state) || this.#state.job !== job || this.#timeoutMs === timeoutMs) return;
     const { log, serverUuid } = this.#deps;
-    log.info({ server_uuid: serverUuid, push_job: job, timeout_ms: timeoutMs }, 'push job: its timeout was changed');
+    log.info({ server_uuid: serverUuid, push_job: job, timeout_ms: timeoutMs }, 'push job: timeout changed');
     this.#timeoutMs = timeoutMs;
     this.#onTimeout?.(timeoutMs);
   }

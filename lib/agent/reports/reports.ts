@@ -125,7 +125,7 @@ export class Reports {
 
   #guard(sending: Promise<void>): void {
     sending.catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'machine: it could not be inspected');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'machine: inspection failed');
     });
   }
 }

@@ -177,7 +177,7 @@ export class VmExecutor {
     } catch (err) {
       log.warn(
         { err, vm: record.uuid },
-        'vms: the container of a VM cannot be updated to its properties; it stays as it is',
+        'vms: cannot apply the properties of a VM to its container, which keeps the old ones',
       );
     }
   }

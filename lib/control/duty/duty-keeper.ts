@@ -277,7 +277,7 @@ export class DutyKeeper {
     if (wasTakenOver && takeovers > 1)
       this.#deps.log.error(
         { duty_id, kind, takeovers },
-        'duty: several holders in a row died; its work may be the cause',
+        'duty: several holders in a row died; the work may be the cause',
       );
     this.#begin(duty);
   }
@@ -319,7 +319,7 @@ export class DutyKeeper {
 
   #noteFailure({ id: duty_id, kind, generation }: HeldDuty, error: unknown): void {
     this.#counts.failed += 1;
-    this.#deps.log.error({ duty_id, kind, generation, err: error }, 'duty: its work failed');
+    this.#deps.log.error({ duty_id, kind, generation, err: error }, 'duty: work failed');
   }
 
   #apply(held: Held, event: HolderEvent): void {
@@ -350,7 +350,7 @@ export class DutyKeeper {
 
   async #expectStop({ duty: { id: duty_id, kind, generation }, work }: Held): Promise<void> {
     if (await settlesWithin(this.#deps.clock, this.#abortWithinMs, work)) return;
-    this.#deps.log.error({ duty_id, kind, generation }, 'duty: its work does not stop when it is aborted');
+    this.#deps.log.error({ duty_id, kind, generation }, 'duty: work does not stop when aborted');
   }
 
   /** Returns those whose rows are locked. Duties that were lost meanwhile are left alone. */

@@ -38,7 +38,7 @@ export async function carryOutWithRetries(
       if (clock.now() - beganAt > LONGEST_PAUSE_MS) pauseMs = FIRST_PAUSE_MS;
       // Once for errors in a row.
       if (pauseMs === FIRST_PAUSE_MS)
-        log.warn({ duty_id, kind, generation, reason: messageOf(error) }, 'duty: its work waits for the database');
+        log.warn({ duty_id, kind, generation, reason: messageOf(error) }, 'duty: work waits for the database');
     }
     onRetry();
     await clock.sleep(pauseMs, signal);

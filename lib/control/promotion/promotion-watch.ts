@@ -81,7 +81,7 @@ export class PromotionWatch {
     } catch (error) {
       if (!TIMELINE_NOT_READABLE.includes(sqlStateOf(error) ?? '')) throw error;
       const fields = { reason: messageOf(error) };
-      this.#deps.log.warn(fields, 'database: its timeline cannot be read; promotions are not noticed');
+      this.#deps.log.warn(fields, 'database: timeline cannot be read; promotions are not noticed');
       void this.#loop.stop();
     } finally {
       this.#ask();

@@ -166,7 +166,7 @@ export class ReportQueue {
     const { serverUuid, size, tries } = waiting;
     if (tries + 1 < MAX_TRIES) return { ...waiting, tries: tries + 1 };
     this.#waitingSize -= size;
-    this.#deps.log.debug({ server_uuid: serverUuid, reason }, 'server: its report is not kept');
+    this.#deps.log.debug({ server_uuid: serverUuid, reason }, 'server: report dropped');
     return undefined;
   }
 

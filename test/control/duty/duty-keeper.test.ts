@@ -238,8 +238,8 @@ t.test('duties on two instances', async (t) => {
       t,
       logged.filter(({ level }) => level === 'error'),
       [
-        { msg: 'duty: its work does not stop when it is aborted', duty_id: id, generation: 1 },
-        { msg: 'duty: its work failed', duty_id: id, generation: 2 },
+        { msg: 'duty: work does not stop when aborted', duty_id: id, generation: 1 },
+        { msg: 'duty: work failed', duty_id: id, generation: 2 },
       ],
     );
     const two = await startInstance(t, world);

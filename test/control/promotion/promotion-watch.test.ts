@@ -164,6 +164,6 @@ t.test('a passing error ends nothing, and a database without timelines is not as
   const before = asked;
   for (let each = 0; each < 4; each++) await clock.advance(5_000);
   t.equal(asked, before);
-  t.match(said.at(-1), /its timeline cannot be read/);
+  t.match(said.at(-1), /timeline cannot be read/);
   await watch.stop();
 });

@@ -46,7 +46,7 @@ export class ExitWatch {
   start(): void {
     const { clock, log, exits, pollMs } = this.#deps;
     this.#watcher = watch(exits, (_, name) => void (name !== null && this.#look(name)));
-    this.#watcher.on('error', (err) => log.error({ err }, 'containers: the exits of containers are seen late'));
+    this.#watcher.on('error', (err) => log.error({ err }, 'containers: cannot watch for exits; polling'));
     this.#timer = clock.every(pollMs, () => void this.#lookAtAll());
   }
 
@@ -119,7 +119,8 @@ export class ExitWatch {
       if (exit === undefined) await endUnmonitored(watched.run);
       this.#report(name, watched, exit ?? { unknown: 'Its monitor (conmon) was killed, so the container was killed' });
     } catch (err) {
-      log.error({ err, run: name }, 'containers: a container without a monitor cannot be ended; the agent tries again');
+      const fields = { err, container: watched.run.id, container_run: watched.run.number };
+      log.error(fields, 'containers: a container without a monitor cannot be ended; the agent tries again');
     } finally {
       watched.isBeingLookedAt = false;
     }

@@ -19,7 +19,7 @@ import { runName } from './container-paths.ts';
 interface FreezerDeps {
   clock: Clock;
   log: Logger;
-  /** A resume also succeeds if the processes do not stand still, or the run has ended. */
+  /** A resume also succeeds if the processes are not paused, or the run has ended. */
   command(run: RunId, command: 'pause' | 'resume'): Promise<void>;
 }
 
@@ -73,15 +73,12 @@ export class Freezer {
       } catch (err) {
         if (attempt < RESUMES) await clock.sleep(RESUME_AGAIN_MS, this.#stopping.signal);
         else {
-          log.error(
-            { err, container: run.id },
-            'containers: processes stand still; the agent tries to resume them again',
-          );
+          log.error({ err, container: run.id }, 'containers: processes are still paused; trying again to resume them');
           const cancelling = new AbortController();
           const ended = this.#resumeLater(run, AbortSignal.any([this.#stopping.signal, cancelling.signal]));
           this.#later.set(runName(run), { cancelling, ended });
           throw new ContainerError(
-            `The processes of container ${run.id} stand still, and the agent tries again every ${RESUME_LATER_MS / 1_000} s to resume them: ${messageOf(err)}`,
+            `The processes of container ${run.id} are still paused, and the agent tries again every ${RESUME_LATER_MS / 1_000} s to resume them: ${messageOf(err)}`,
             err,
           );
         }
@@ -101,7 +98,7 @@ export class Freezer {
         continue;
       }
       if (!signal.aborted) this.#later.delete(runName(run));
-      log.info({ container: run.id }, 'containers: processes that stood still go on');
+      log.info({ container: run.id }, 'containers: paused processes resumed');
       return;
     }
   }

@@ -284,13 +284,12 @@ export class Exchange {
   /** Logs no error if the reader disconnected. The reader of a broken stream resumes it. */
   #noteFailure(error: unknown): void {
     if (this.signal.aborted) return;
-    if (isDefect(error)) this.log.error({ err: error }, 'request: its answer failed');
+    if (isDefect(error)) this.log.error({ err: error }, 'request: answer failed');
     else this.#noteBreak(messageOf(error));
   }
 
   #noteBreak(reason: string): void {
-    if (this.#deps.limits.requestLog.mayWrite(this.#address))
-      this.log.info({ reason }, 'request: its answer was cut off');
+    if (this.#deps.limits.requestLog.mayWrite(this.#address)) this.log.info({ reason }, 'request: answer cut off');
   }
 
   #writeHeaders(answer: RouteAnswer): void {

@@ -259,10 +259,7 @@ export class Membership {
   }
 
   #noteBusy(error: DatabaseBusyError): void {
-    this.#deps.log.warn(
-      { run: this.#run, reason: messageOf(error.cause) },
-      'instance: beat delayed, its row is in use',
-    );
+    this.#deps.log.warn({ run: this.#run, reason: messageOf(error.cause) }, 'instance: beat delayed, row in use');
   }
 
   async #observe(): Promise<void> {

@@ -128,7 +128,7 @@ export class Drainer {
     if (agents > 0)
       this.#deps.log.warn(
         { agents },
-        'instance: these agents found no other instance in time; it leaves without moving them',
+        'instance: these agents found no other instance in time; leaving without moving them',
       );
   }
 

@@ -34,12 +34,12 @@ export function failedReads<Task extends object>({
       if (count < MAX_UNANSWERED) return false;
       const { id, attempt, paramsBytes } = claimOf(task);
       const fields = { task: id, attempt, params_bytes: paramsBytes };
-      log.warn(fields, 'task: its params could not be read in time from the database; ending it');
+      log.warn(fields, 'task: params could not be read in time from the database; ending the task');
       end(task);
       return true;
     },
     refused(task, error) {
-      log.warn({ task: claimOf(task).id, reason: messageOf(error) }, 'task: it cannot be read now');
+      log.warn({ task: claimOf(task).id, reason: messageOf(error) }, 'task: params cannot be read now');
       forget(task);
       return undefined;
     },

@@ -1,4 +1,4 @@
-/** Processes that stand still during a copy, with a runtime that does not always answer. */
+/** Processes that are paused during a copy, with a runtime that does not always answer. */
 import t from 'tap';
 import { Freezer } from '../../../../lib/agent/containers/linux/freezer.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
@@ -27,7 +27,8 @@ function freezerWith(refusals: number) {
   return { clock, commands, state, freezer };
 }
 
-t.test('processes stand still during the work only, also if it fails', async (t) => {
+t.test('processes are paused during the work only, also if it fails'
+, async (t) => {
   const { freezer, state, commands } = freezerWith(0);
   await freezer.during(RUN, async () => void t.ok(state.isPaused));
   const failed = freezer.during(RUN, async () => {
@@ -75,7 +76,7 @@ t.test('a resume that goes on failing ends the work with the reason, and is repe
   const { clock, freezer, state, commands } = freezerWith(7);
   const refused = t.rejects(
     freezer.during(RUN, async () => undefined),
-    /container a stand still.*did not answer/,
+    /container a are still paused.*did not answer/,
   );
   await clock.advance(0);
   await clock.advance(1_000);
