@@ -13,7 +13,7 @@ import { AgentUsageError } from './options.ts';
 
 interface DataDirectory {
   path: string;
-  /** For the files of running commands; empty at the start. */
+  /** Holds the files of running commands; empty when the agent starts. */
   runDirectory: string;
   release(): Promise<void>;
 }

@@ -58,7 +58,7 @@ interface HttpOptions {
   from: string[];
 }
 
-/** As the kernel takes it (IFNAMSIZ). */
+/** A name that the kernel accepts for a network interface (IFNAMSIZ). */
 const BRIDGE = /^[\w][\w.-]{0,14}$/;
 const DEFAULT_IMAGE_BYTES = String(10 * 1024 ** 3);
 const MIN_UIDS = 65_536;

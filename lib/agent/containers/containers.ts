@@ -108,7 +108,7 @@ export class Containers {
     return this.#table.hasDamaged;
   }
 
-  /** Why the record of a container cannot be read, as the rest of a sentence; undefined if it can, or does not exist. */
+  /** Why the record of a container cannot be read; undefined if it can be read, or does not exist. */
   damageOf(id: string): string | undefined {
     return this.#table.damageOf(id);
   }
@@ -123,7 +123,7 @@ export class Containers {
     return this.#table.get(id).record;
   }
 
-  /** Calls the listener after each change; returns what ends that. */
+  /** Calls the listener after each change. Returns a function that unsubscribes. */
   onChange(listener: (change: ContainerChange) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);

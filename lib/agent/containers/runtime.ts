@@ -1,7 +1,10 @@
 /**
- * The interface between the containers of an agent and what runs them. linux-runtime.ts is the real
- * one (runc or crun, with conmon); tests have one in memory. Nothing here may
+ * The interface between the containers of an agent and the software that runs them. linux-runtime.ts
+ * implements it with runc or crun, and conmon; tests have an implementation in memory. No method may
  * block the process that holds the link.
+ *
+ * A program that is executed in a running container is started by a process outside of it (`runc exec`),
+ * which passes on its input and output and exits as it does. This file calls that the runtime process.
  */
 import type { ContainerSpec, ContainerUsage } from './container.ts';
 import type { ContainerExit } from './lifecycle.ts';
@@ -22,48 +25,49 @@ export interface ExecRequest {
   directory: string;
   uid: number;
   gid: number;
-  /** It runs in a terminal, and so must `argv`. */
+  /** The program runs in a terminal, and so must the runtime process. */
   hasTerminal: boolean;
 }
 
-/** How what `argv` started has ended. */
+/** How the runtime process ended. */
 export interface ExecExit {
   /** 128 + N if signal N ended the program. */
   exitCode: number | null;
-  /** It was killed, or did not start. */
+  /** The runtime process was killed, or did not start. */
   killed: boolean;
 }
 
-/** How the program has ended, also if what `argv` started was ended before it could say it. */
+/** How the program ended, even if the runtime process was killed before it could report that. */
 type ExecOutcome = Pick<ExecExit, 'exitCode'> | 'container-ended' | { notStarted: string };
 
 export interface PreparedExec {
-  /** Starts the program, passes on its input and output, and ends as it does. */
+  /** Command line of the runtime process. */
   readonly argv: readonly string[];
   /**
-   * Resolves when the program has ended, or at the signal. Processes that hold its output may keep
-   * what `argv` started running for ever, so end that when its output has come.
+   * Resolves when the program has ended, or when the signal fires. The runtime process may run for ever,
+   * because other processes hold its output; the caller kills it once the program's output has arrived.
    */
   programEnd(signal: AbortSignal): Promise<void>;
   /**
-   * Kills the program and all that it has started, before what `argv` started is killed: that
-   * holds its input, and it would take that death for the end of its input. @throws ContainerError
+   * Kills the program and its descendants. Call it before the runtime process is killed: the program
+   * would otherwise see the end of its input and could act on that. @throws ContainerError
    */
   kill(): Promise<void>;
   /**
-   * Call it in any case, once nothing that `argv` started runs. If it was killed, all that the program
-   * has started is killed. @throws ContainerError if something cannot be removed
+   * Call it in every case, once the runtime process has ended. If that was killed, this kills the program
+   * and its descendants. @throws ContainerError if something cannot be removed
    */
   finish(end: ExecExit): Promise<ExecOutcome>;
 }
 
 export interface ContainerRuntime {
   /**
-   * Makes the root file system and the configuration of the container. What it leaves when it fails
-   * is removed by `remove`. @throws ContainerError with the reason
+   * Makes the root file system and the configuration of the container. After a failure, call `remove`
+   * to delete what was made. @throws ContainerError with the reason
    */
   prepare(spec: ContainerSpec): Promise<void>;
-  /** Resolves when the first process runs. @throws ContainerError with the reason; then no part of the run is left */
+  /** Resolves when the first process runs. @throws ContainerError with the reason; nothing of the run is left then */
+
   start(spec: ContainerSpec, run: number): Promise<void>;
   /** Sends a signal to the first process; to all processes if it is SIGKILL. Ignores a run that has ended. */
   signal(run: RunId, signal: string): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * From where this agent may load images, as its configuration says: URLs that begin like one of its
- * prefixes, and files in its directories. Without configuration there is no source but streams.
+ * The sources from which the configuration allows this agent to load images: URLs with one of its
+ * prefixes, and files in its directories. Without configuration, images come only from streams.
  */
 import { realpath, stat } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';

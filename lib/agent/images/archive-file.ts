@@ -34,7 +34,7 @@ export class ArchiveFile {
     this.#limits = limits;
   }
 
-  /** With what an earlier attempt wrote, which is read again for the digest. */
+  /** Keeps what an earlier attempt wrote, and reads it again to compute the digest. */
   static async open(path: string, limits: ArchiveLimits): Promise<ArchiveFile> {
     const file = await open(path, 'a+', 0o600);
     const opened = new ArchiveFile(file, path, limits);
@@ -51,7 +51,7 @@ export class ArchiveFile {
     return this.#bytes;
   }
 
-  /** @throws InvalidImageError if that is more than allowed, NoImageSpaceError if other loads have the space */
+  /** @throws InvalidImageError if `bytes` is more than allowed, NoImageSpaceError if other loads use the space */
   expect(bytes: number): void {
     const { maxBytes, onBytes } = this.#limits;
     if (bytes > maxBytes) throw new InvalidImageError(`its archive has more than ${maxBytes} bytes, as many as it may`);

@@ -42,7 +42,7 @@ const LOOK_UP_MS = 10_000;
 const HEAD_MS = 30_000;
 const SILENCE_MS = 30_000;
 const TOTAL_MS = 3_600_000;
-/** With the digest of the URL, because its query may be secret. */
+/** The note beside a partial download. It has the digest of the URL, because the query may be secret. */
 const note = z.object({ urlDigest: z.string(), validator: z.string() });
 const PART = /^bytes (\d+)-\d+\/(\d+|\*)$/;
 

@@ -31,14 +31,14 @@ interface ArchiveContents {
 
 interface ArchiveRequest {
   file: string;
-  /** Of the file. */
+  /** Digest of the file. */
   digest: string;
   /** An empty directory for blobs. */
   blobs: string;
-  /** Of the archive, decompressed. */
+  /** Size limit of the decompressed archive. */
   maxBytes: number;
   maxEntries: number;
-  /** As `process.arch` names it. */
+  /** The architecture, with the name that `process.arch` has for it. */
   arch: string;
   signal?: AbortSignal | undefined;
 }

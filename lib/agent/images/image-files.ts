@@ -29,9 +29,9 @@ export interface ImageFilesDeps {
   /** DATA/containers/layers. */
   layers: string;
   unpack: LayeredRootFileSystems['unpack'];
-  /** Of the unpacked layers of all images together, and of archives that arrive. */
+  /** Size limit of the unpacked layers of all images and of the archives that are arriving, together. */
   maxBytes: number;
-  /** They may run on layers of which no record of an image is left. */
+  /** Containers may use layers that no image record names any more. */
   containers: Pick<Containers, 'list' | 'hasDamaged'>;
 }
 
@@ -41,16 +41,16 @@ export type Unpacked = Pick<StoredImage, 'layers' | 'config'>;
 
 const MAX_ENTRIES = 500_000;
 const MAX_NAME_BYTES = 64 * 1024 * 1024;
-/** An archive that did not arrive completely is kept for so long. */
+/** How long an incomplete archive is kept. */
 const KEPT_PART_MS = 24 * 3_600_000;
 /** Other directories beside the layers are left alone. */
 const LAYER_NAME = /^[0-9a-f]{64}$/;
 
 export class ImageFiles {
   readonly #deps: Deps;
-  /** Of all images. */
+  /** The disk space of all images together. */
   readonly space: ImageSpace;
-  /** Held by work that unpacks layers, or removes those that no image has. */
+  /** Held while layers are unpacked, and while unused layers are removed. */
   readonly #layerLock = new Semaphore(1);
 
   constructor(deps: Deps) {
@@ -58,25 +58,25 @@ export class ImageFiles {
     this.space = new ImageSpace({ ...deps, list: () => deps.images.list() });
   }
 
-  /** Removes what an earlier agent has left and nobody will continue. */
+  /** Removes incomplete archives of an earlier agent that are too old to be continued. */
   async start(): Promise<void> {
     await mkdir(this.#incoming(), { recursive: true, mode: 0o700 });
     await this.#removeOldParts();
   }
 
-  /** Of the archive of an image while it arrives. */
+  /** Path of an image's archive while it arrives. */
   archiveOf(uuid: string): string {
     return join(this.#incoming(), uuid);
   }
 
-  /** Where a layer is. */
+  /** Path of an unpacked layer. */
   layer(digest: string): string {
     return join(this.#deps.layers, layerNameOf(digest));
   }
 
   /**
-   * Unpacks the layers of an archive that has arrived; `done` stores that an image has them, before
-   * anybody can remove them. @throws InvalidImageError
+   * Unpacks the layers of a complete archive. `done` must record that the image has them; they cannot
+   * be removed before it returns. @throws InvalidImageError
    */
   unpack(
     uuid: string,
@@ -85,7 +85,7 @@ export class ImageFiles {
     return this.#layerLock.run(async () => done(await this.#unpack(uuid, digest, signal)));
   }
 
-  /** Also what a load that failed has unpacked. Nothing while a record of an image or a container cannot be read. */
+  /** Includes the layers of failed loads. Removes nothing while the record of an image or a container is unreadable. */
   removeUnusedLayers(): Promise<void> {
     return this.#layerLock.run(async () => {
       const { images, containers } = this.#deps;
@@ -104,7 +104,8 @@ export class ImageFiles {
   }
 
   /**
-   * As `unpack`, of an image that is made here. Its layer has a name of its own: nobody has its archive.
+   * Like `unpack`, for an image made on this server. Its layer is named after the image's uuid, because
+   * there is no archive to hash.
    * @throws NoImageSpaceError
    */
   fill(

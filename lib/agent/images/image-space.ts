@@ -14,7 +14,7 @@ interface ImageSpaceDeps {
   list(): StoredImage[];
 }
 
-/** Of the disk, for everything else on it. */
+/** Free disk space that images leave to everything else on the disk. */
 const LEFT_FREE_BYTES = 256 * 1024 * 1024;
 
 export class ImageSpace {
@@ -26,14 +26,14 @@ export class ImageSpace {
     this.#deps = deps;
   }
 
-  /** What nobody has; with a uuid, also what that image holds. */
+  /** Bytes that no image holds. With a uuid, the bytes that this image holds are added. */
   async freeBytes(uuid?: string): Promise<number> {
     const own = uuid === undefined ? 0 : this.#heldBy(uuid);
     const { bavail, bsize } = await statfs(this.#deps.directory);
     return Math.max(Math.min(this.#unheldBytes(), bavail * bsize - LEFT_FREE_BYTES) + own, 0);
   }
 
-  /** The image needs so many bytes altogether. @throws NoImageSpaceError, and then it holds what it held */
+  /** Makes the image hold `bytes` altogether. @throws NoImageSpaceError; the image then holds what it held before */
   hold(uuid: string, bytes: number): void {
     const more = bytes - this.#heldBy(uuid);
     if (more <= 0) return;
@@ -44,7 +44,7 @@ export class ImageSpace {
     this.#held.set(uuid, bytes);
   }
 
-  /** As `hold`; also checks the free space of the disk. @throws NoImageSpaceError */
+  /** Like `hold`, and also checks the free space of the disk. @throws NoImageSpaceError */
   async reserve(uuid: string, bytes: number): Promise<void> {
     const free = await this.freeBytes(uuid);
     if (bytes > free)
@@ -54,7 +54,7 @@ export class ImageSpace {
     this.hold(uuid, bytes);
   }
 
-  /** So many bytes of the image are on disk, and it needs no more for now. */
+  /** Sets what the image holds to the bytes that it has on disk. */
   keep(uuid: string, bytes: number): void {
     this.#held.set(uuid, bytes);
   }

@@ -25,7 +25,7 @@ export interface StoredImage {
   state: ImageState;
   /** Its URL without query, `stream`, or `vm` if it was made from a VM of this server. */
   source: string;
-  /** Of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is known. */
+  /** Digest of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is known. */
   digest?: string | undefined;
   /** The lowest first. Empty until they are unpacked. */
   layers: readonly ImageLayer[];

@@ -53,7 +53,7 @@ interface ImageRequest {
   uuid: string;
   /** `http:`, `https:` or `file:`. */
   url: string;
-  /** Of the archive as it arrives. Without it, what the source gives is believed. */
+  /** Expected digest of the archive as it arrives. If absent, any archive from the source is accepted. */
   digest?: string | undefined;
 }
 
@@ -62,9 +62,9 @@ interface LoadOptions {
   onProgress?: (bytes: number, total: number | undefined) => void;
 }
 
-/** At a time; others wait. */
+/** Images that are loaded at the same time; other loads wait. */
 const LOADS = 2;
-/** An image that no container has used for so long is removed. */
+/** An image is removed when no container has used it for this long. */
 const UNUSED_MS = 7 * 24 * 3_600_000;
 const EXPIRE_EVERY_MS = 3_600_000;
 const MAX_IMAGES = 1_000;
@@ -165,7 +165,7 @@ export class Images implements VmImages {
     );
   }
 
-  /** As `ensure`, with an archive that is sent here. It is read to its end, or destroyed by an error. */
+  /** Like `ensure`, for an archive that the caller sends. The stream is read to its end, or destroyed on an error. */
   async importArchive(
     archive: AsyncIterable<Buffer>,
     request: Omit<ImageRequest, 'url'>,

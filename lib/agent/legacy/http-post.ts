@@ -27,7 +27,7 @@ const MAX_BYTES_HELD = 64 * 1024 * 1024;
  */
 const MAX_PIECES = 64 * 1024;
 
-/** For all bodies that one port is reading. */
+/** Memory budget of all bodies that one port is reading. */
 export function postMemory(): MemoryBudget {
   const full = () => new PostError('ServiceUnavailable', 503, 'CN Agent is reading as many requests as it can take');
   return new MemoryBudget({ maxBytes: MAX_BYTES_HELD, maxBytesPerCaller: 0, full, shareFull: full });

@@ -22,7 +22,7 @@ export interface PostedTask {
   requestId?: string | undefined;
 }
 
-/** In the form of Triton's agent's history. */
+/** An entry of the task history, in the form that Triton's agent uses. */
 export interface HistoryEntry {
   started_at: string;
   finished_at?: string;

@@ -15,7 +15,7 @@ export type Endpoint = Pick<InstanceAddress, 'host' | 'port'> & {
   name?: string | undefined;
 };
 
-/** By endpoint key: until when the endpoint must not be tried. */
+/** Maps the key of an endpoint to the time until which it must not be tried. */
 export type Holds = Readonly<Record<string, number>>;
 
 export const endpointKey = (endpoint: Endpoint): string => `${endpoint.host}:${endpoint.port}`;

@@ -32,7 +32,7 @@ import { type Account, executablePath, type Launch, launchOf, startOf } from './
 
 export interface CommandDeps {
   clock: Clock;
-  /** For the scripts of running commands; only the agent may read it. */
+  /** Directory of the scripts of running commands; only the agent may read it. */
   directory: string;
   bootId: string;
 }

@@ -26,7 +26,7 @@ interface LinuxMachineDeps {
   clock: Clock;
   serverUuid: string;
   agentVersion: string;
-  /** For the scripts of running commands. */
+  /** Directory of the scripts of running commands. */
   runDirectory: string;
   taskAddress?: TaskAddress | undefined;
   /** Override those of the kernel's command line. */

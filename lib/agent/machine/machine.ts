@@ -76,10 +76,11 @@ interface CommandStreams {
 }
 
 interface StartedProgram {
+  /** Command line of the runtime process (for example `runc exec`), which starts the program. */
   argv: readonly string[];
   /**
-   * Resolves when the program that `argv` starts has ended, or at the signal. What `argv` runs is ended
-   * when the output until then is taken.
+   * Resolves when the program has ended, or when the signal fires. The machine then ends the runtime
+   * process, once it has read the output that the program wrote until its end.
    */
   programEnd(signal: AbortSignal): Promise<void>;
 }
@@ -93,7 +94,7 @@ export interface StreamedCommand {
   terminal?: Terminal | undefined;
   /** Passes on how the size of the terminal changes. */
   onResize(receive: (size: TerminalSize) => void): void;
-  /** At an abort, ends what the command has started outside of its process group, before that is ended. */
+  /** Called on an abort, before the process group ends: kills what the command has started outside of it. */
   killFirst?(): Promise<void>;
 }
 
@@ -117,7 +118,7 @@ export interface CommandResult {
   killed: boolean;
 }
 
-/** As of CommandResult. */
+/** How a command with streams ended; each field means what it means in CommandResult. */
 export type StreamedResult = Pick<CommandResult, 'exitCode' | 'signal' | 'killed'>;
 
 export interface Machine {

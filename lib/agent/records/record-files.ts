@@ -23,7 +23,7 @@ export interface RecordFiles<Value> {
 }
 
 const ENDING = '.json';
-/** Of the form in which records are written. */
+/** Version of the format in which records are written. */
 const VERSION = 1;
 
 /** @param idOf names the file; it must be a safe file name */

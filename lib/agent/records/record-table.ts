@@ -27,7 +27,7 @@ interface RecordErrors {
 
 interface RecordTableDeps<Value> {
   log: Logger;
-  /** In log lines. */
+  /** What a record describes, for log lines. */
   noun: 'container' | 'image' | 'vm';
   files: RecordFiles<Value>;
   idOf(record: Value): string;
@@ -58,7 +58,7 @@ export class RecordTable<Value> {
     }
   }
 
-  /** Of all records, those that cannot be read included. */
+  /** Number of records, including those that cannot be read. */
   get size(): number {
     return this.#entries.size + this.#damaged.size;
   }

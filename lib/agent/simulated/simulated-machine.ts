@@ -137,7 +137,7 @@ interface Step {
   isLast?: boolean;
 }
 
-/** As in sh: the code of the last command, or a number, of which the lowest eight bits count. */
+/** The exit code of `exit TEXT` in sh: the lowest eight bits of the number, or else the last command's code. */
 function exitCodeOf(text: string | undefined, lastCode: number): number {
   if (text === undefined) return lastCode;
   return /^\d{1,9}$/.test(text) ? Number(text) & 255 : WRONG_USAGE;

@@ -26,7 +26,7 @@ const params = z.object({
   terminal: terminal.optional(),
 });
 
-/** As runc and crun say it. */
+/** How runc and crun report that a program does not exist. */
 const MISSING = /no such file|not found/i;
 
 export const vmExec = defineTask({

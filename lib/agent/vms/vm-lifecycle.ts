@@ -222,7 +222,7 @@ const to = (state: VmLife | undefined, effects: readonly VmEffect[] = []): VmSte
 
 const failed = (reason: string): VmStep => to({ phase: { name: 'failed', reason }, shouldRun: false });
 
-/** By itself, or because somebody has stopped it; what replaces its container stops it as well. */
+/** A stop while the container is replaced does not count. */
 const hasStopped = (phase: VmPhase, container: VmContainerState | undefined): boolean =>
   phase.name === 'provisioned' && container?.name === 'stopped';
 

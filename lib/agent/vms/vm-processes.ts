@@ -22,7 +22,7 @@ export interface VmProcess {
 /** A process may map what it shows as its arguments, so they may be as large as its address space. */
 const MAX_LINE_BYTES = 4_096;
 const MAX_ARGS = 20;
-/** Of the arguments as JSON: those of 300 processes must fit into the result of a task. */
+/** Limit for a process's arguments as JSON: those of 300 processes must fit into the result of a task. */
 const MAX_ARGS_CHARS = 100;
 const CONCURRENT_READS = 8;
 const KIB = 1024;
@@ -65,7 +65,7 @@ function shownArgs(line: string): string[] {
   const args: string[] = [];
   let left = MAX_ARGS_CHARS;
   for (const arg of line === '' ? [] : line.replace(/\0$/, '').split('\0', MAX_ARGS)) {
-    // With its quotes and a comma.
+    // The quotes and the comma of this argument.
     left -= 3;
     let shown = '';
     for (const char of arg) {

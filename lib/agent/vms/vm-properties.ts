@@ -76,15 +76,15 @@ function definedFields(request: VmCreate | VmUpdate): Partial<VmProperties> {
 }
 
 interface RecordChange<Value> {
-  /** The field of the update that adds to the record, for errors. */
+  /** Name of the update's field that adds entries; errors name it. */
   field: string;
-  /** Of the record after the change. */
+  /** Validates the record after the change. */
   schema: z.ZodType<Record<string, Value>>;
   set: Readonly<Record<string, Value>> | undefined;
   remove: readonly string[] | undefined;
 }
 
-/** The bounds hold for the VM, whatever the number of updates. A removal alone is always allowed. */
+/** The limits apply to the VM's whole record, not to one update. A removal alone is always allowed. */
 function changed<Value>(
   current: Readonly<Record<string, Value>>,
   { field, schema, set, remove = [] }: RecordChange<Value>,

@@ -100,7 +100,7 @@ export class Vms {
     return this.stop();
   }
 
-  /** Without those that a killed agent would leave nothing of: whoever reads it relies on them. */
+  /** Lists only VMs whose record is on disk: a crash cannot remove a listed VM. */
   list(): Vm[] {
     const entries = this.#table.records.entries().filter(({ isOnDisk }) => isOnDisk);
     return entries.map((entry) => this.#table.view(entry));
@@ -111,7 +111,7 @@ export class Vms {
     return Object.fromEntries(this.list().map((one) => [one.uuid, vmSummaryOf(one)]));
   }
 
-  /** Calls the listener after each change of a VM; returns what ends that. */
+  /** Calls the listener after each change of a VM. Returns a function that unsubscribes. */
   onChange(listener: () => void): () => void {
     return this.#table.onChange(listener);
   }

@@ -214,7 +214,7 @@ export class LinuxRuntime implements ContainerRuntime {
     return freezeOci(this.#needHost().oci, runName(run), 'pause');
   }
 
-  /** Does nothing if its processes do not stand still. */
+  /** Does nothing if the processes are not paused. */
   async #resume(run: RunId): Promise<void> {
     const { oci } = this.#needHost();
     const name = runName(run);

@@ -9,7 +9,7 @@ interface LogPiece {
   bytes: Buffer;
 }
 
-/** Of one list; twice this number of pieces if both streams are in all of them. */
+/** Maximum number of groups of one list. A group gives two pieces if it has entries of both streams. */
 const MAX_GROUPS = 32;
 
 /**

@@ -7,7 +7,7 @@ const TIMEOUT_MS = 30_000;
 export const LONG_TIMEOUT_MS = 600_000;
 const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
 const MAX_SHOWN_CHARS = 500;
-/** In the C locale. */
+/** What the programs print in the C locale when the disk is full. */
 const FULL = /No space left on device|Disk quota exceeded/;
 /** Without LIBMOUNT_FORCE_MOUNT2, libmount of util-linux 2.39 refuses overlay options of more than 255 bytes. */
 const ENVIRONMENT = { LC_ALL: 'C', LIBMOUNT_FORCE_MOUNT2: 'always' };
