@@ -17,57 +17,71 @@ export type ImageState =
   | { name: 'removing' };
 
 export type ImageEvent =
-  | { name: 'load' }
-  | { name: 'fetched' }
-  | { name: 'unpacked' }
-  | { name: 'failed'; code: string; reason: string }
-  | { name: 'remove' }
-  | { name: 'removed' }
+  | { type: 'load' }
+  | { type: 'fetched' }
+  | { type: 'unpacked' }
+  | { type: 'failed'; code: string; reason: string }
+  | { type: 'remove' }
+  | { type: 'removed' }
   /** A new agent has read the record: nobody works on the image. */
-  | { name: 'restarted' };
+  | { type: 'recovered' };
+
+export interface ImageEffect {
+  do: 'fetch' | 'unpack' | 'remove';
+}
 
 type ImageStep =
-  /** Undefined: there is no such image afterwards. */
-  | { state: ImageState | undefined; work: 'fetch' | 'unpack' | 'remove' | 'none' }
-  /** Nothing changes. `ready`: it is there already. `busy`: somebody works on it. `absent`: there is none. */
-  | { refused: 'ready' | 'busy' | 'absent' };
+  /** `state` is undefined when there is no such image afterwards. */
+  | { state: ImageState | undefined; effects: readonly ImageEffect[] }
+  /** `ready`: it is there already. `busy`: somebody works on it. `absent`: there is none. */
+  | { refusal: 'ready' | 'busy' | 'absent' };
 
-const RESTARTED = {
+/** The image received an event that its state cannot have. */
+export class ImageTransitionError extends Error {
+  constructor(state: ImageState | undefined, event: ImageEvent) {
+    super(`An image that is ${state?.name ?? 'absent'} cannot have the event ${event.type}`);
+    this.name = 'ImageTransitionError';
+  }
+}
+
+const CUT_OFF = {
   name: 'failed',
   code: 'ImageSourceFailed',
   reason: 'the agent ended while it was loaded; load it again, and the download continues',
 } as const satisfies ImageState;
 
-/** @throws Error for an event that cannot come in this state */
-export function nextImageStep(state: ImageState | undefined, event: ImageEvent): ImageStep {
-  switch (event.name) {
+/** `state` is undefined while there is no such image. Does not modify it. */
+export function stepImage(state: ImageState | undefined, event: ImageEvent): ImageStep {
+  switch (event.type) {
     case 'load':
-      if (state === undefined || state.name === 'failed') return { state: { name: 'fetching' }, work: 'fetch' };
-      return { refused: state.name === 'ready' ? 'ready' : 'busy' };
+      if (state === undefined || state.name === 'failed') return to({ name: 'fetching' }, 'fetch');
+      return { refusal: state.name === 'ready' ? 'ready' : 'busy' };
     case 'fetched':
-      if (state?.name === 'fetching') return { state: { name: 'unpacking' }, work: 'unpack' };
-      break;
+      return state?.name === 'fetching' ? to({ name: 'unpacking' }, 'unpack') : illegal(state, event);
     case 'unpacked':
-      if (state?.name === 'unpacking') return { state: { name: 'ready' }, work: 'none' };
-      break;
+      return state?.name === 'unpacking' ? to({ name: 'ready' }) : illegal(state, event);
     case 'failed':
-      if (state?.name === 'fetching' || state?.name === 'unpacking')
-        return { state: { name: 'failed', code: event.code, reason: event.reason }, work: 'none' };
-      break;
+      if (state?.name !== 'fetching' && state?.name !== 'unpacking') return illegal(state, event);
+      return to({ name: 'failed', code: event.code, reason: event.reason });
     case 'remove':
-      if (state === undefined) return { refused: 'absent' };
-      if (state.name === 'ready' || state.name === 'failed') return { state: { name: 'removing' }, work: 'remove' };
-      return { refused: 'busy' };
+      if (state === undefined) return { refusal: 'absent' };
+      if (state.name !== 'ready' && state.name !== 'failed') return { refusal: 'busy' };
+      return to({ name: 'removing' }, 'remove');
     case 'removed':
-      if (state?.name === 'removing') return { state: undefined, work: 'none' };
-      break;
-    case 'restarted':
-      if (state?.name === 'removing') return { state, work: 'remove' };
-      if (state?.name === 'ready' || state?.name === 'failed') return { state, work: 'none' };
-      if (state !== undefined) return { state: RESTARTED, work: 'none' };
-      break;
+      return state?.name === 'removing' ? to(undefined) : illegal(state, event);
+    case 'recovered':
+      if (state === undefined) return illegal(state, event);
+      if (state.name === 'removing') return to(state, 'remove');
+      return to(state.name === 'ready' || state.name === 'failed' ? state : CUT_OFF);
     default:
       return event satisfies never;
   }
-  throw new Error(`An image that is ${state?.name ?? 'absent'} cannot be ${event.name}`);
+}
+
+function to(state: ImageState | undefined, ...effects: ImageEffect['do'][]): ImageStep {
+  return { state, effects: effects.map((effect) => ({ do: effect })) };
+}
+
+function illegal(state: ImageState | undefined, event: ImageEvent): never {
+  throw new ImageTransitionError(state, event);
 }

@@ -8,7 +8,7 @@ import { RecordTable } from '../records/record-table.ts';
 import { spaceErrorOf } from './archive-file.ts';
 import type { StoredImage } from './image.ts';
 import { ImageBusyError, ImageNotFoundError } from './image-errors.ts';
-import { type ImageEvent, type ImageState, nextImageStep } from './image-lifecycle.ts';
+import { type ImageEffect, type ImageEvent, type ImageState, stepImage } from './image-lifecycle.ts';
 
 export interface ImageTableDeps {
   log: Logger;
@@ -39,10 +39,10 @@ export class ImageTable {
   /** An image that is not there, or whose last load failed, is loaded. @throws ImageBusyError, NoImageSpaceError */
   async load(image: Omit<StoredImage, 'state'>): Promise<void> {
     const { uuid } = image;
-    const event = { name: 'load' } as const;
+    const event = { type: 'load' } as const;
     const known = this.records.find(uuid);
-    const step = nextImageStep(known?.record.state, event);
-    if ('refused' in step || step.state === undefined) throw new ImageBusyError(uuid);
+    const step = stepImage(known?.record.state, event);
+    if ('refusal' in step || step.state === undefined) throw new ImageBusyError(uuid);
     const fresh = { ...image, state: step.state };
     const from = known?.record.state;
     if (known === undefined) await this.records.create(fresh, async () => undefined);
@@ -65,22 +65,22 @@ export class ImageTable {
    * @param check throws if the image must not have the event now
    * @throws ImageBusyError if the image cannot have the event in its state
    */
-  async apply(uuid: string, event: ImageEvent, check?: (image: StoredImage) => void): Promise<{ work: string }> {
+  async apply(uuid: string, event: ImageEvent, check?: (image: StoredImage) => void): Promise<readonly ImageEffect[]> {
     const entry = this.records.get(uuid);
     return this.records.withLock(entry, async () => {
       check?.(entry.record);
       const { state } = entry.record;
-      const step = nextImageStep(state, event);
-      if ('refused' in step) throw new ImageBusyError(uuid);
-      const { state: to, work } = step;
-      if (to === state) return { work };
+      const step = stepImage(state, event);
+      if ('refusal' in step) throw new ImageBusyError(uuid);
+      const { state: to, effects } = step;
+      if (to === state) return effects;
       if (to === undefined) await this.records.remove(entry);
       else {
         const isOptional = to.name === 'failed' || to.name === 'removing';
         await this.records.save(entry, { ...entry.record, state: to }, { isOptional });
       }
       this.#logChange(uuid, event, { from: state, to });
-      return { work };
+      return effects;
     });
   }
 
@@ -90,7 +90,7 @@ export class ImageTable {
     { from, to }: { from: ImageState | undefined; to: ImageState | undefined },
   ): void {
     const reason = 'reason' in event ? { reason: event.reason } : {};
-    const fields = { image: uuid, event: event.name, ...reason };
+    const fields = { image: uuid, event: event.type, ...reason };
     this.#log.info(fields, `image: ${from?.name ?? 'absent'} -> ${to?.name ?? 'absent'}`);
   }
 }

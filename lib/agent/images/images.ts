@@ -96,8 +96,8 @@ export class Images implements VmImages {
     await this.#files.start();
     await this.#table.records.load();
     for (const { uuid, source } of this.list()) {
-      const { work } = await this.#table.apply(uuid, { name: 'restarted' });
-      if (work === 'remove') await this.#remove(uuid);
+      const effects = await this.#table.apply(uuid, { type: 'recovered' });
+      if (effects.some((effect) => effect.do === 'remove')) await this.#remove(uuid);
       else if (source === MADE_HERE && this.read(uuid).state.name === 'failed') await this.delete(uuid);
     }
     await this.#files.removeUnusedLayers();
@@ -186,14 +186,14 @@ export class Images implements VmImages {
     await this.#makeRoom(uuid);
     await this.#table.load(this.#fresh(uuid, MADE_HERE));
     try {
-      await this.#table.apply(uuid, { name: 'fetched' });
+      await this.#table.apply(uuid, { type: 'fetched' });
       await this.#files.fill(uuid, contents, async (layer) => {
         await this.#table.update(uuid, () => ({ config: imageConfigOf(config), layers: [layer] }));
-        await this.#table.apply(uuid, { name: 'unpacked' });
+        await this.#table.apply(uuid, { type: 'unpacked' });
       });
     } catch (error) {
       const failure = spaceErrorOf(error) ?? error;
-      await this.#table.apply(uuid, { name: 'failed', code: 'Failed', reason: messageOf(failure) });
+      await this.#table.apply(uuid, { type: 'failed', code: 'Failed', reason: messageOf(failure) });
       await this.delete(uuid);
       throw failure;
     }
@@ -207,7 +207,7 @@ export class Images implements VmImages {
 
   /** @throws ImageNotFoundError, ImageInUseError, ImageBusyError */
   async delete(uuid: string): Promise<void> {
-    await this.#table.apply(uuid, { name: 'remove' }, ({ usedBy: [user] }) => {
+    await this.#table.apply(uuid, { type: 'remove' }, ({ usedBy: [user] }) => {
       if (user !== undefined) throw new ImageInUseError(uuid, user);
     });
     await this.#remove(uuid);
@@ -269,10 +269,10 @@ export class Images implements VmImages {
     const file = this.#files.archiveOf(uuid);
     try {
       const { digest } = await fetch(file, signal);
-      await this.#table.apply(uuid, { name: 'fetched' });
+      await this.#table.apply(uuid, { type: 'fetched' });
       const done = async (unpacked: Unpacked) => {
         await this.#table.update(uuid, () => ({ digest, ...unpacked }));
-        await this.#table.apply(uuid, { name: 'unpacked' });
+        await this.#table.apply(uuid, { type: 'unpacked' });
       };
       await this.#files.unpack(uuid, { digest, signal, done });
       await this.#files.removeArchive(uuid);
@@ -282,7 +282,7 @@ export class Images implements VmImages {
       // What is wrong stays wrong; a download that is not complete may be continued.
       if (failure instanceof ImageSourceError && /^https?:/.test(source)) await this.#files.keepArchive(uuid);
       else await this.#files.removeArchive(uuid);
-      await this.#table.apply(uuid, { name: 'failed', code: failure.code, reason: failure.message });
+      await this.#table.apply(uuid, { type: 'failed', code: failure.code, reason: failure.message });
       await this.#files.removeUnusedLayers();
       throw failure;
     }
@@ -345,7 +345,7 @@ export class Images implements VmImages {
 
   async #remove(uuid: string): Promise<void> {
     await this.#files.removeArchive(uuid);
-    await this.#table.apply(uuid, { name: 'removed' });
+    await this.#table.apply(uuid, { type: 'removed' });
     await this.#files.removeUnusedLayers();
   }
 }

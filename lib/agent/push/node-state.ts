@@ -21,25 +21,25 @@ export type NodeState =
 
 export type NodeEvent =
   /** What the former process left is ended, however that process ended. */
-  | { name: 'recovered' }
-  | { name: 'session' }
+  | { type: 'recovered' }
+  | { type: 'session' }
   /** `refusal`: why the agent cannot run the command, whatever its state is. */
-  | { name: 'prepare'; job: string; refusal?: PushRefusal | undefined }
-  | { name: 'start'; job: string }
-  | { name: 'abort'; job: string }
+  | { type: 'prepare'; job: string; refusal?: PushRefusal | undefined }
+  | { type: 'start'; job: string }
+  | { type: 'abort'; job: string }
   /** The start did not come in time. */
-  | { name: 'waited-too-long' }
+  | { type: 'waited-too-long' }
   /** Nothing of the command runs any more. */
-  | { name: 'exited' }
+  | { type: 'exited' }
   /** This process ends. */
-  | { name: 'stop' };
+  | { type: 'stop' };
 
 export type NodeEffect =
-  | { name: 'vote'; job: string; ready: true }
-  | { name: 'vote'; job: string; ready: false; reason: PushRefusal; busyWith?: string }
-  | { name: 'say-aborted'; job: string }
+  | { do: 'vote'; job: string; ready: true }
+  | { do: 'vote'; job: string; ready: false; reason: PushRefusal; busyWith?: string }
+  | { do: 'say-aborted'; job: string }
   /** The command must end now. */
-  | { name: 'terminate' };
+  | { do: 'terminate' };
 
 /**
  * After a start the command runs if the state is `running` with its job; otherwise the start is
@@ -55,9 +55,9 @@ export function stepNode(state: NodeState, event: NodeEvent): NodeStep {
   switch (state.name) {
     case 'startup':
       // The ends of what the former process ran are in the journal, and are sent from there.
-      return event.name === 'recovered' ? to({ name: 'pending' }) : to(state);
+      return event.type === 'recovered' ? to({ name: 'pending' }) : to(state);
     case 'pending':
-      return event.name === 'session' ? to({ name: 'ready' }) : to(state);
+      return event.type === 'session' ? to({ name: 'ready' }) : to(state);
     case 'ready':
       return whileReady(state, event);
     case 'waiting':
@@ -74,14 +74,14 @@ export function stepNode(state: NodeState, event: NodeEvent): NodeStep {
 type InJob = Extract<NodeState, { job: string }>;
 
 function whileReady(state: NodeState, event: NodeEvent): NodeStep {
-  switch (event.name) {
+  switch (event.type) {
     case 'prepare': {
       const { job, refusal } = event;
-      if (refusal !== undefined) return to(state, { name: 'vote', job, ready: false, reason: refusal });
-      return to({ name: 'waiting', job }, { name: 'vote', job, ready: true });
+      if (refusal !== undefined) return to(state, { do: 'vote', job, ready: false, reason: refusal });
+      return to({ name: 'waiting', job }, { do: 'vote', job, ready: true });
     }
     case 'abort':
-      return to(state, { name: 'say-aborted', job: event.job });
+      return to(state, { do: 'say-aborted', job: event.job });
     default:
       return to(state);
   }
@@ -89,18 +89,18 @@ function whileReady(state: NodeState, event: NodeEvent): NodeStep {
 
 function whileWaiting(state: InJob, event: NodeEvent): NodeStep {
   const { job } = state;
-  switch (event.name) {
+  switch (event.type) {
     case 'prepare':
-      return event.job === job ? to(state, { name: 'vote', job, ready: true }) : busy(state, event.job);
+      return event.job === job ? to(state, { do: 'vote', job, ready: true }) : busy(state, event.job);
     case 'abort':
       if (event.job !== job) return notMine(state, event.job);
-      return to({ name: 'ready' }, { name: 'say-aborted', job });
+      return to({ name: 'ready' }, { do: 'say-aborted', job });
     case 'start':
       return event.job === job ? to({ name: 'running', job }) : to(state);
     case 'waited-too-long':
-      return to({ name: 'ready' }, { name: 'vote', job, ready: false, reason: 'waited-too-long' });
+      return to({ name: 'ready' }, { do: 'vote', job, ready: false, reason: 'waited-too-long' });
     case 'stop':
-      return to({ name: 'ready' }, { name: 'vote', job, ready: false, reason: 'stopping' });
+      return to({ name: 'ready' }, { do: 'vote', job, ready: false, reason: 'stopping' });
     default:
       return to(state);
   }
@@ -108,12 +108,12 @@ function whileWaiting(state: InJob, event: NodeEvent): NodeStep {
 
 function whileRunning(state: InJob, event: NodeEvent): NodeStep {
   const { job } = state;
-  switch (event.name) {
+  switch (event.type) {
     case 'prepare':
       return busy(state, event.job);
     case 'abort':
       if (event.job !== job) return notMine(state, event.job);
-      return to({ name: 'terminating', job }, { name: 'terminate' });
+      return to({ name: 'terminating', job }, { do: 'terminate' });
     case 'exited':
       return to({ name: 'ready' });
     default:
@@ -122,13 +122,13 @@ function whileRunning(state: InJob, event: NodeEvent): NodeStep {
 }
 
 function whileTerminating(state: InJob, event: NodeEvent): NodeStep {
-  switch (event.name) {
+  switch (event.type) {
     case 'prepare':
       return busy(state, event.job);
     case 'abort':
       return event.job === state.job ? to(state) : notMine(state, event.job);
     case 'exited':
-      return to({ name: 'ready' }, { name: 'say-aborted', job: state.job });
+      return to({ name: 'ready' }, { do: 'say-aborted', job: state.job });
     default:
       return to(state);
   }
@@ -137,6 +137,6 @@ function whileTerminating(state: InJob, event: NodeEvent): NodeStep {
 const to = (state: NodeState, ...effects: NodeEffect[]): NodeStep => ({ state, effects });
 
 const busy = (state: InJob, job: string): NodeStep =>
-  to(state, { name: 'vote', job, ready: false, reason: 'busy', busyWith: state.job });
+  to(state, { do: 'vote', job, ready: false, reason: 'busy', busyWith: state.job });
 
-const notMine = (state: NodeState, job: string): NodeStep => to(state, { name: 'say-aborted', job });
+const notMine = (state: NodeState, job: string): NodeStep => to(state, { do: 'say-aborted', job });

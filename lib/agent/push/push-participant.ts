@@ -69,20 +69,20 @@ export class PushParticipant {
 
   /** Call it once the commands that the former process left behind have ended. */
   recovered(): void {
-    this.#on({ name: 'recovered' });
+    this.#on({ type: 'recovered' });
   }
 
   /** A session is open. It learns of the vote again, in case the former one was lost. */
   entered(): void {
-    this.#on({ name: 'session' });
-    if (this.#state.name === 'waiting') this.#on({ name: 'prepare', job: this.#state.job });
+    this.#on({ type: 'session' });
+    if (this.#state.name === 'waiting') this.#on({ type: 'prepare', job: this.#state.job });
   }
 
   async onPrepare(frame: PushPrepareFrame): Promise<void> {
     const { job } = frame;
     if (this.#isStopping) return this.#vote({ job, ready: false, reason: 'stopping' });
     // For another job, or a repetition that is answered with the same vote: nothing to check.
-    if (this.state.name !== 'ready') return this.#on({ name: 'prepare', job });
+    if (this.state.name !== 'ready') return this.#on({ type: 'prepare', job });
     // A prepare that was sent long ago, over a slow link.
     if (this.#hasRun.get(job) === true) return;
     // An instance repeats a prepare that has no answer, so this one may be dropped.
@@ -94,10 +94,10 @@ export class PushParticipant {
     this.#checking.delete(job);
     const isFree = this.#state.name === 'ready';
     this.#refusalMessage = isFree ? refusal?.message : undefined;
-    this.#on({ name: 'prepare', job, refusal: refusal?.reason });
+    this.#on({ type: 'prepare', job, refusal: refusal?.reason });
     if (!isFree || this.#state.name !== 'waiting') return;
     this.#prepared = frame;
-    this.#timer = this.#deps.clock.after(frame.readyMs, () => this.#on({ name: 'waited-too-long' }));
+    this.#timer = this.#deps.clock.after(frame.readyMs, () => this.#on({ type: 'waited-too-long' }));
   }
 
   async #refusalOf(frame: PushPrepareFrame): Promise<PrepareRefusal | undefined> {
@@ -114,7 +114,7 @@ export class PushParticipant {
 
   onAbort({ job }: PushAbortFrame): void {
     this.#checking.delete(job);
-    this.#on({ name: 'abort', job });
+    this.#on({ type: 'abort', job });
   }
 
   /** May be called before the command starts, and several times. */
@@ -132,14 +132,14 @@ export class PushParticipant {
    */
   begin(job: string, onTimeout?: (timeoutMs: number) => void): PushRun {
     const prepare = this.#prepared;
-    this.#on({ name: 'start', job });
+    this.#on({ type: 'start', job });
     if (this.#state.name !== 'running' || this.#state.job !== job || prepare?.job !== job)
       throw new TaskFailure(pushEnds.startRefused, `this agent did not wait for push job ${job}: nothing was started`);
     this.#hasRun.set(job, true);
     this.#stopping = new AbortController();
     this.#onTimeout = onTimeout;
     if (this.#timeoutMs !== undefined) onTimeout?.(this.#timeoutMs);
-    return { prepare, signal: this.#stopping.signal, ended: () => this.#on({ name: 'exited' }) };
+    return { prepare, signal: this.#stopping.signal, ended: () => this.#on({ type: 'exited' }) };
   }
 
   /** This process ends: a vote is withdrawn. */
@@ -147,7 +147,7 @@ export class PushParticipant {
     this.#isStopping = true;
     for (const job of this.#checking.keys()) this.#vote({ job, ready: false, reason: 'stopping' });
     this.#checking.clear();
-    this.#on({ name: 'stop' });
+    this.#on({ type: 'stop' });
   }
 
   #on(event: NodeEvent): void {
@@ -165,7 +165,7 @@ export class PushParticipant {
 
   #do(effect: NodeEffect): void {
     const { send } = this.#deps;
-    switch (effect.name) {
+    switch (effect.do) {
       case 'vote':
         return this.#vote(effect);
       case 'say-aborted':

@@ -15,35 +15,41 @@
 export type PortState = 'listening' | 'kept' | 'connected' | 'flushing' | 'closed';
 
 /** `broken`: the connection has closed, for whatever reason. */
-export type PortEvent = 'connected' | 'ended' | 'late' | 'broken' | 'cut';
+export interface PortEvent {
+  type: 'connected' | 'ended' | 'late' | 'broken' | 'cut';
+}
 
 /** `flush`: end the connection when the caller has taken everything. `close`: listen no more, and tell. */
-export type PortEffect = 'accept' | 'refuse' | 'flush' | 'close';
+export interface PortEffect {
+  do: 'accept' | 'refuse' | 'flush' | 'close';
+}
 
 interface PortStep {
   state: PortState;
   effects: readonly PortEffect[];
 }
 
-/** Returns the same step for the same arguments; undefined if the event changes nothing. */
-export function stepPort(state: PortState, event: PortEvent): PortStep | undefined {
+/** An event that does not matter in this state changes nothing. */
+export function stepPort(state: PortState, event: PortEvent): PortStep {
   const isOpen = state === 'listening' || state === 'kept';
-  switch (event) {
+  switch (event.type) {
     case 'connected':
-      if (!isOpen) return { state, effects: ['refuse'] };
-      return state === 'listening'
-        ? { state: 'connected', effects: ['accept'] }
-        : { state: 'flushing', effects: ['accept', 'flush'] };
+      if (!isOpen) return to(state, 'refuse');
+      return state === 'listening' ? to('connected', 'accept') : to('flushing', 'accept', 'flush');
     case 'ended':
-      if (state === 'listening') return { state: 'kept', effects: [] };
-      return state === 'connected' ? { state: 'flushing', effects: ['flush'] } : undefined;
+      if (state === 'listening') return to('kept');
+      return state === 'connected' ? to('flushing', 'flush') : to(state);
     case 'late':
-      return isOpen ? { state: 'closed', effects: ['close'] } : undefined;
+      return isOpen ? to('closed', 'close') : to(state);
     case 'broken':
-      return state === 'connected' || state === 'flushing' ? { state: 'closed', effects: ['close'] } : undefined;
+      return state === 'connected' || state === 'flushing' ? to('closed', 'close') : to(state);
     case 'cut':
-      return state === 'closed' ? undefined : { state: 'closed', effects: ['close'] };
+      return state === 'closed' ? to(state) : to('closed', 'close');
     default:
-      return event satisfies never;
+      return event.type satisfies never;
   }
+}
+
+function to(state: PortState, ...effects: PortEffect['do'][]): PortStep {
+  return { state, effects: effects.map((effect) => ({ do: effect })) };
 }

@@ -62,9 +62,9 @@ export class DockerPort implements CallerEnd {
     this.#hasInput = hasInput;
     this.#events = events;
     this.#codec = codec;
-    this.#timer = clock.after(CONNECT_WITHIN_MS, () => this.#on('late'));
+    this.#timer = clock.after(CONNECT_WITHIN_MS, () => this.#on({ type: 'late' }));
     server.on('connection', (socket) => this.#connected(socket));
-    server.on('error', () => this.#on('late'));
+    server.on('error', () => this.#on({ type: 'late' }));
   }
 
   send(message: Buffer): boolean {
@@ -88,39 +88,38 @@ export class DockerPort implements CallerEnd {
   }
 
   closeWhenSent(): void {
-    this.#on(this.#codec.isWhole ? 'ended' : 'cut');
+    this.#on({ type: this.#codec.isWhole ? 'ended' : 'cut' });
   }
 
   /** Closes it because the caller has broken the protocol. */
   refuse(reason: string): void {
     this.#reason = reason;
-    this.#on('cut');
+    this.#on({ type: 'cut' });
   }
 
   /** Emits nothing more. */
   terminate(): void {
     this.#isTerminated = true;
-    this.#on('cut');
+    this.#on({ type: 'cut' });
   }
 
   #connected(socket: Socket): void {
     socket.on('error', (error) => {
       if (socket === this.#socket) this.#reason = error.message;
     });
-    if (normalizeAddress(socket.remoteAddress ?? '') === this.#address) this.#on('connected', socket);
+    if (normalizeAddress(socket.remoteAddress ?? '') === this.#address) this.#on({ type: 'connected' }, socket);
     else socket.destroy();
   }
 
   /** `socket`: the one that has connected. */
   #on(event: PortEvent, socket?: Socket): void {
-    const step = stepPort(this.#state, event);
-    if (step === undefined) return;
-    this.#state = step.state;
-    for (const effect of step.effects) this.#carryOut(effect, socket);
+    const { state, effects } = stepPort(this.#state, event);
+    this.#state = state;
+    for (const effect of effects) this.#carryOut(effect, socket);
   }
 
   #carryOut(effect: PortEffect, socket: Socket | undefined): void {
-    switch (effect) {
+    switch (effect.do) {
       case 'accept':
         return socket && this.#accept(socket);
       case 'refuse':
@@ -138,7 +137,7 @@ export class DockerPort implements CallerEnd {
         if (!this.#isTerminated) this.#events.closed(this.#reason);
         return;
       default:
-        return effect satisfies never;
+        return effect.do satisfies never;
     }
   }
 
@@ -151,7 +150,7 @@ export class DockerPort implements CallerEnd {
     socket.on('data', (bytes) => this.#receive(bytes));
     socket.on('end', () => this.#endInput());
     socket.on('drain', () => this.#drained());
-    socket.on('close', () => this.#on('broken'));
+    socket.on('close', () => this.#on({ type: 'broken' }));
     const taken = this.#kept.map((output) => socket.write(output));
     this.#kept = [];
     if (taken.at(-1) !== false) this.#drained();

@@ -165,7 +165,7 @@ export class DutyKeeper {
 
   /** This instance's run was declared dead: other instances take over what it held. */
   runRenewed(): void {
-    for (const held of [...this.#held.values()]) this.#apply(held, { name: 'lost' });
+    for (const held of [...this.#held.values()]) this.#apply(held, { type: 'lost' });
     this.pollSoon();
   }
 
@@ -178,7 +178,7 @@ export class DutyKeeper {
   handOver(): void {
     this.beginDrain();
     this.#isLeaving = true;
-    for (const held of [...this.#held.values()]) this.#apply(held, { name: 'leave' });
+    for (const held of [...this.#held.values()]) this.#apply(held, { type: 'leave' });
   }
 
   /** Hands over, and waits until that is stored or the database does not take it. */
@@ -230,7 +230,7 @@ export class DutyKeeper {
     for (const held of [...this.#held.values()]) {
       const { id, generation } = held.duty;
       // The answer to a settlement itself says whether the duty was lost.
-      if (held.state.name !== 'settling' && generations.get(id) !== generation) this.#apply(held, { name: 'lost' });
+      if (held.state.name !== 'settling' && generations.get(id) !== generation) this.#apply(held, { type: 'lost' });
     }
     for (const duty of rows) if (known.get(duty.id) !== duty.generation) this.#begin(duty);
   }
@@ -285,7 +285,7 @@ export class DutyKeeper {
   #begin(duty: HeldDuty): void {
     const before = this.#held.get(duty.id);
     // A row with a later generation means that the earlier one is over.
-    if (before !== undefined) this.#apply(before, { name: 'lost' });
+    if (before !== undefined) this.#apply(before, { type: 'lost' });
     const held: Held = { duty, state: { name: 'working' }, stopping: new AbortController(), work: Promise.resolve() };
     this.#held.set(duty.id, held);
     const earlier = this.#working.get(duty.id);
@@ -295,8 +295,8 @@ export class DutyKeeper {
     });
     this.#working.set(duty.id, working);
     // Its run may have been declared dead while the claim was answered.
-    if (duty.run !== this.#deps.run()) this.#apply(held, { name: 'lost' });
-    else if (this.#isLeaving) this.#apply(held, { name: 'leave' });
+    if (duty.run !== this.#deps.run()) this.#apply(held, { type: 'lost' });
+    else if (this.#isLeaving) this.#apply(held, { type: 'leave' });
   }
 
   /** Never twice concurrently in this process: a later generation waits, or fails here. */
@@ -309,11 +309,11 @@ export class DutyKeeper {
         this.#counts.retried += 1;
       };
       await carryOutWithRetries({ ...this.#deps, handlers: this.#handlers, onRetry }, duty, stopping.signal);
-      this.#apply(held, { name: 'done' });
+      this.#apply(held, { type: 'done' });
     } catch (error) {
-      if (error instanceof DutyLostError) this.#apply(held, { name: 'lost' });
+      if (error instanceof DutyLostError) this.#apply(held, { type: 'lost' });
       else if (held.state.name === 'working') this.#noteFailure(duty, error);
-      this.#apply(held, { name: 'failed' });
+      this.#apply(held, { type: 'failed' });
     }
   }
 
@@ -326,7 +326,7 @@ export class DutyKeeper {
     const from = held.state.name;
     const { state, effects } = stepHolder(held.state, event, held.duty.id);
     held.state = state;
-    if (event.name === 'lost' && from !== 'lost' && from !== 'over') this.#noteLoss(held, from);
+    if (event.type === 'lost' && from !== 'lost' && from !== 'over') this.#noteLoss(held, from);
     for (const effect of effects) this.#do(held, effect);
     if (state.name === 'over' && this.#held.get(held.duty.id) === held) this.#held.delete(held.duty.id);
   }
@@ -337,7 +337,7 @@ export class DutyKeeper {
   }
 
   #do(held: Held, effect: HolderEffect): void {
-    switch (effect.name) {
+    switch (effect.do) {
       case 'abort':
         held.stopping.abort(new Error(`duty ${held.duty.id}: ${effect.reason}`));
         return void this.#expectStop(held);
@@ -378,7 +378,7 @@ export class DutyKeeper {
       const { id: duty_id, kind, generation } = held.duty;
       this.#deps.log.info({ duty_id, kind, generation, settlement }, 'duty: no longer held');
     }
-    this.#apply(held, { name: isStored ? 'stored' : 'lost' });
+    this.#apply(held, { type: isStored ? 'stored' : 'lost' });
   }
 }
 

@@ -58,14 +58,14 @@ export type HolderState =
   | { name: 'over' };
 
 export type HolderEvent =
-  | { name: 'done' }
-  | { name: 'failed' }
-  | { name: 'leave' }
-  | { name: 'lost' }
-  | { name: 'stored' };
+  | { type: 'done' }
+  | { type: 'failed' }
+  | { type: 'leave' }
+  | { type: 'lost' }
+  | { type: 'stored' };
 
 /** `abort`: the work must stop immediately. `settle`: store this in the row, under the fence. */
-export type HolderEffect = { name: 'abort'; reason: 'leave' | 'lost' } | { name: 'settle'; settlement: DutySettlement };
+export type HolderEffect = { do: 'abort'; reason: 'leave' | 'lost' } | { do: 'settle'; settlement: DutySettlement };
 
 interface Step {
   state: HolderState;
@@ -81,44 +81,53 @@ export class DutyLostError extends Error {
   }
 }
 
-/** @throws for an event that cannot happen in this state */
+/** The holder of a duty received an event that its state cannot have. */
+export class HolderTransitionError extends Error {
+  override readonly name = 'HolderTransitionError';
+
+  constructor(id: string, state: HolderState, event: HolderEvent) {
+    super(`duty ${id}: ${event.type} in state ${state.name}`);
+  }
+}
+
+/** @throws HolderTransitionError */
 export function stepHolder(state: HolderState, event: HolderEvent, id: string): Step {
   switch (state.name) {
     case 'working':
-      if (event.name === 'leave') return { state: { name: 'leaving' }, effects: [{ name: 'abort', reason: 'leave' }] };
-      if (event.name === 'lost') return { state: { name: 'lost' }, effects: [{ name: 'abort', reason: 'lost' }] };
-      if (event.name === 'done') return settling({ kind: 'end' });
-      if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: true });
+      if (event.type === 'leave') return { state: { name: 'leaving' }, effects: [{ do: 'abort', reason: 'leave' }] };
+      if (event.type === 'lost') return { state: { name: 'lost' }, effects: [{ do: 'abort', reason: 'lost' }] };
+      if (event.type === 'done') return settling({ kind: 'end' });
+      if (event.type === 'failed') return settling({ kind: 'hand-over', hasFailed: true });
       break;
     case 'leaving':
-      if (event.name === 'leave') return same(state);
-      if (event.name === 'lost') return same({ name: 'lost' });
-      if (event.name === 'done') return settling({ kind: 'end' });
-      if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: false });
+      if (event.type === 'leave') return same(state);
+      if (event.type === 'lost') return same({ name: 'lost' });
+      if (event.type === 'done') return settling({ kind: 'end' });
+      if (event.type === 'failed') return settling({ kind: 'hand-over', hasFailed: false });
       break;
     case 'settling':
-      if (event.name === 'leave') return same(state);
-      if (event.name === 'lost' || event.name === 'stored') return same({ name: 'over' });
+      if (event.type === 'leave') return same(state);
+      if (event.type === 'lost' || event.type === 'stored') return same({ name: 'over' });
       break;
     case 'lost':
-      if (event.name === 'leave' || event.name === 'lost') return same(state);
-      if (event.name === 'done' || event.name === 'failed') return same({ name: 'over' });
+      if (event.type === 'leave' || event.type === 'lost') return same(state);
+      if (event.type === 'done' || event.type === 'failed') return same({ name: 'over' });
       break;
     case 'over':
       // The answer about a settlement may come after the loss.
-      if (event.name === 'leave' || event.name === 'lost' || event.name === 'stored') return same(state);
+      if (event.type === 'leave' || event.type === 'lost' || event.type === 'stored') return same(state);
       break;
     default:
       return state satisfies never;
   }
-  throw new Error(`duty ${id}: ${event.name} in state ${state.name}`);
+  throw new HolderTransitionError(id, state, event);
 }
 
 const same = (state: HolderState): Step => ({ state, effects: [] });
 
 const settling = (settlement: DutySettlement): Step => ({
   state: { name: 'settling', settlement },
-  effects: [{ name: 'settle', settlement }],
+  effects: [{ do: 'settle', settlement }],
 });
 
 export interface DutyBacklog {

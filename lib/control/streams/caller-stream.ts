@@ -124,11 +124,12 @@ export class CallerStream {
   }
 
   #on(event: StreamEvent): void {
-    const step = stepStream(this.#state, event);
-    if (step === undefined) return;
-    this.#state = step.state;
+    const before = this.#state;
+    const { state, effects } = stepStream(before, event);
+    if (state === before) return;
+    this.#state = state;
     if (this.#state !== 'waiting') this.#timer.cancel();
-    for (const effect of step.effects) this.#carryOut(effect);
+    for (const effect of effects) this.#carryOut(effect);
     if (this.#state !== 'ended') return;
     this.#deps.onEnded();
     this.#timer = this.#deps.clock.after(CLOSE_WITHIN_MS, () => this.terminate());

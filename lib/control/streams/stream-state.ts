@@ -39,27 +39,29 @@ const LOST: StreamEffect = {
   message: 'the connection to the agent broke; the task says what became of its work',
 };
 
-/** Returns the same step for the same arguments; undefined if the event changes nothing. */
-export function stepStream(state: StreamState, event: StreamEvent): StreamStep | undefined {
-  if (state === 'ended') return undefined;
+/** An event that does not matter in this state changes nothing. */
+export function stepStream(state: StreamState, event: StreamEvent): StreamStep {
+  if (state === 'ended') return to(state);
   switch (event.type) {
     case 'joined':
-      return state === 'waiting' ? { state: 'open', effects: [] } : undefined;
+      return to(state === 'waiting' ? 'open' : state);
     case 'status':
-      return state === 'open' ? { state: 'reported', effects: [] } : undefined;
+      return to(state === 'open' ? 'reported' : state);
     case 'late':
-      return state === 'waiting' ? { state: 'ended', effects: [LATE] } : undefined;
+      return state === 'waiting' ? to('ended', LATE) : to(state);
     case 'agent closed':
-      if (state === 'waiting') return undefined;
-      return { state: 'ended', effects: [state === 'reported' ? { do: 'close caller' } : LOST] };
+      if (state === 'waiting') return to(state);
+      return to('ended', state === 'reported' ? { do: 'close caller' } : LOST);
     case 'caller closed':
-      return { state: 'ended', effects: state === 'waiting' ? [] : [{ do: 'close agent' }] };
+      return state === 'waiting' ? to('ended') : to('ended', { do: 'close agent' });
     case 'cut': {
       const { code, message } = event;
       const told: StreamEffect = state === 'reported' ? { do: 'close caller' } : { do: 'tell', code, message };
-      return { state: 'ended', effects: state === 'waiting' ? [told] : [told, { do: 'close agent' }] };
+      return state === 'waiting' ? to('ended', told) : to('ended', told, { do: 'close agent' });
     }
     default:
       return event satisfies never;
   }
 }
+
+const to = (state: StreamState, ...effects: StreamEffect[]): StreamStep => ({ state, effects });

@@ -17,7 +17,7 @@ import type { Random } from '../random.ts';
 import { type Clock, settlesWithin, type Timer } from '../time/clock.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import type { BusConnection, Connect } from './bus-connection.ts';
-import { type Health, type HealthEvent, isGivenUp, LATE_TICK_PERIODS, stepHealth, unprovenHealth } from './health.ts';
+import { type Health, type HealthEvent, LATE_TICK_PERIODS, stepHealth, unprovenHealth } from './health.ts';
 import { decodeBusMessage, encodeBusMessage, isTopic } from './message.ts';
 import { Subscriptions, type TopicHandler } from './subscriptions.ts';
 
@@ -67,7 +67,7 @@ export class ConnectionBus implements Bus {
     this.#beatTopic = `beat:${random.uuid()}`;
     this.#subscriptions.add({
       topic: this.#beatTopic,
-      onMessage: ({ sequence }) => this.#step({ kind: 'received', sequence: Number(sequence) }, 'own beat came back'),
+      onMessage: ({ sequence }) => this.#step({ type: 'received', sequence: Number(sequence) }, 'own beat came back'),
       onReady: () => this.#episode && this.#beat(this.#episode, true),
     });
   }
@@ -187,7 +187,7 @@ export class ConnectionBus implements Bus {
     this.#subscriptions.lost();
     const level = this.#stopping.signal.aborted ? 'debug' : 'info';
     this.#log[level]({ err: cause, bus: this.kind }, `bus: connection ended: ${cause.message}`);
-    this.#step({ kind: 'lost' }, cause.message);
+    this.#step({ type: 'lost' }, cause.message);
   }
 
   #backoffMs(failures: number): number {
@@ -264,16 +264,20 @@ export class ConnectionBus implements Bus {
   }
 
   #beat(episode: ConnectionEpisode, late: boolean): void {
-    this.#step({ kind: 'tick', late }, 'own beats do not come back');
-    if (isGivenUp(this.#health)) episode.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
+    const effects = this.#step({ type: 'tick', late }, 'own beats do not come back');
+    if (effects.length > 0) episode.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
     else episode.connection.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
   }
 
-  #step(event: HealthEvent, reason: string): void {
+  #step(event: HealthEvent, reason: string) {
     const before = this.#health.healthy;
-    this.#health = stepHealth(this.#health, event);
-    const { healthy } = this.#health;
-    if (healthy === before || this.#stopping.signal.aborted) return;
+    const { state, effects } = stepHealth(this.#health, event);
+    this.#health = state;
+    if (state.healthy !== before && !this.#stopping.signal.aborted) this.#announce(state.healthy, reason);
+    return effects;
+  }
+
+  #announce(healthy: boolean, reason: string): void {
     this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus: healthy' : `bus: unhealthy: ${reason}`);
     for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
   }

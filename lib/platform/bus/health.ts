@@ -27,33 +27,43 @@ export interface Health {
 
 export type HealthEvent =
   /** One period has passed; the next beat is about to be sent. */
-  | { kind: 'tick'; late: boolean }
-  | { kind: 'received'; sequence: number }
+  | { type: 'tick'; late: boolean }
+  | { type: 'received'; sequence: number }
   /** The connection was lost. */
-  | { kind: 'lost' };
+  | { type: 'lost' };
 
 export const unprovenHealth: Health = { healthy: false, misses: 0, sent: 0, received: 0 };
 
-export function stepHealth(health: Health, event: HealthEvent): Health {
-  switch (event.kind) {
+/** The connection has to be closed; then comes `lost`. */
+interface HealthEffect {
+  do: 'give-up';
+}
+
+interface HealthStep {
+  state: Health;
+  effects: readonly HealthEffect[];
+}
+
+export function stepHealth(health: Health, event: HealthEvent): HealthStep {
+  switch (event.type) {
     case 'tick':
       return afterTick(health, event.late);
     case 'received':
-      if (event.sequence !== health.sent) return health;
-      return { ...health, healthy: true, misses: 0, received: event.sequence };
+      if (event.sequence !== health.sent) return to(health);
+      return to({ ...health, healthy: true, misses: 0, received: event.sequence });
     case 'lost':
-      return { ...health, healthy: false, misses: 0, received: health.sent };
+      return to({ ...health, healthy: false, misses: 0, received: health.sent });
     default:
       return event satisfies never;
   }
 }
 
-export function isGivenUp(health: Health): boolean {
-  return health.misses >= MISSES_TO_GIVE_UP;
-}
+const to = (state: Health, ...effects: HealthEffect[]): HealthStep => ({ state, effects });
 
-function afterTick(health: Health, late: boolean): Health {
+function afterTick(health: Health, late: boolean): HealthStep {
   const missed = health.received !== health.sent && !late;
   const misses = health.misses + (missed ? 1 : 0);
-  return { ...health, misses, healthy: health.healthy && misses < MISSES_TO_UNHEALTHY, sent: health.sent + 1 };
+  const healthy = health.healthy && misses < MISSES_TO_UNHEALTHY;
+  const state = { ...health, misses, healthy, sent: health.sent + 1 };
+  return misses >= MISSES_TO_GIVE_UP ? to(state, { do: 'give-up' }) : to(state);
 }

@@ -6,6 +6,7 @@ import {
   ContainerTransitionError,
   stepContainer,
 } from '../../../lib/agent/containers/lifecycle.ts';
+import { checkStepTable, type StepTable } from '../../support/step-table.ts';
 
 const NOW = 1_000_000;
 const exit = { code: 3 };
@@ -246,24 +247,131 @@ for (const [name, state, event, expected] of rows) {
   });
 }
 
-t.test('every state has an answer to every event, and a kill reaches only the run of the state', async (t) => {
-  const events: ContainerEvent[] = [
-    { type: 'start' },
-    { type: 'started', run: 2 },
-    { type: 'start-failed', run: 2, reason: 'why' },
-    stop,
-    { type: 'signal', signal: 'SIGHUP' },
-    { type: 'kill-due', run: 2 },
-    ended,
-    { type: 'delete', force: true },
-    { type: 'recovered', found: 'running' },
-  ];
-  for (const state of Object.values(every))
-    for (const event of events) {
-      const step = stepContainer(state, event, NOW);
-      if ('refusal' in step) continue;
-      const run = 'run' in state ? state.run : undefined;
-      for (const effect of step.effects)
-        if (effect.do === 'signal') t.equal(effect.run, run, `${state.name}, ${event.type}`);
-    }
+const EVENTS: { readonly [Type in ContainerEvent['type']]: ContainerEvent & { type: Type } } = {
+  prepared: { type: 'prepared' },
+  'preparation-failed': { type: 'preparation-failed', reason: 'why' },
+  start: { type: 'start' },
+  started: { type: 'started', run: 2 },
+  'start-failed': { type: 'start-failed', run: 2, reason: 'why' },
+  stop,
+  signal: { type: 'signal', signal: 'SIGHUP' },
+  'kill-due': { type: 'kill-due', run: 2 },
+  ended,
+  delete: { type: 'delete', force: true },
+  deleted: { type: 'deleted' },
+  recovered: { type: 'recovered', found: 'running' },
+};
+
+/** For each event, in which states it leads where: the state and the effects; the refusal; or `never`. */
+const TABLE: StepTable<ContainerEvent['type']> = {
+  prepared: {
+    created: 'creating',
+    never: 'created starting running stopping stopped failed deletingRun deleting',
+  },
+  'preparation-failed': {
+    failed: 'creating',
+    never: 'created starting running stopping stopped failed deletingRun deleting',
+  },
+  start: {
+    'is-creating': 'creating',
+    'starting, start': 'created stopped',
+    starting: 'starting',
+    running: 'running',
+    'is-stopping': 'stopping',
+    'has-failed': 'failed',
+    'is-deleting': 'deletingRun deleting',
+  },
+  started: {
+    creating: 'creating',
+    created: 'created',
+    running: 'starting running',
+    stopping: 'stopping',
+    stopped: 'stopped',
+    failed: 'failed',
+    deleting: 'deletingRun deleting',
+  },
+  'start-failed': {
+    creating: 'creating',
+    created: 'created',
+    'stopped, clean-up': 'starting running stopping',
+    stopped: 'stopped',
+    failed: 'failed',
+    'deleting, remove': 'deletingRun',
+    deleting: 'deleting',
+  },
+  stop: {
+    'is-creating': 'creating',
+    created: 'created',
+    'is-starting': 'starting',
+    'stopping, arm-kill, signal': 'running stopping',
+    stopped: 'stopped',
+    'has-failed': 'failed',
+    'is-deleting': 'deletingRun deleting',
+  },
+  signal: {
+    'is-creating': 'creating',
+    'is-not-running': 'created stopped',
+    'is-starting': 'starting',
+    'running, signal': 'running',
+    'stopping, signal': 'stopping',
+    'has-failed': 'failed',
+    'is-deleting': 'deletingRun deleting',
+  },
+  'kill-due': {
+    creating: 'creating',
+    created: 'created',
+    starting: 'starting',
+    running: 'running',
+    'stopping, arm-kill, signal': 'stopping',
+    stopped: 'stopped',
+    failed: 'failed',
+    'deleting, arm-kill, signal': 'deletingRun',
+    deleting: 'deleting',
+  },
+  ended: {
+    creating: 'creating',
+    created: 'created',
+    'stopped, clean-up': 'starting running stopping',
+    stopped: 'stopped',
+    failed: 'failed',
+    'deleting, remove': 'deletingRun',
+    deleting: 'deleting',
+  },
+  delete: {
+    'is-creating': 'creating',
+    'deleting, remove': 'created stopped failed deleting',
+    'is-starting': 'starting',
+    'deleting, arm-kill, signal': 'running stopping deletingRun',
+  },
+  deleted: {
+    never: 'creating created starting running stopping stopped failed',
+    gone: 'deletingRun deleting',
+  },
+  recovered: {
+    failed: 'creating failed',
+    created: 'created',
+    running: 'starting running',
+    'stopping, arm-kill, signal': 'stopping',
+    'stopped, clean-up': 'stopped',
+    'deleting, arm-kill, signal': 'deletingRun',
+    'deleting, remove': 'deleting',
+  },
+};
+
+t.test('each event does in each state what the table says, and effects reach only its run', async (t) => {
+  checkStepTable(t, TABLE, every, (state, type) => outcomeOf(every[state], EVENTS[type]));
 });
+
+function outcomeOf(before: ContainerState, event: ContainerEvent): string {
+  try {
+    const step = stepContainer(before, event, NOW);
+    if ('refusal' in step) return step.refusal;
+    const { state, effects } = step;
+    const isOther = (run: number) => event.type !== 'start' && 'run' in before && before.run !== run;
+    if (effects.some((effect) => 'run' in effect && isOther(effect.run))) return 'reaches another run';
+    return [state?.name ?? 'gone', ...effects.map((effect) => effect.do)].join(', ');
+  } catch (error) {
+    if (error instanceof ContainerTransitionError) return 'never';
+    throw error;
+  }
+}

@@ -1,5 +1,10 @@
 import t from 'tap';
-import { type ImageEvent, type ImageState, nextImageStep } from '../../../lib/agent/images/image-lifecycle.ts';
+import {
+  type ImageEvent,
+  type ImageState,
+  ImageTransitionError,
+  stepImage,
+} from '../../../lib/agent/images/image-lifecycle.ts';
 
 const STATES: Readonly<Record<string, ImageState | undefined>> = {
   absent: undefined,
@@ -10,53 +15,53 @@ const STATES: Readonly<Record<string, ImageState | undefined>> = {
   removing: { name: 'removing' },
 };
 
-const EVENTS: Readonly<Record<ImageEvent['name'], ImageEvent>> = {
-  load: { name: 'load' },
-  fetched: { name: 'fetched' },
-  unpacked: { name: 'unpacked' },
-  failed: { name: 'failed', code: 'InvalidImage', reason: 'it is cut off' },
-  remove: { name: 'remove' },
-  removed: { name: 'removed' },
-  restarted: { name: 'restarted' },
+const EVENTS: Readonly<Record<ImageEvent['type'], ImageEvent>> = {
+  load: { type: 'load' },
+  fetched: { type: 'fetched' },
+  unpacked: { type: 'unpacked' },
+  failed: { type: 'failed', code: 'InvalidImage', reason: 'it is cut off' },
+  remove: { type: 'remove' },
+  removed: { type: 'removed' },
+  recovered: { type: 'recovered' },
 };
 
-/** The state afterwards and the work; `refused` and why; or `never`. */
-const TABLE: Readonly<Record<string, Readonly<Record<ImageEvent['name'], string>>>> = {
+/** The state afterwards and the effects; `refusal` and why; or `never`. */
+const TABLE: Readonly<Record<string, Readonly<Record<ImageEvent['type'], string>>>> = {
   absent: {
     load: 'fetching, fetch',
     fetched: 'never',
     unpacked: 'never',
     failed: 'never',
-    remove: 'refused: absent',
+    remove: 'refusal: absent',
     removed: 'never',
-    restarted: 'never',
+    recovered: 'never',
   },
   fetching: {
-    load: 'refused: busy',
+    load: 'refusal: busy',
     fetched: 'unpacking, unpack',
     unpacked: 'never',
-    failed: 'failed, none',
-    remove: 'refused: busy',
+    failed: 'failed',
+    remove: 'refusal: busy',
     removed: 'never',
-    restarted: 'failed, none',
+    recovered: 'failed',
   },
   unpacking: {
-    load: 'refused: busy',
+    load: 'refusal: busy',
     fetched: 'never',
-    unpacked: 'ready, none',
-    failed: 'failed, none',
-    remove: 'refused: busy',
+    unpacked: 'ready',
+    failed: 'failed',
+    remove: 'refusal: busy',
     removed: 'never',
-    restarted: 'failed, none',
+    recovered: 'failed',
   },
   ready: {
-    load: 'refused: ready',
+    load: 'refusal: ready',
     fetched: 'never',
     unpacked: 'never',
     failed: 'never',
     remove: 'removing, remove',
     removed: 'never',
-    restarted: 'ready, none',
+    recovered: 'ready',
   },
   failed: {
     load: 'fetching, fetch',
@@ -65,35 +70,37 @@ const TABLE: Readonly<Record<string, Readonly<Record<ImageEvent['name'], string>
     failed: 'never',
     remove: 'removing, remove',
     removed: 'never',
-    restarted: 'failed, none',
+    recovered: 'failed',
   },
   removing: {
-    load: 'refused: busy',
+    load: 'refusal: busy',
     fetched: 'never',
     unpacked: 'never',
     failed: 'never',
-    remove: 'refused: busy',
-    removed: 'absent, none',
-    restarted: 'removing, remove',
+    remove: 'refusal: busy',
+    removed: 'absent',
+    recovered: 'removing, remove',
   },
 };
 
 t.test('each event does in each state what the table says', async (t) => {
   for (const [from, row] of Object.entries(TABLE))
-    for (const [name, expected] of Object.entries(row) as [ImageEvent['name'], string][])
+    for (const [name, expected] of Object.entries(row) as [ImageEvent['type'], string][])
       t.equal(outcomeOf(STATES[from], EVENTS[name]), expected, `${from}: ${name}`);
 });
 
 t.test('an image that failed says with what code and why', async (t) => {
-  const step = nextImageStep({ name: 'fetching' }, EVENTS.failed);
+  const step = stepImage({ name: 'fetching' }, EVENTS.failed);
   t.match(step, { state: { name: 'failed', code: 'InvalidImage', reason: 'it is cut off' } });
 });
 
 function outcomeOf(state: ImageState | undefined, event: ImageEvent): string {
   try {
-    const step = nextImageStep(state, event);
-    return 'refused' in step ? `refused: ${step.refused}` : `${step.state?.name ?? 'absent'}, ${step.work}`;
-  } catch {
-    return 'never';
+    const step = stepImage(state, event);
+    if ('refusal' in step) return `refusal: ${step.refusal}`;
+    return [step.state?.name ?? 'absent', ...step.effects.map((effect) => effect.do)].join(', ');
+  } catch (error) {
+    if (error instanceof ImageTransitionError) return 'never';
+    throw error;
   }
 }

@@ -13,6 +13,7 @@ import {
   ZONE_STATES,
 } from '../../../lib/agent/vms/vm-lifecycle.ts';
 import { VM_STATES, type VmState } from '../../../lib/protocol/vms.ts';
+import { checkStepTable, type StepTable } from '../../support/step-table.ts';
 
 const PROVISIONED: VmPhase = { name: 'provisioned' };
 const REBOOTING: VmPhase = { name: 'rebooting' };
@@ -72,7 +73,7 @@ const EVENTS: { readonly [Type in VmEvent['type']]: VmEvent & { type: Type } } =
  * For each event, in which situations it leads where: the phase, `+` if it should run afterwards, and
  * the effects; or the refusal; or `never`, if it cannot come there.
  */
-const TABLE: Readonly<Record<VmEvent['type'], Readonly<Record<string, string>>>> = {
+const TABLE: StepTable<VmEvent['type']> = {
   boot: {
     VmIsBusy: 'creating replacing stopping halted rolling destroying',
     VmAlreadyRunning: 'running rebooting',
@@ -197,14 +198,7 @@ const TABLE: Readonly<Record<VmEvent['type'], Readonly<Record<string, string>>>>
 };
 
 t.test('each event does in each situation what the table says', async (t) => {
-  const names = Object.keys(SITUATIONS) as SituationName[];
-  for (const [type, row] of Object.entries(TABLE) as [VmEvent['type'], Record<string, string>][]) {
-    const told = Object.entries(row).flatMap(([outcome, list]) => list.split(' ').map((name) => [name, outcome]));
-    t.same(told.map(([name]) => name).sort(), [...names].sort(), `${type}: each situation once`);
-    const expected = new Map(told as [string, string][]);
-    for (const name of names)
-      t.equal(outcomeOf(SITUATIONS[name], EVENTS[type]), expected.get(name), `${type} while ${name}`);
-  }
+  checkStepTable(t, TABLE, SITUATIONS, (name, type) => outcomeOf(SITUATIONS[name], EVENTS[type]));
 });
 
 function outcomeOf([life, container]: Situation, event: VmEvent): string {

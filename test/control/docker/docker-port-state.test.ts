@@ -6,7 +6,8 @@ import {
   stepPort,
 } from '../../../lib/control/docker/docker-port-state.ts';
 
-type Row = [name: string, state: PortState, event: PortEvent, next: PortState, ...effects: PortEffect[]];
+type EventType = PortEvent['type'];
+type Row = [name: string, state: PortState, event: EventType, next: PortState, ...effects: PortEffect['do'][]];
 
 const changes: Row[] = [
   ['the caller connects', 'listening', 'connected', 'connected', 'accept'],
@@ -27,19 +28,19 @@ const changes: Row[] = [
 ];
 
 const STATES: PortState[] = ['listening', 'kept', 'connected', 'flushing', 'closed'];
-const EVENTS: PortEvent[] = ['connected', 'ended', 'late', 'broken', 'cut'];
+const EVENTS: EventType[] = ['connected', 'ended', 'late', 'broken', 'cut'];
 
-for (const [name, state, event, next, ...effects] of changes)
+for (const [name, state, type, next, ...effects] of changes)
   t.test(name, (t) => {
-    t.same(stepPort(state, event), { state: next, effects });
+    t.same(stepPort(state, { type }), { state: next, effects: effects.map((effect) => ({ do: effect })) });
     t.end();
   });
 
 t.test('no other event changes anything', (t) => {
   for (const state of STATES)
-    for (const event of EVENTS) {
-      if (changes.some((row) => row[1] === state && row[2] === event)) continue;
-      t.equal(stepPort(state, event), undefined, `${event} in ${state}`);
+    for (const type of EVENTS) {
+      if (changes.some((row) => row[1] === state && row[2] === type)) continue;
+      t.same(stepPort(state, { type }), { state, effects: [] }, `${type} in ${state}`);
     }
   t.end();
 });

@@ -5,6 +5,7 @@ import {
   FreeDuties,
   type HolderEvent,
   type HolderState,
+  HolderTransitionError,
   type InstanceLoad,
   pauseAfterMs,
   roomFor,
@@ -24,14 +25,14 @@ const states = {
 } as const satisfies Record<string, HolderState>;
 
 const events = {
-  done: { name: 'done' },
-  failed: { name: 'failed' },
-  leave: { name: 'leave' },
-  lost: { name: 'lost' },
-  stored: { name: 'stored' },
+  done: { type: 'done' },
+  failed: { type: 'failed' },
+  leave: { type: 'leave' },
+  lost: { type: 'lost' },
+  stored: { type: 'stored' },
 } as const satisfies Record<string, HolderEvent>;
 
-const abort = (reason: 'leave' | 'lost') => ({ name: 'abort', reason }) as const;
+const abort = (reason: 'leave' | 'lost') => ({ do: 'abort', reason }) as const;
 
 /** Without a row, the event is illegal in that state. */
 const rows: [
@@ -41,17 +42,17 @@ const rows: [
   to: keyof typeof states,
   effects: object[],
 ][] = [
-  ['work that is done ends the duty', 'working', 'done', 'settling', [{ name: 'settle', settlement: END }]],
-  ['work that fails is handed over', 'working', 'failed', 'settling', [{ name: 'settle', settlement: FAILED }]],
+  ['work that is done ends the duty', 'working', 'done', 'settling', [{ do: 'settle', settlement: END }]],
+  ['work that fails is handed over', 'working', 'failed', 'settling', [{ do: 'settle', settlement: FAILED }]],
   ['an instance that leaves aborts the work', 'working', 'leave', 'leaving', [abort('leave')]],
   ['a loss aborts the work', 'working', 'lost', 'lost', [abort('lost')]],
-  ['work that is done in time still ends', 'leaving', 'done', 'settling', [{ name: 'settle', settlement: END }]],
+  ['work that is done in time still ends', 'leaving', 'done', 'settling', [{ do: 'settle', settlement: END }]],
   [
     'aborted work is handed over, and has not failed',
     'leaving',
     'failed',
     'settling',
-    [{ name: 'settle', settlement: HAND_OVER }],
+    [{ do: 'settle', settlement: HAND_OVER }],
   ],
   ['leaving twice is harmless', 'leaving', 'leave', 'leaving', []],
   ['what leaves can be lost', 'leaving', 'lost', 'lost', []],
@@ -73,7 +74,7 @@ t.test('each event in each state', async (t) => {
       const row = rows.find(([, state, name]) => state === from && name === event);
       const act = () => stepHolder(states[from], events[event], 'one');
       if (row === undefined) {
-        t.throws(act, new Error(`duty one: ${event} in state ${from}`), `${event} is illegal in ${from}`);
+        t.throws(act, HolderTransitionError, `${event} is illegal in ${from}`);
         continue;
       }
       const { state, effects } = act();

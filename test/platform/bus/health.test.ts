@@ -1,16 +1,10 @@
 import t from 'tap';
-import {
-  type Health,
-  type HealthEvent,
-  isGivenUp,
-  stepHealth,
-  unprovenHealth,
-} from '../../../lib/platform/bus/health.ts';
+import { type HealthEvent, stepHealth, unprovenHealth } from '../../../lib/platform/bus/health.ts';
 
-const tick: HealthEvent = { kind: 'tick', late: false };
-const lateTick: HealthEvent = { kind: 'tick', late: true };
-const received = (sequence: number): HealthEvent => ({ kind: 'received', sequence });
-const lost: HealthEvent = { kind: 'lost' };
+const tick: HealthEvent = { type: 'tick', late: false };
+const lateTick: HealthEvent = { type: 'tick', late: true };
+const received = (sequence: number): HealthEvent => ({ type: 'received', sequence });
+const lost: HealthEvent = { type: 'lost' };
 
 const rows: { name: string; events: HealthEvent[]; healthy: boolean; misses: number; givenUp?: boolean }[] = [
   { name: 'a bus is not healthy before its first beat', events: [], healthy: false, misses: 0 },
@@ -76,8 +70,9 @@ const rows: { name: string; events: HealthEvent[]; healthy: boolean; misses: num
 
 for (const { name, events, healthy, misses, givenUp = false } of rows) {
   t.test(name, async (t) => {
-    const health: Health = events.reduce(stepHealth, unprovenHealth);
-    t.match(health, { healthy, misses });
-    t.equal(isGivenUp(health), givenUp);
+    const none: ReturnType<typeof stepHealth> = { state: unprovenHealth, effects: [] };
+    const { state, effects } = events.reduce(({ state }, event) => stepHealth(state, event), none);
+    t.match(state, { healthy, misses });
+    t.same(effects, givenUp ? [{ do: 'give-up' }] : []);
   });
 }
