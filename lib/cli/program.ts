@@ -3,8 +3,8 @@
  * file. Those of documents are made from the declarations of their nouns.
  */
 import { Command, Option } from 'commander';
-import { nounList } from '../control/nouns/all-contracts.ts';
 import { VERSION } from '../platform/version.ts';
+import { nounList } from '../protocol/api/all-contracts.ts';
 import { auditCommand } from './access/audit.ts';
 import { tokenCommand } from './access/token.ts';
 import { completeCommand, completionCommand } from './completion/completion.ts';

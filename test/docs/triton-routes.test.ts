@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import { allContracts } from '../../lib/control/nouns/all-contracts.ts';
+import { allContracts } from '../../lib/protocol/api/all-contracts.ts';
 
 const ROUTES_OF_TRITON = 79;
 const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/triton-routes.md'), 'utf8');

@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { allContracts } from '../../lib/control/nouns/all-contracts.ts';
+import { allContracts } from '../../lib/protocol/api/all-contracts.ts';
 import { openApiDocument } from '../../lib/protocol/api/contract/openapi.ts';
 import { matchLists } from '../support/match-lists.ts';
 import { installPackages } from '../support/own-packages.ts';

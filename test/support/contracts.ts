@@ -3,7 +3,7 @@
  * declared form, and no field is undeclared. The product does not check its answers; tests do.
  */
 import { z } from 'zod';
-import { allContracts } from '../../lib/control/nouns/all-contracts.ts';
+import { allContracts } from '../../lib/protocol/api/all-contracts.ts';
 import { type Contract, EXTENSIBLE } from '../../lib/protocol/api/contract/contract.ts';
 import { codesOf, errorBody, errorBodyWith } from '../../lib/protocol/api/contract/errors.ts';
 

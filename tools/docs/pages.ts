@@ -1,6 +1,6 @@
 import { parseOnly } from '../../lib/cli/invocation/command-runner.ts';
 import { createProgram } from '../../lib/cli/program.ts';
-import { allContracts } from '../../lib/control/nouns/all-contracts.ts';
+import { allContracts } from '../../lib/protocol/api/all-contracts.ts';
 import { cliPage } from './cli.ts';
 import { configurationPage } from './configuration.ts';
 import { restApiPage } from './rest-api.ts';

@@ -105,7 +105,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/link',
     'protocol/api',
     'control/duty',
-    'control/nouns/server-groups/contract.ts',
     'control/tasks',
     'control/waitlist',
   ],
@@ -217,7 +216,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/documents/document-bucket.ts',
   ],
   'control/documents/document-bucket.ts': ['platform/moray', 'protocol/api'],
-  'control/nouns/*/contract.ts': [...base, 'protocol/api'],
   'control/nouns/*': [
     ...base,
     ...subsystem,
@@ -226,11 +224,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/request-errors.ts',
     'control/documents',
     'control/documents/routes',
-    'control/nouns/*/contract.ts',
   ],
-  'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
-  'control/nouns/all-contracts.ts': ['protocol/api', 'control/nouns/contracts.ts'],
   // Organizations consist of documents, and signed requests name their users and clients.
   'control/organizations': [
     ...database,
@@ -336,7 +331,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/http/routes',
     'control/core.ts',
     'control/lifecycle.ts',
-    'control/nouns/all-contracts.ts',
     'control/chef',
     'control/subsystem-list.ts',
   ],
@@ -374,11 +368,13 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'protocol/streams',
     'client',
-    'control/nouns/all-contracts.ts',
-    'control/nouns/server-groups/contract.ts',
-    'control/access/direct-token.ts',
-    'control/doctor',
+    'cli/access/token.ts',
+    'cli/instances/doctor.ts',
   ],
+  // Only these two commands may import the control plane: they run a part of it in their own process, without an
+  // instance.
+  'cli/access/token.ts': [...base, 'protocol/api', 'cli', 'control/access/direct-token.ts'],
+  'cli/instances/doctor.ts': [...base, 'cli', 'control/doctor'],
 };
 
 /** Node modules that a pure file may import: computations, no I/O. */

@@ -4,7 +4,7 @@
  */
 import { Argument, Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import { serverGroups } from '../../control/nouns/server-groups/contract.ts';
+import { serverGroups } from '../../protocol/api/documents/server-groups.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';

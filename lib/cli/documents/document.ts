@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander';
 import { z } from 'zod';
-import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
+import { type DocumentNoun, withArticle } from '../../protocol/api/documents/document-noun.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

@@ -2,7 +2,7 @@
  * What commands do with documents of the bucket store: they create, delete and print them. Used by
  * the commands of each noun (document.ts) and of `cnapi org`.
  */
-import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import type { DocumentNoun } from '../../protocol/api/documents/document-noun.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Context } from '../invocation/context.ts';
 import { inWords } from '../lookup/find-document.ts';

@@ -1,6 +1,6 @@
 /** `cnapi events`: shows changes as they happen. */
 import { Command } from 'commander';
-import { documentKinds } from '../../control/nouns/all-contracts.ts';
+import { documentKinds } from '../../protocol/api/all-contracts.ts';
 import { EVENT_KINDS } from '../../protocol/api/events.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

@@ -1,7 +1,7 @@
 /** The documents of the bucket store: page by page, or one by its name. */
 import type { CnapiClient } from '../../client/client.ts';
 import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
-import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import type { DocumentNoun } from '../../protocol/api/documents/document-noun.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';

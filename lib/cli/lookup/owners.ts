@@ -9,7 +9,7 @@ import {
   organizations,
   type User,
   users,
-} from '../../protocol/api/organizations.ts';
+} from '../../protocol/api/documents/organizations.ts';
 import { findDocument } from './find-document.ts';
 
 export const findOrganization = (client: CnapiClient, name: string): Promise<Organization> =>

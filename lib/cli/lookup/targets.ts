@@ -5,7 +5,7 @@
  * exec`, `--dry-run`, a share of the servers.
  */
 
-import { type ServerGroup, serverGroups } from '../../control/nouns/server-groups/contract.ts';
+import { type ServerGroup, serverGroups } from '../../protocol/api/documents/server-groups.ts';
 import type { NodeStatus } from '../../protocol/api/push/job-schemas.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';

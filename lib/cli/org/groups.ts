@@ -1,6 +1,6 @@
 /** `cnapi org group`: groups of users and clients. Part of org.ts. */
 import { Command } from 'commander';
-import { clients, type Group, groups, listContracts, users } from '../../protocol/api/organizations.ts';
+import { clients, type Group, groups, listContracts, users } from '../../protocol/api/documents/organizations.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

@@ -1,7 +1,7 @@
 /** `cnapi org key`: the keys with which requests are signed. Part of org.ts. */
 import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
-import { keys } from '../../protocol/api/organizations.ts';
+import { keys } from '../../protocol/api/documents/organizations.ts';
 import { deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import type { CommandRunner } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

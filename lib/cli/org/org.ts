@@ -1,6 +1,6 @@
 /** `cnapi org`: organizations, who may act in them, and their servers. */
 import { Command } from 'commander';
-import { bindings, clients, groups, organizations } from '../../protocol/api/organizations.ts';
+import { bindings, clients, groups, organizations } from '../../protocol/api/documents/organizations.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';

@@ -1,6 +1,6 @@
 /** The argument with which the commands of `cnapi org` name an organization. */
 import type { Command } from 'commander';
-import type { Organization } from '../../protocol/api/organizations.ts';
+import type { Organization } from '../../protocol/api/documents/organizations.ts';
 import type { Context } from '../invocation/context.ts';
 import { findOrganization } from '../lookup/owners.ts';
 

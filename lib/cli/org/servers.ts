@@ -1,6 +1,12 @@
 /** `cnapi org server`: the servers of an organization. Part of org.ts. */
 import { Command } from 'commander';
-import { type Binding, bindings, type Group, groups, type Organization } from '../../protocol/api/organizations.ts';
+import {
+  type Binding,
+  bindings,
+  type Group,
+  groups,
+  type Organization,
+} from '../../protocol/api/documents/organizations.ts';
 import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';

@@ -1,7 +1,7 @@
 /** `cnapi org user` and `cnapi org client`: who may act in organizations. Part of org.ts. */
 import { Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import { clients, listContracts, type Organization, users } from '../../protocol/api/organizations.ts';
+import { clients, listContracts, type Organization, users } from '../../protocol/api/documents/organizations.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';

@@ -1,6 +1,6 @@
 /** The bucket of a noun, for the noun itself and for those who read it. */
 import { type DocumentBucket, documentBucket } from '../../platform/moray/bucket.ts';
-import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import type { DocumentNoun } from '../../protocol/api/documents/document-noun.ts';
 
 export function bucketOf({
   name,

@@ -11,7 +11,7 @@ import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts
 import { EtagConflictError, ObjectNotFoundError, UniqueAttributeError } from '../../platform/moray/moray-errors.ts';
 import type { WithRecord } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
-import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
+import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents/document-noun.ts';
 import { ResourceNotFoundError } from '../request-errors.ts';
 import { bucketOf } from './document-bucket.ts';
 

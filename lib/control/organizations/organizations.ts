@@ -19,7 +19,7 @@ import {
   organizations,
   type User,
   users,
-} from '../../protocol/api/organizations.ts';
+} from '../../protocol/api/documents/organizations.ts';
 import type { Actor } from '../access/token.ts';
 import { Documents } from '../documents/documents.ts';
 import { InvalidArgumentError } from '../request-errors.ts';

@@ -12,9 +12,9 @@ import type { ExpiryPart, RecordPart } from '../../platform/postgres/sql-text.ts
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
+import type { ServerGroup } from '../../protocol/api/documents/server-groups.ts';
 import { shareHint } from '../../protocol/api/push/job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
-import type { ServerGroup } from '../nouns/server-groups/contract.ts';
 import { publishTaskHint } from '../tasks/task-topics.ts';
 import {
   type AdditionRefusal,

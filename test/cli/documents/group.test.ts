@@ -1,7 +1,7 @@
 /** The commands of a document noun, by the example of `cnapi group`. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { ServerGroup } from '../../../lib/control/nouns/server-groups/contract.ts';
+import type { ServerGroup } from '../../../lib/protocol/api/documents/server-groups.ts';
 import { freshZone } from '../../support/apps.ts';
 import { Cli } from '../rig.ts';
 

@@ -3,7 +3,7 @@ import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import type { Binding, Group, User } from '../../../lib/protocol/api/organizations.ts';
+import type { Binding, Group, User } from '../../../lib/protocol/api/documents/organizations.ts';
 import { freshZone } from '../../support/apps.ts';
 import { Cli } from '../rig.ts';
 

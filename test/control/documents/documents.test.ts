@@ -10,7 +10,7 @@ import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import type { WithRecord } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { boundedText, number } from '../../../lib/protocol/api/contract/rules.ts';
-import { documentNoun } from '../../../lib/protocol/api/documents.ts';
+import { documentNoun } from '../../../lib/protocol/api/documents/document-noun.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 const noun = documentNoun({

@@ -52,6 +52,9 @@ t.test('an import in the wrong direction is reported', async (t) => {
     ['lib/agent/link/link.ts', '../../platform/postgres/pool.ts', 'agent/link may not know platform/postgres'],
     ['lib/control/http/route.ts', '../../name-server/main.ts', 'control/http may not know name-server'],
     ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know control/http'],
+    ['lib/cli/program.ts', '../control/request-errors.ts', 'cli may not know control/request-errors.ts'],
+    ['lib/cli/access/token.ts', '../../control/doctor/doctor.ts', 'cli/access/token.ts may not know control/doctor'],
+    ['lib/client/client.ts', '../control/access/token.ts', 'client may not know control/access'],
   ];
   for (const [from, to, expected] of rows) {
     t.match(complaints(t, { [from]: `import type { X } from '${to}';` }).join('\n'), expected, `${from} → ${to}`);
@@ -59,20 +62,21 @@ t.test('an import in the wrong direction is reported', async (t) => {
 });
 
 t.test('a noun of the bucket store needs no line, and knows no other noun', async (t) => {
-  const contract = `import { documentNoun } from '../../../protocol/api/documents.ts';`;
-  const noun = `import { images } from './contract.ts';\nimport { Documents } from '../../documents/documents.ts';`;
+  const noun = `import { images } from '../../../protocol/api/documents/images.ts';\nimport { Documents } from '../../documents/documents.ts';`;
   const good = {
-    'lib/control/nouns/images/contract.ts': contract,
+    'lib/protocol/api/documents/images.ts': `import { documentNoun } from './document-noun.ts';`,
+    'lib/protocol/api/documents/document-nouns.ts': `export { images } from './images.ts';`,
     'lib/control/nouns/images/images.ts': noun,
-    'lib/control/nouns/contracts.ts': `export { images } from './images/contract.ts';`,
     'lib/control/nouns/nouns.ts': `export { imagesSubsystem } from './images/images.ts';`,
   };
   t.strictSame(complaints(t, good), []);
   const rows: [string, string, string][] = [
     ['lib/control/nouns/images/images.ts', '../vms/vms.ts', 'nouns/images may not know control/nouns/vms'],
-    ['lib/control/nouns/images/images.ts', '../vms/contract.ts', 'may not know control/nouns/vms/contract.ts'],
-    ['lib/control/nouns/images/contract.ts', './images.ts', 'contract.ts may not know control/nouns/images'],
-    ['lib/control/nouns/contracts.ts', './images/images.ts', 'contracts.ts may not know control/nouns/images'],
+    [
+      'lib/protocol/api/documents/images.ts',
+      '../../../control/nouns/images/images.ts',
+      'protocol/api may not know control/nouns/images',
+    ],
   ];
   for (const [from, to, expected] of rows)
     t.match(complaints(t, { [from]: `import type { X } from '${to}';` }).join('\n'), expected, `${from} → ${to}`);

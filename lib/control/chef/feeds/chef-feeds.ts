@@ -12,7 +12,7 @@
 import { KeyedCounts } from '../../../platform/limiting/keyed-counts.ts';
 import { Semaphore } from '../../../platform/limiting/semaphore.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { Organization } from '../../../protocol/api/organizations.ts';
+import type { Organization } from '../../../protocol/api/documents/organizations.ts';
 import { JOB_ENDS } from '../../../protocol/api/push/job-schemas.ts';
 import type { LoggedEvent } from '../../events/event.ts';
 import { UnknownEventError } from '../../events/event-errors.ts';

@@ -2,7 +2,7 @@
  * The push job that a user or client of an organization asks for. Pure, given what its nodes are.
  */
 
-import type { Organization } from '../../../protocol/api/organizations.ts';
+import type { Organization } from '../../../protocol/api/documents/organizations.ts';
 import { DEFAULT_ABORT_TIMEOUT_MS, DEFAULT_VOTING_TIMEOUT_MS } from '../../../protocol/api/push/jobs.ts';
 import type { NodeLookup } from '../../organizations/organizations.ts';
 import { mayExecute, type Requestor } from '../../organizations/requestor.ts';

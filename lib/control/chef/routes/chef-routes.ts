@@ -7,7 +7,7 @@ import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import { chefContracts, MAX_CHEF_BODY_BYTES } from '../../../protocol/api/chef.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
-import type { Organization } from '../../../protocol/api/organizations.ts';
+import type { Organization } from '../../../protocol/api/documents/organizations.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';

@@ -1,7 +1,7 @@
 /** Where the agent of a node connects to, in the form of Chef's configuration of a client. */
 import { CnapiError } from '../../../platform/errors.ts';
 import type { ChefConfiguration } from '../../../protocol/api/chef.ts';
-import type { Organization } from '../../../protocol/api/organizations.ts';
+import type { Organization } from '../../../protocol/api/documents/organizations.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { type Requestor, requireAccess } from '../../organizations/requestor.ts';
 import { requireAccept } from './negotiation.ts';

@@ -1,4 +1,4 @@
-/** Answers the five routes of a noun (lib/protocol/api/documents.ts). */
+/** Answers the five routes of a noun (lib/protocol/api/documents/document-noun.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
 import type { BucketObject } from '../../../platform/moray/bucket.ts';
 import type { Contract, ParamsOf } from '../../../protocol/api/contract/contract.ts';

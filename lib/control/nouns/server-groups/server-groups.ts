@@ -1,11 +1,11 @@
 /** Groups of servers: their documents, their routes and their rule. */
 
+import { type ServerGroup, serverGroups } from '../../../protocol/api/documents/server-groups.ts';
 import { Documents } from '../../documents/documents.ts';
 import type { NounDefinition } from '../../documents/noun.ts';
 import { documentRoutes } from '../../documents/routes/document-routes.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Subsystem } from '../../subsystem.ts';
-import { type ServerGroup, serverGroups } from './contract.ts';
 
 /** @throws InvalidArgumentError unless it has either servers or conditions */
 function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>): void {

@@ -1,5 +1,5 @@
-/** Answers the routes of organizations (lib/protocol/api/organizations.ts). */
-import { listContracts, requestorContracts } from '../../../protocol/api/organizations.ts';
+/** Answers the routes of organizations (lib/protocol/api/documents/organizations.ts). */
+import { listContracts, requestorContracts } from '../../../protocol/api/documents/organizations.ts';
 import { documentRoutes, ifMatch, versionedAnswer } from '../../documents/routes/document-routes.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { makeKeyPair } from '../key-material.ts';

@@ -4,10 +4,10 @@
  * Called by `job-request.ts`, for each job anew.
  */
 import { invalidParameter } from '../../../platform/errors.ts';
+import type { ServerGroup } from '../../../protocol/api/documents/server-groups.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import { MAX_PUSH_NODES } from '../../../protocol/limits.ts';
 import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
-import type { ServerGroup } from '../../nouns/server-groups/contract.ts';
 import type { NewNode, PushNodeRow } from '../push-store.ts';
 
 /** The servers that a request can name. */

@@ -1,8 +1,8 @@
 /** The groups of servers for which a push job can be created. They are documents. */
 import type { BucketStore } from '../../../platform/moray/bucket-store.ts';
 import { eq } from '../../../platform/moray/filter.ts';
+import { type ServerGroup, serverGroups } from '../../../protocol/api/documents/server-groups.ts';
 import { bucketOf } from '../../documents/document-bucket.ts';
-import { type ServerGroup, serverGroups } from '../../nouns/server-groups/contract.ts';
 
 const MAX_GROUP_BYTES = 1024 * 1024;
 const serverGroupsBucket = bucketOf(serverGroups);

@@ -5,7 +5,7 @@ import { chefErrorAnswer } from '../../../../lib/control/chef/error-form.ts';
 import { ChefFeeds } from '../../../../lib/control/chef/feeds/chef-feeds.ts';
 import type { OrganizationJob } from '../../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import type { Requestor } from '../../../../lib/control/organizations/requestor.ts';
-import type { Organization } from '../../../../lib/protocol/api/organizations.ts';
+import type { Organization } from '../../../../lib/protocol/api/documents/organizations.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 
 async function* nothing() {}

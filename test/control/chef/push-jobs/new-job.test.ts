@@ -4,7 +4,7 @@ import type { ChefJobBody } from '../../../../lib/control/chef/push-jobs/job-bod
 import { buildPushJob } from '../../../../lib/control/chef/push-jobs/new-job.ts';
 import type { NodeLookup } from '../../../../lib/control/organizations/organizations.ts';
 import { neededGroups, type Requestor } from '../../../../lib/control/organizations/requestor.ts';
-import type { Organization } from '../../../../lib/protocol/api/organizations.ts';
+import type { Organization } from '../../../../lib/protocol/api/documents/organizations.ts';
 
 const ACME = { uuid: 'acme-uuid', name: 'acme' } as Organization;
 const ALICE: Requestor = {

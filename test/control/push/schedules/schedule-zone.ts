@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { bucketOf } from '../../../../lib/control/documents/document-bucket.ts';
-import { serverGroups } from '../../../../lib/control/nouns/server-groups/contract.ts';
 import { PushJobs } from '../../../../lib/control/push/push-jobs.ts';
 import {
   PushSchedules,
@@ -15,6 +14,7 @@ import { silentLogger } from '../../../../lib/platform/log.ts';
 import { BucketStore } from '../../../../lib/platform/moray/bucket-store.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { serverGroups } from '../../../../lib/protocol/api/documents/server-groups.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 

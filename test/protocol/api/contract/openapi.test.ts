@@ -4,7 +4,7 @@ import type { Images } from '../../../../lib/agent/images/images.ts';
 import type { AgentStreams } from '../../../../lib/agent/streams/agent-streams.ts';
 import { catalogueOf } from '../../../../lib/agent/tasks/catalogue.ts';
 import type { Vms } from '../../../../lib/agent/vms/vms.ts';
-import { allContracts } from '../../../../lib/control/nouns/all-contracts.ts';
+import { allContracts } from '../../../../lib/protocol/api/all-contracts.ts';
 import { pathParamsOf, requiredRoleOf } from '../../../../lib/protocol/api/contract/contract.ts';
 import { openApiBytes, openApiDocument } from '../../../../lib/protocol/api/contract/openapi.ts';
 import { PUSH_TASK } from '../../../../lib/protocol/push.ts';

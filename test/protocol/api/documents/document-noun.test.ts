@@ -1,6 +1,6 @@
 import t from 'tap';
-import { text } from '../../../lib/protocol/api/contract/rules.ts';
-import { documentNoun, withArticle } from '../../../lib/protocol/api/documents.ts';
+import { text } from '../../../../lib/protocol/api/contract/rules.ts';
+import { documentNoun, withArticle } from '../../../../lib/protocol/api/documents/document-noun.ts';
 
 const declaration = {
   name: 'disk_image',

@@ -5,9 +5,9 @@
  * they are used.
  */
 import { z } from 'zod';
-import { answer, contracts, errorResponse } from './contract/contract.ts';
-import { boundedText, text, textArray, timestamp, uuid, uuidArray } from './contract/rules.ts';
-import { type Document, documentNoun } from './documents.ts';
+import { answer, contracts, errorResponse } from '../contract/contract.ts';
+import { boundedText, text, textArray, timestamp, uuid, uuidArray } from '../contract/rules.ts';
+import { type Document, documentNoun } from './document-noun.ts';
 
 /** Limits each list of a group, and the list of a user's organizations. */
 const MAX_MEMBERS = 1000;

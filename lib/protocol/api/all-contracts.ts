@@ -1,12 +1,12 @@
 /**
- * What follows from the declarations in `contracts.ts`: the list of the nouns, in the alphabetical
+ * What follows from the declarations in `document-nouns.ts`: the list of the nouns, in the alphabetical
  * order of their names, the kinds of their events, and all contracts of the API.
  */
-import type { Contract } from '../../protocol/api/contract/contract.ts';
-import { contractList } from '../../protocol/api/contracts.ts';
-import type { DocumentNoun } from '../../protocol/api/documents.ts';
-import { fleetEventsWith } from '../../protocol/api/events.ts';
-import * as declared from './contracts.ts';
+import type { Contract } from './contract/contract.ts';
+import { contractList } from './contracts.ts';
+import type { DocumentNoun } from './documents/document-noun.ts';
+import * as declared from './documents/document-nouns.ts';
+import { fleetEventsWith } from './events.ts';
 
 export const nounList: readonly DocumentNoun[] = Object.values<DocumentNoun>({ ...declared });
 

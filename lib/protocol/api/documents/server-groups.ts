@@ -1,8 +1,8 @@
 /**
  * Named groups of servers, for which push jobs can be created: a list of servers, or conditions.
  */
-import { boundedText, serverConditions, text, uuidArray } from '../../../protocol/api/contract/rules.ts';
-import { type Document, documentNoun } from '../../../protocol/api/documents.ts';
+import { boundedText, serverConditions, text, uuidArray } from '../contract/rules.ts';
+import { type Document, documentNoun } from './document-noun.ts';
 
 const MAX_SERVERS = 5_000;
 

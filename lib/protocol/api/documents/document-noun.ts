@@ -5,11 +5,11 @@
  * one.
  */
 import { z } from 'zod';
-import { answer, type Contract, errorResponse } from './contract/contract.ts';
-import type { ErrorCode } from './contract/errors.ts';
-import type { RequiredRole } from './contract/roles.ts';
-import { booleanText, boundedText, integer, MAX_LIST, number, timestamp, uuid } from './contract/rules.ts';
-import { EVENT_KINDS } from './events.ts';
+import { answer, type Contract, errorResponse } from '../contract/contract.ts';
+import type { ErrorCode } from '../contract/errors.ts';
+import type { RequiredRole } from '../contract/roles.ts';
+import { booleanText, boundedText, integer, MAX_LIST, number, timestamp, uuid } from '../contract/rules.ts';
+import { EVENT_KINDS } from '../events.ts';
 
 type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 
