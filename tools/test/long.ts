@@ -23,7 +23,7 @@ export const LONG = [
   'test/cli/vms/{vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
   'test/control/legacy/real-agent.test.ts',
   'test/control/link/overload.test.ts',
-  'test/control/docker/docker-{copy,exec}-on-linux.test.ts',
+  'test/control/vms/docker/docker-{copy,exec}-on-linux.test.ts',
   'test/control/waitlist/{many-queues,stress}.test.ts',
   'test/control/push/schedules/schedule-model.test.ts',
   'test/docs/{adding-a-noun,vms-tour}.test.ts',

@@ -8,16 +8,16 @@ import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import { dockerCopy } from '../../docker/routes/docker-copy.ts';
-import { dockerExec } from '../../docker/routes/docker-exec.ts';
-import { dockerStats } from '../../docker/routes/docker-stats.ts';
-import type { DockerDeps } from '../../docker/routes/docker-task.ts';
 import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { TaskRequest } from '../../tasks/record/task.ts';
 import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
+import { dockerCopy } from '../docker/docker-copy.ts';
+import { dockerExec } from '../docker/docker-exec.ts';
+import { dockerStats } from '../docker/docker-stats.ts';
+import type { DockerDeps } from '../docker/docker-task.ts';
 import { type VmDocument, vmOfServer, vmWithServer, withoutReason } from '../vm.ts';
 import {
   checkMigrationTask,

@@ -16,7 +16,7 @@ import {
   streamMessage,
   streamMessages,
   streamStatus,
-} from '../../protocol/streams/stream.ts';
+} from '../../../protocol/streams/stream.ts';
 import type { PortCodec, RefusedInput } from './port-codec.ts';
 
 interface DockerLineOptions {

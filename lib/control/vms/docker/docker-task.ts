@@ -16,9 +16,9 @@ import { placeOf } from '../../streams/stream-place.ts';
 import { runTask } from '../../tasks/routes/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import type { Waiters } from '../../tasks/waiters.ts';
-import { explainFailure } from '../../vms/vm-errors.ts';
-import { DockerPort, listenForCaller } from '../docker-port.ts';
-import type { PortCodec } from '../port-codec.ts';
+import { explainFailure } from '../vm-errors.ts';
+import { DockerPort, listenForCaller } from './docker-port.ts';
+import type { PortCodec } from './port-codec.ts';
 
 export interface DockerDeps {
   clock: Clock;

@@ -2,13 +2,13 @@
 import { once } from 'node:events';
 import { connect, type Server, type Socket } from 'node:net';
 import t, { type Test } from 'tap';
-import { DockerArchive } from '../../../lib/control/docker/docker-archive.ts';
-import { DockerLines } from '../../../lib/control/docker/docker-lines.ts';
-import { DockerPort, listenForCaller } from '../../../lib/control/docker/docker-port.ts';
-import type { PortCodec } from '../../../lib/control/docker/port-codec.ts';
-import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
-import { until } from '../../support/until.ts';
+import { DockerArchive } from '../../../../lib/control/vms/docker/docker-archive.ts';
+import { DockerLines } from '../../../../lib/control/vms/docker/docker-lines.ts';
+import { DockerPort, listenForCaller } from '../../../../lib/control/vms/docker/docker-port.ts';
+import type { PortCodec } from '../../../../lib/control/vms/docker/port-codec.ts';
+import { CHANNELS, streamMessage } from '../../../../lib/protocol/streams/stream.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+import { until } from '../../../support/until.ts';
 
 const END_OF_INPUT = Buffer.from([CHANNELS.close, CHANNELS.stdin]);
 const stdout = (text: string) => streamMessage(CHANNELS.stdout, text);

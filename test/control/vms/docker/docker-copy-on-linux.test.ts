@@ -6,12 +6,12 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
 import { Parser } from 'tar';
-import { lacksContainers } from '../../support/container-machine.ts';
-import { archiveOf, type TestEntry } from '../../support/layer-archive.ts';
-import { cannotMount } from '../../support/mounted-folder.ts';
-import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { until } from '../../support/until.ts';
-import { startVm } from '../vms/vm-on-linux.ts';
+import { lacksContainers } from '../../../support/container-machine.ts';
+import { archiveOf, type TestEntry } from '../../../support/layer-archive.ts';
+import { cannotMount } from '../../../support/mounted-folder.ts';
+import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
+import { until } from '../../../support/until.ts';
+import { startVm } from '../vm-on-linux.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers() || cannotMount();

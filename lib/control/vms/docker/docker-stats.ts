@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
 import { VM_STATS_TASK } from '../../../protocol/streams/stream.ts';
-import { DockerStats } from '../docker-stats.ts';
+import { DockerStatsLines } from './docker-stats-lines.ts';
 import {
   type DockerContext,
   type DockerDeps,
@@ -44,7 +44,7 @@ export async function dockerStats(deps: DockerDeps, context: StatsContext): Prom
       409,
       `VM ${uuid} is ${String(state)}; only one that is running has statistics`,
     );
-  const codec = new DockerStats(apiVersion);
+  const codec = new DockerStatsLines(apiVersion);
   const { host, port } = await openPort(deps, context, { task: VM_STATS_TASK, params, hasInput: false, codec });
   return { host, port };
 }

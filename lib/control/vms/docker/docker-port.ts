@@ -5,11 +5,11 @@
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { normalizeAddress } from '../../platform/network/networks.ts';
-import { resetConnection } from '../../platform/network/reset-connection.ts';
-import type { Clock, Timer } from '../../platform/time/clock.ts';
-import { keepAlive, type StreamSocketEvents } from '../../protocol/streams/stream-socket.ts';
-import type { CallerEnd } from '../streams/caller-stream.ts';
+import { normalizeAddress } from '../../../platform/network/networks.ts';
+import { resetConnection } from '../../../platform/network/reset-connection.ts';
+import type { Clock, Timer } from '../../../platform/time/clock.ts';
+import { keepAlive, type StreamSocketEvents } from '../../../protocol/streams/stream-socket.ts';
+import type { CallerEnd } from '../../streams/caller-stream.ts';
 import { END_OF_INPUT } from './docker-lines.ts';
 import { type PortEffect, type PortEvent, type PortState, stepPort } from './docker-port-state.ts';
 import type { PortCodec } from './port-codec.ts';

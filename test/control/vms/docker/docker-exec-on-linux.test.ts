@@ -2,12 +2,12 @@
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
-import { allProcesses } from '../../../lib/agent/machine/proc.ts';
-import { lacksContainers } from '../../support/container-machine.ts';
-import { cannotMount } from '../../support/mounted-folder.ts';
-import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
-import { until } from '../../support/until.ts';
-import { startVm } from '../vms/vm-on-linux.ts';
+import { allProcesses } from '../../../../lib/agent/machine/proc.ts';
+import { lacksContainers } from '../../../support/container-machine.ts';
+import { cannotMount } from '../../../support/mounted-folder.ts';
+import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
+import { until } from '../../../support/until.ts';
+import { startVm } from '../vm-on-linux.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers() || cannotMount();

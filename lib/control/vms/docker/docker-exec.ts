@@ -1,9 +1,9 @@
 /** `docker-exec` for servers with an agent of this project. */
 import { CnapiError } from '../../../platform/errors.ts';
 import { isJsonObject } from '../../../protocol/json/bounded-json.ts';
-import { NotSupportedError } from '../../vms/vm-errors.ts';
-import { type DockerExec, dockerExecOf, unsupportedPart } from '../docker-command.ts';
-import { DockerLines } from '../docker-lines.ts';
+import { NotSupportedError } from '../vm-errors.ts';
+import { type DockerExec, dockerExecOf, unsupportedPart } from './docker-command.ts';
+import { DockerLines } from './docker-lines.ts';
 import {
   createDockerTask,
   type DockerContext,

@@ -11,7 +11,7 @@ import { freshZone } from '../../../support/apps.ts';
 import { archiveOf } from '../../../support/layer-archive.ts';
 import { until } from '../../../support/until.ts';
 import { call } from '../../http/support.ts';
-import { VmAgent } from '../../vms/vm-agent.ts';
+import { VmAgent } from '../vm-agent.ts';
 
 interface Copied {
   host: string;

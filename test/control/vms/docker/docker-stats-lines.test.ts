@@ -1,6 +1,6 @@
 import t from 'tap';
-import { DockerStats } from '../../../lib/control/docker/docker-stats.ts';
-import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
+import { DockerStatsLines } from '../../../../lib/control/vms/docker/docker-stats-lines.ts';
+import { CHANNELS, streamMessage } from '../../../../lib/protocol/streams/stream.ts';
 
 const eth = (bytes: number) => ({
   rx_bytes: bytes,
@@ -27,7 +27,7 @@ const line = (value: object) => `${JSON.stringify(value)}\n`;
 const message = (text: string) => streamMessage(CHANNELS.stdout, text);
 
 t.test('a line has what has changed since the sample before, in the form of Docker', (t) => {
-  const codec = new DockerStats(1.21);
+  const codec = new DockerStatsLines(1.21);
   t.equal(codec.write(message(line(sample(1)))), '');
   const told = codec.write(message(line(sample(2))));
   t.match(told, /^\{.*\}\r\n$/);
@@ -49,7 +49,7 @@ t.test('a line has what has changed since the sample before, in the form of Dock
 
 t.test('old clients get the sum of all interfaces', (t) => {
   for (const version of [0, 1.2]) {
-    const codec = new DockerStats(version);
+    const codec = new DockerStatsLines(version);
     const { network, networks } = JSON.parse(codec.write(message(line(sample(1)) + line(sample(2)))));
     t.match(network, { rx_bytes: 110, rx_packets: 4, rx_dropped: 2, tx_bytes: 14 });
     t.equal(networks, undefined);
@@ -58,7 +58,7 @@ t.test('old clients get the sum of all interfaces', (t) => {
 });
 
 t.test('samples may be cut, and what is none is left out', (t) => {
-  const codec = new DockerStats(0);
+  const codec = new DockerStatsLines(0);
   const text = `${line(sample(1))}nonsense\n{"at":1}\n${line(sample(2, { interfaces: undefined }))}`;
   const told = [...text].map((char) => codec.write(message(char))).join('');
   t.equal(told.split('\r\n').length, 2);

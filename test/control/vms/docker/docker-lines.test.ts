@@ -1,6 +1,6 @@
 import t from 'tap';
-import { DockerLines } from '../../../lib/control/docker/docker-lines.ts';
-import { CHANNELS, streamMessage } from '../../../lib/protocol/streams/stream.ts';
+import { DockerLines } from '../../../../lib/control/vms/docker/docker-lines.ts';
+import { CHANNELS, streamMessage } from '../../../../lib/protocol/streams/stream.ts';
 
 const refused = { refused: 'the caller has sent a line that is not one of docker-exec' };
 const pipes = { isTty: false, hasExitCode: true };

@@ -1,6 +1,6 @@
 /** What a caller of `docker-copy` asks for, and what it is told of the path. Pure. */
-import { invalidParameter } from '../../platform/errors.ts';
-import { DOCKER_COPY, NOT_FOUND_HEAD } from '../../protocol/streams/copy/copy-scripts.ts';
+import { invalidParameter } from '../../../platform/errors.ts';
+import { DOCKER_COPY, NOT_FOUND_HEAD } from '../../../protocol/streams/copy/copy-scripts.ts';
 
 const MODES = ['read', 'write', 'stat'] as const;
 type CopyMode = (typeof MODES)[number];

@@ -5,7 +5,7 @@
  * tar take a cut archive for a whole one.
  */
 import { Parser, type ReadEntry } from 'tar';
-import { messageOf } from '../../platform/errors.ts';
+import { messageOf } from '../../../platform/errors.ts';
 
 /** With the names of GNU tar for a file that fills its blocks, and of the one before POSIX. */
 const KINDS: ReadonlySet<string> = new Set(['File', 'OldFile', 'ContiguousFile', 'Directory', 'SymbolicLink', 'Link']);

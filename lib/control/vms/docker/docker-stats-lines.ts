@@ -3,8 +3,8 @@
  * Docker API, which end with CR LF. Each is made of two samples of the agent, since clients compute
  * what a VM uses from what has changed. What this project does not know is left out. Pure.
  */
-import { CHANNELS, channelIn, jsonIn } from '../../protocol/streams/stream.ts';
-import { type InterfaceCounters, type VmSample, vmSample } from '../../protocol/streams/vm-sample.ts';
+import { CHANNELS, channelIn, jsonIn } from '../../../protocol/streams/stream.ts';
+import { type InterfaceCounters, type VmSample, vmSample } from '../../../protocol/streams/vm-sample.ts';
 import type { PortCodec } from './port-codec.ts';
 
 /** From this version of the Docker API on, each interface has its own counters. */
@@ -23,7 +23,7 @@ const BLOCK_STATS = [
   'sectors_recursive',
 ];
 
-export class DockerStats implements PortCodec {
+export class DockerStatsLines implements PortCodec {
   readonly isWhole = true;
   readonly #apiVersion: number;
   readonly #decoder = new TextDecoder();

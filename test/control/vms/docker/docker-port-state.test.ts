@@ -4,7 +4,7 @@ import {
   type PortEvent,
   type PortState,
   stepPort,
-} from '../../../lib/control/docker/docker-port-state.ts';
+} from '../../../../lib/control/vms/docker/docker-port-state.ts';
 
 type EventType = PortEvent['type'];
 type Row = [name: string, state: PortState, event: EventType, next: PortState, ...effects: PortEffect['do'][]];

@@ -9,7 +9,7 @@ import { CHANNELS, type StreamPlace, streamMessage } from '../../../../lib/proto
 import { freshZone, type TestApp } from '../../../support/apps.ts';
 import { until } from '../../../support/until.ts';
 import { call } from '../../http/support.ts';
-import { VmAgent } from '../../vms/vm-agent.ts';
+import { VmAgent } from '../vm-agent.ts';
 
 interface Address {
   host: string;

@@ -10,7 +10,7 @@ import {
   type StreamStatus,
   streamMessages,
   streamStatus,
-} from '../../protocol/streams/stream.ts';
+} from '../../../protocol/streams/stream.ts';
 import { ArchiveCheck } from './archive-check.ts';
 import { END_OF_INPUT } from './docker-lines.ts';
 import type { PortCodec, RefusedInput } from './port-codec.ts';

@@ -1,9 +1,9 @@
 import { spawnSync } from 'node:child_process';
 import { gzipSync } from 'node:zlib';
 import t from 'tap';
-import { DockerArchive } from '../../../lib/control/docker/docker-archive.ts';
-import { CHANNELS, streamMessage, streamMessages } from '../../../lib/protocol/streams/stream.ts';
-import { archiveOf, type TestEntry } from '../../support/layer-archive.ts';
+import { DockerArchive } from '../../../../lib/control/vms/docker/docker-archive.ts';
+import { CHANNELS, streamMessage, streamMessages } from '../../../../lib/protocol/streams/stream.ts';
+import { archiveOf, type TestEntry } from '../../../support/layer-archive.ts';
 
 const END_OF_INPUT = Buffer.from([CHANNELS.close, CHANNELS.stdin]);
 const stdout = (content: string | Buffer) => streamMessage(CHANNELS.stdout, content);

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap';
-import { dockerCopyOf, readHead } from '../../../lib/control/docker/docker-path.ts';
-import { dockerStatsOf } from '../../../lib/control/docker/routes/docker-stats.ts';
+import { dockerCopyOf, readHead } from '../../../../lib/control/vms/docker/docker-path.ts';
+import { dockerStatsOf } from '../../../../lib/control/vms/docker/docker-stats.ts';
 
 function refusedFor(t: Test, parse: () => unknown, field: string): void {
   try {

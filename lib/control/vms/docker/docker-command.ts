@@ -3,9 +3,9 @@
  * project's agents for it. Pure.
  */
 import { z } from 'zod';
-import { invalidParameter } from '../../platform/errors.ts';
-import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
-import { VM_EXEC_TASK, VM_LOGS_TASK } from '../../protocol/streams/stream.ts';
+import { invalidParameter } from '../../../platform/errors.ts';
+import { MAX_COMMAND_ARGS } from '../../../protocol/limits.ts';
+import { VM_EXEC_TASK, VM_LOGS_TASK } from '../../../protocol/streams/stream.ts';
 
 const MAX_VARIABLES = 100;
 /** Of a terminal whose size nobody has said yet. */

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { dockerExecOf, unsupportedPart } from '../../../lib/control/docker/docker-command.ts';
+import { dockerExecOf, unsupportedPart } from '../../../../lib/control/vms/docker/docker-command.ts';
 
 const program = { task: 'vm_exec', isDetached: false, isTty: false, hasInput: false, hasExitCode: true };
 const logs = { ...program, task: 'vm_logs', hasExitCode: false };
