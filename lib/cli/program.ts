@@ -7,6 +7,7 @@ import { VERSION } from '../platform/version.ts';
 import { nounList } from '../protocol/api/all-contracts.ts';
 import { auditCommand } from './access/audit.ts';
 import { tokenCommand } from './access/token.ts';
+import { bootCommand } from './boot/boot.ts';
 import { completeCommand, completionCommand } from './completion/completion.ts';
 import { cpCommand } from './copy/cp.ts';
 import { documentCommand } from './documents/document.ts';
@@ -92,6 +93,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
 const COMMANDS = [
   serversCommand,
   serverCommand,
+  bootCommand,
   vmCommand,
   imageCommand,
   allocateCommand,

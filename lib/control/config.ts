@@ -9,6 +9,7 @@ import { z } from 'zod';
 import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
 import { LOG_LEVELS } from '../platform/log.ts';
+import { parseBrokerAddress } from '../platform/network/broker-address.ts';
 import { isLoopback, reasonNotANetwork } from '../platform/network/networks.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
@@ -22,6 +23,7 @@ const whole = (minimum: number, maximum: number) =>
     z.number().int().min(minimum).max(maximum),
   );
 const port = whole(0, 65_535);
+const flag = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean());
 const ms = whole(1, 86_400_000);
 
 const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
@@ -108,6 +110,16 @@ const schema = z.strictObject({
     .regex(/^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$/, 'is not a DNS name')
     .default('cnapi.internal')
     .describe('The domain in the same name'),
+  rabbitmq: parsed(z.string(), parseBrokerAddress)
+    .optional()
+    .describe(
+      'RabbitMQ of the datacenter, `user:password:host:port` as in Triton, or `host:port` (guest). Servers that boot find it in their kernel arguments ([boot parameters](boot.md))',
+    ),
+  smtEnabled: flag
+    .default(true)
+    .describe(
+      'Whether servers that are not known yet boot with simultaneous multithreading: `smt_enabled` of `GET /boot/default`',
+    ),
   logLevel: z
     .enum(LOG_LEVELS)
     .default('info')

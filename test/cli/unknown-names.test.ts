@@ -24,6 +24,12 @@ t.test('an unknown name or id exits 2 in all commands, and the error names it', 
   /** `X` stands for each unknown name. */
   const lines: readonly string[][] = [
     ['server', 'X'],
+    ['boot', 'show', 'X'],
+    ['boot', 'set', 'X', '--serial', 'ttya'],
+    ['boot', 'unset', 'X', '--arg', 'a'],
+    ['platform', 'get', 'X'],
+    ['platform', 'update', 'X', 'os=linux'],
+    ['platform', 'delete', 'X'],
     ['tasks', 'X'],
     ['capacity', 'X'],
     ['allocate', 'ram=1', '--server', 'X'],

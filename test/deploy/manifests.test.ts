@@ -52,6 +52,8 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_ADVERTISE_HOST: ['10.0.0.9', 'advertiseHost', '10.0.0.9'],
   CNAPI_TLS_CERT_FILE: ['/data/cert.pem', 'tlsCertFile', '/data/cert.pem'],
   CNAPI_TLS_KEY_FILE: ['/data/key.pem', 'tlsKeyFile', '/data/key.pem'],
+  rabbitmq: ['guest:guest:10.0.0.20:5672', 'rabbitmq', 'guest:guest:10.0.0.20:5672'],
+  CNAPI_SMT_DISABLED: ['true', 'smtEnabled', false],
   CNAPI_ACCESS: ['tokens', 'access', 'tokens'],
   CNAPI_AGENT_NETWORKS: ['10.0.0.0/24,fd00::/64', 'agentNetworks', ['10.0.0.0/24', 'fd00::/64']],
   CNAPI_TRUSTED_NETWORKS: ['10.0.0.0/24=reader+agent', 'trustedNetworks', [{ text: '10.0.0.0/24' }]],

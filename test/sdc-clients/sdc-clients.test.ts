@@ -71,6 +71,28 @@ t.test('the existing client works unmodified against two instances', async (t) =
     });
   });
 
+  t.test('listPlatforms, getBootParams and setBootParams work', async (t) => {
+    await one.post('/boot_platforms', { name: '20200101T000000Z' });
+    await one.post('/boot_platforms', { name: '20210101T000000Z' });
+    const platforms = { '20200101T000000Z': {}, '20210101T000000Z': { latest: true } };
+    t.match(await call('listPlatforms'), { error: null, status: 200 });
+    t.strictSame((await callOther('listPlatforms')).result, platforms);
+    t.match((await call('listPlatforms', { os: true })).result, {
+      '20210101T000000Z': { latest: true, os: 'smartos' },
+    });
+    const change = { platform: '20210101T000000Z', kernel_args: { rabbitmq_test: 'x' } };
+    t.match(await call('setBootParams', SERVER, change), { error: null, status: 204 });
+    t.match(await callOther('getBootParams', SERVER), {
+      error: null,
+      status: 200,
+      result: { ...change, kernel_args: { rabbitmq_test: 'x', hostname: os.hostname() }, default_console: 'serial' },
+    });
+    t.match(await call('setBootParams', SERVER, { platform: 'nope' }), {
+      error: { statusCode: 500, restCode: 'InternalError', message: "Platform 'nope' does not exist" },
+    });
+    t.match(await call('getBootParams', UNKNOWN_UUID), { error: { statusCode: 404 } });
+  });
+
   t.test('listServers reads all pages', async (t) => {
     await addServers(zone, 1_099);
     const { error, result } = await call<{ uuid: string }[]>('listServers', { extras: 'status' });

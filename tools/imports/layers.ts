@@ -8,6 +8,7 @@
  * what such a line allows, `*` is the same name.
  */
 import { agentLayers } from './agent-layers.ts';
+import { serverLayers } from './server-layers.ts';
 
 /** Imports that every part may use, and need not: lib/platform itself, its time, network and limits, and JSON. */
 export const base: readonly string[] = [
@@ -83,7 +84,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts', 'control/request-errors.ts'],
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
-  'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
+  ...serverLayers({ database, rest, subsystem }),
   'control/legacy': [
     ...database,
     'platform/bus',
@@ -198,7 +199,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/streams',
     'control/tasks',
   ],
-  'control/servers/routes': [...rest, 'control/servers'],
   'control/legacy/routes': [...rest, 'control/access', 'control/servers', 'control/legacy'],
   'control/documents/routes': [...rest, 'platform/moray', 'control/documents'],
   'control/organizations/routes': [...rest, 'control/documents/routes', 'control/organizations'],
@@ -222,6 +222,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/request-errors.ts',
     'control/documents',
     'control/documents/routes',
+    'control/http',
   ],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
   // Organizations consist of documents, and signed requests name their users and clients.

@@ -104,11 +104,15 @@ const RANK: Readonly<Record<Exclude<Role, 'agent'>, number>> = { reader: 1, oper
 
 /**
  * What a caller may see beyond the actions of its role. `task-contents`: the params, output and
- * results of tasks. The roles that may run tasks have it.
+ * results of tasks. `boot-secrets`: the kernel arguments and boot modules of servers. The roles that
+ * may run tasks and change servers have them.
  */
-type Right = 'task-contents';
+type Right = 'task-contents' | 'boot-secrets';
 
-const RIGHTS: Readonly<Record<Right, readonly Role[]>> = { 'task-contents': ['operator', 'admin'] };
+const RIGHTS: Readonly<Record<Right, readonly Role[]>> = {
+  'task-contents': ['operator', 'admin'],
+  'boot-secrets': ['operator', 'admin'],
+};
 
 export function hasRight({ roles }: Pick<Actor, 'roles'>, right: Right): boolean {
   return roles.some((role) => RIGHTS[right].includes(role));

@@ -3,4 +3,5 @@
  * (docs/adding-a-noun.md). They start in the alphabetical order of their names.
  */
 export type { NounDefinition } from '../documents/noun.ts';
+export { platformsSubsystem } from './platforms/platforms.ts';
 export { serverGroupsSubsystem } from './server-groups/server-groups.ts';

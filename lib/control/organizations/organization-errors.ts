@@ -17,10 +17,3 @@ export class OrganizationNotFoundError extends CnapiError {
     super('ResourceNotFound', 404, `organization '${name}' does not exist.`);
   }
 }
-
-/** Time does not help, so this is a conflict. `plural`: of what there are too many. */
-export class TooManyDocumentsError extends CnapiError {
-  constructor(plural: string, maximum: number) {
-    super('TooManyDocuments', 409, `There are ${maximum} ${plural} already; delete some that are not needed`);
-  }
-}

@@ -21,10 +21,11 @@ import {
   users,
 } from '../../protocol/api/documents/organizations.ts';
 import type { Actor } from '../access/token.ts';
+import { TooManyDocumentsError } from '../documents/document-errors.ts';
 import { Documents } from '../documents/documents.ts';
 import { InvalidArgumentError } from '../request-errors.ts';
 import { checkPublicKey } from './key-material.ts';
-import { OrganizationNotFoundError, TooManyDocumentsError } from './organization-errors.ts';
+import { OrganizationNotFoundError } from './organization-errors.ts';
 import * as store from './organization-store.ts';
 import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
 

@@ -5,6 +5,7 @@
 
 import { CnapiError } from '../../platform/errors.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
+import { checkArguments } from './boot/boot-parameters.ts';
 import type { ServerDocument } from './server.ts';
 
 /** Keys as on the wire. `nics` is accepted and has no effect, as in Triton's CNAPI. */
@@ -43,9 +44,10 @@ const RATIO_KEYS = ['cpu', 'ram', 'disk', 'io', 'net'];
  */
 const NOT_STORED = new Set(['nics', 'overprovision_ratios']);
 
-/** @throws InvalidServerUpdateError naming the field */
+/** @throws InvalidServerUpdateError naming the field; InvalidArgumentError for boot parameters that are too long */
 export function checkUpdate(update: ServerUpdate): void {
   if (update.next_reboot !== undefined && update.next_reboot !== '') checkNextReboot(update.next_reboot);
+  if (update.boot_params !== undefined) checkArguments('boot_params', update.boot_params);
   if (update.overprovision_ratios !== undefined) checkRatios(update.overprovision_ratios);
   if (update.agents !== undefined && !update.agents.every(isJsonObject)) {
     throw new InvalidServerUpdateError('agents', 'agents must be objects with name, version, image_uuid and uuid');

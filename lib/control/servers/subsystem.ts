@@ -1,9 +1,15 @@
 /** What servers contribute to an instance. */
 
+import type { Logger } from '../../platform/log.ts';
+import type { BucketStore } from '../../platform/moray/bucket-store.ts';
+import { parseBrokerAddress } from '../../platform/network/broker-address.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import { Boot } from './boot/boot.ts';
+import { PlatformNames } from './boot/platform-names.ts';
+import { bootRoutes } from './routes/boot-routes.ts';
 import { serverRoutes } from './routes/server-routes.ts';
 import type { Servers } from './servers.ts';
 
@@ -14,19 +20,25 @@ interface ServersSubsystemDeps {
   };
   cnapiUuid: string;
   clock: Clock;
-  config: Parameters<typeof serverRoutes>[0]['config'];
+  buckets: BucketStore;
+  log: Logger;
+  config: Parameters<typeof serverRoutes>[0]['config'] & { rabbitmq?: string | undefined; smtEnabled: boolean };
 }
 
 export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
   migrations: readMigrations('servers', import.meta.dirname),
-  open({ servers, roster, cnapiUuid, clock, config }): Subsystem {
+  open({ servers, roster, cnapiUuid, clock, buckets, log, config }): Subsystem {
     const lastHeartbeat = (serverUuid: string) => {
       const session = roster.sessions.get(serverUuid);
       return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
     };
+    const { rabbitmq, smtEnabled } = config;
+    const broker = rabbitmq === undefined ? undefined : parseBrokerAddress(rabbitmq);
+    const platforms = new PlatformNames({ buckets });
+    const boot = new Boot({ buckets, platforms, config: { smtEnabled, broker }, clock, log });
     return {
       name: 'servers',
-      routes: serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat, config }),
+      routes: [...serverRoutes({ servers, roster, boot, cnapiUuid, lastHeartbeat, config }), ...bootRoutes({ boot })],
       agents: {
         frames: { status: (session, frame, size) => servers.queueReport(session, frame.status, size) },
       },

@@ -1,5 +1,6 @@
 /** The table of all contracts, in the order of the OpenAPI document. */
 import { auditContracts } from './audit.ts';
+import { bootContracts } from './boot.ts';
 import { chefContracts } from './chef.ts';
 import type { Contract } from './contract/contract.ts';
 import { eventContracts } from './events.ts';
@@ -23,6 +24,7 @@ import { vmContracts } from './vms.ts';
 export const contractList: readonly Contract[] = [
   processContracts,
   serverContracts,
+  bootContracts,
   legacyAgentContracts,
   serverTaskContracts,
   streamContracts,

@@ -61,6 +61,14 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `/servers/${LEGACY}`);
   await expect(200, 'GET', '/servers/default');
   await expect(200, 'GET', `${server}/status-history`);
+  await expect(201, 'POST', '/boot_platforms', { name: '20210101T000000Z' });
+  await expect(200, 'GET', '/platforms?os=true');
+  for (const at of ['/boot/default', `/boot/${SERVER}`]) {
+    await expect(204, 'POST', at, { platform: '20210101T000000Z', kernel_args: { a: 'b' } });
+    await expect(200, 'GET', at);
+  }
+  await expect(204, 'PUT', '/boot/default', {});
+  await expect(200, 'PUT', `/boot/${SERVER}`, {});
 
   const { id } = await expect(202, 'POST', `${server}/tasks`, {
     task: 'command_execute',

@@ -3,7 +3,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseConfig } from '../../../lib/control/config.ts';
 import { NoAllocatableServersError } from '../../../lib/control/placement/placement-errors.ts';
+import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
+import { Boot } from '../../../lib/control/servers/boot/boot.ts';
 import type { RecordedStatusChange } from '../../../lib/control/servers/routes/server-view.ts';
 import type { RecordedTaskEvent, TaskRequest, TaskRow } from '../../../lib/control/tasks/record/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
@@ -11,11 +13,14 @@ import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts'
 import type { TaskListPage } from '../../../lib/control/tasks/record/task-list-store.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
+import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { Parameters } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { queuedRow } from '../tasks/support/queued-row.ts';
-import { SERVER } from './support.ts';
+import { type Parts, SERVER } from './support.ts';
 
 /** Records what was posted, in order. */
 export class FakeLegacyAgents {
@@ -233,3 +238,26 @@ export class FakeTasks {
     return { waits: this.waiting, follows: 0 };
   }
 }
+
+/** There are no platforms: test/control/servers/boot tests them on whole instances. */
+export const bootWithoutPlatforms = (database: Database) =>
+  new Boot({
+    buckets: new BucketStore({ database }),
+    platforms: { names: async () => [] },
+    config: { smtEnabled: true, broker: undefined },
+    clock: systemClock,
+    log: silentLogger,
+  });
+
+const noSuchSchedule = (id: string) => Promise.reject(new PushScheduleNotFoundError(id));
+export const noSchedules: Parts['pushSchedules'] = {
+  create: () => Promise.reject(new Error('not here')),
+  times: async () => [],
+  get: noSuchSchedule,
+  list: async () => ({ schedules: [], next: undefined }),
+  change: noSuchSchedule,
+  run: noSuchSchedule,
+  pause: noSuchSchedule,
+  resume: noSuchSchedule,
+  delete: noSuchSchedule,
+};

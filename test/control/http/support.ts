@@ -27,8 +27,8 @@ import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-rou
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
 import { pushNodeRoutes } from '../../../lib/control/push/routes/push-node-routes.ts';
 import { pushScheduleRoutes } from '../../../lib/control/push/schedules/routes/schedule-routes.ts';
-import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
 import { instanceRoutes } from '../../../lib/control/roster/routes/instance-routes.ts';
+import { bootRoutes } from '../../../lib/control/servers/routes/boot-routes.ts';
 import { createServerPrecondition } from '../../../lib/control/servers/routes/server-precondition.ts';
 import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
@@ -54,7 +54,15 @@ import { checkAnswer } from '../../support/contracts.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
-import { FakeLegacyAgents, FakeRoster, FakeTasks, noPlacement, noStreams } from './stand-ins.ts';
+import {
+  bootWithoutPlatforms,
+  FakeLegacyAgents,
+  FakeRoster,
+  FakeTasks,
+  noPlacement,
+  noSchedules,
+  noStreams,
+} from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 export const UNKNOWN_UUID = '00000000-0000-4000-8000-00000000dead';
@@ -90,6 +98,7 @@ export interface Api {
 
 const allRoutes = [
   serverRoutes,
+  bootRoutes,
   legacyAgentRoutes,
   serverTaskRoutes,
   streamRoutes,
@@ -166,19 +175,6 @@ const noPushJobs: Parts['pushJobs'] = {
   nodeStates: async () => [],
 };
 
-const noSuchSchedule = (id: string) => Promise.reject(new PushScheduleNotFoundError(id));
-const noSchedules: Parts['pushSchedules'] = {
-  create: () => Promise.reject(new Error('not here')),
-  times: async () => [],
-  get: noSuchSchedule,
-  list: async () => ({ schedules: [], next: undefined }),
-  change: noSuchSchedule,
-  run: noSuchSchedule,
-  pause: noSuchSchedule,
-  resume: noSuchSchedule,
-  delete: noSuchSchedule,
-};
-
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
   const migrations = migrationsOf('moray', 'access', 'audit', 'roster', 'legacy', 'servers', 'tasks', 'vms');
   const fresh = await freshDatabase(t, { migrations });
@@ -198,7 +194,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const metrics = new Metrics({ build, clock: systemClock });
   const shown = { stats: () => ({ ...noStats, ...tasks.stats() }), recentTimes: async () => [] };
   metrics.add(metricsOf(tasksSubsystem, { tasks: shown }));
-  metrics.add(metricsOf(serversSubsystem, { servers }));
+  metrics.add(metricsOf(serversSubsystem, { servers, config: {} }));
   const accessDatabase = options.accessDatabase?.(database) ?? database;
   const tokenAuthenticator = new TokenAuthenticator({
     database: accessDatabase,
@@ -228,6 +224,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     stats: () => ({ tasks: tasks.stats(), waitlist: waitlistStats }),
     instanceLeaving: new AbortController().signal,
     servers,
+    boot: bootWithoutPlatforms(database),
     tasks,
     vms,
     waitlist,

@@ -5,8 +5,11 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { serverContracts } from '../../../protocol/api/servers.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
 import { answerRows } from '../../http/answer/row-stream.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
+import type { Boot } from '../boot/boot.ts';
+import { withoutBootSecrets } from '../boot/boot-parameters.ts';
 import type { ServerObject } from '../server.ts';
 import type { RemovedServer } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';
@@ -29,6 +32,7 @@ interface ServerRouteDeps {
     /** A server was removed: closes its session on any instance. */
     serverRemoved(serverUuid: string, removed: RemovedServer): void;
   };
+  boot: Pick<Boot, 'requirePlatformImage'>;
   /** This instance. */
   cnapiUuid: string;
   /** When bytes last arrived here from the server over its session, ISO 8601; null if none did. */
@@ -49,16 +53,17 @@ class NegativeOffsetError extends CnapiError {
   }
 }
 
-export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat, config }: ServerRouteDeps): Route[] {
+export function serverRoutes({ servers, roster, boot, cnapiUuid, lastHeartbeat, config }: ServerRouteDeps): Route[] {
   return bind(
     serverContracts,
     {
-      async ListServers({ params }) {
+      async ListServers({ params, actor }) {
         const { uuids, setup, headnode, reserved, reservoir, hostname, extras, fields, offset = 0 } = params;
         if (offset < 0) throw new NegativeOffsetError();
         const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
         const heartbeatOf = extras && ((server: ServerObject) => lastHeartbeatOf(lastHeartbeat, server));
         const partSelection = partSelectionOf(extras);
+        const seen = viewFor(actor);
         const query = { filter: { uuids: known, setup, headnode, reserved, reservoir, hostname }, partSelection };
         return answerRows<unknown, string>({
           limit: params.limit ?? MAX_LIST,
@@ -70,20 +75,21 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat, config
             const { servers: read, next } = await servers.list({ ...query, part });
             return {
               rows: read.map((server) =>
-                pickFields(toListedServer(server, extras, config.placementRatios, heartbeatOf), fields),
+                pickFields(toListedServer(seen(server), extras, config.placementRatios, heartbeatOf), fields),
               ),
               next,
             };
           },
         });
       },
-      async GetServer({ params }) {
+      async GetServer({ params, actor }) {
         const found = await servers.get(params.server_uuid);
         if (found === undefined) throw new ServerNotFoundError(params.server_uuid);
-        return ok(toServer(found.server, config.placementRatios, lastHeartbeat));
+        return ok(toServer(viewFor(actor)(found.server), config.placementRatios, lastHeartbeat));
       },
       async UpdateServer({ params }) {
         const { server_uuid, etag_retries, ...update } = params;
+        await boot.requirePlatformImage(update.boot_platform);
         await servers.update(server_uuid, update, etag_retries ?? 0);
         return empty(204);
       },
@@ -105,3 +111,7 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat, config
     { ListServers: { answerBytes: LIST_BYTES }, GetStatusHistory: { answerBytes: 1024 * 1024 } },
   );
 }
+
+/** Who may change servers sees all of them; others do not see what kernel arguments and boot modules say. */
+const viewFor = (actor: Actor): ((server: ServerObject) => ServerObject) =>
+  hasRight(actor, 'boot-secrets') ? (server) => server : withoutBootSecrets;

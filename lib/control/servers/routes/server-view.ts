@@ -1,6 +1,6 @@
 /**
  * A server as callers see it. In a list, `extras` widen it and `fields` narrow it; the rules are
- * Triton's. Every reader sees all of it. Pure.
+ * Triton's. What boot parameters say is left out before (boot/boot-parameters.ts). Pure.
  */
 import type { StatusChange } from '../../../protocol/api/servers.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';

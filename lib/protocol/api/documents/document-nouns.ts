@@ -4,4 +4,5 @@
  */
 export type { DocumentNoun } from './document-noun.ts';
 export { bindings, clients, groups, keys, organizations, users } from './organizations.ts';
+export { bootPlatforms } from './platforms.ts';
 export { serverGroups } from './server-groups.ts';

@@ -1,0 +1,58 @@
+/**
+ * Boot modules: small files that the boot loader hands to the kernel of a server. Pure. The rules and
+ * their texts are those of Triton's CNAPI, except for the bounds.
+ */
+import { isJsonObject } from '../../../protocol/json/bounded-json.ts';
+import { InvalidArgumentError } from '../../request-errors.ts';
+
+interface BootModule {
+  path: string;
+  content: string;
+  type: string;
+}
+
+/** Of the decoded content. */
+const MAX_MODULE_BYTES = 4096;
+/** Each list of servers reads them. */
+const MAX_MODULES = 16;
+const MAX_PATH_CHARS = 1000;
+const MAX_SHOWN_CHARS = 200;
+
+/** @throws InvalidArgumentError with everything that is wrong */
+export function parseBootModules(values: readonly unknown[]): BootModule[] {
+  if (values.length > MAX_MODULES)
+    throw invalid([`There are ${values.length} modules; a server may have at most ${MAX_MODULES}`]);
+  const parsed = values.map(parseModule);
+  const errors = parsed.flatMap((one) => ('errors' in one ? one.errors : []));
+  if (errors.length > 0) throw invalid(errors);
+  return parsed.flatMap((one) => ('module' in one ? [one.module] : []));
+}
+
+function parseModule(value: unknown): { module: BootModule } | { errors: string[] } {
+  if (!isJsonObject(value)) return { errors: [unexpected(value)] };
+  const { path, content, type = 'base64' } = value;
+  if (typeof path !== 'string' || typeof content !== 'string' || typeof type !== 'string')
+    return { errors: [unexpected(value)] };
+  const name = path.slice(0, MAX_SHOWN_CHARS);
+  const errors: string[] = [];
+  if (type !== 'base64') errors.push(`Unsupported type ${type.slice(0, MAX_SHOWN_CHARS)} for module '${name}'`);
+  if (!isNormalPath(path)) errors.push(`Invalid path for boot_module: '${name}' (path cannot contain '.' or '..')`);
+  const decoded = Buffer.from(content, 'base64');
+  if (decoded.byteLength > MAX_MODULE_BYTES) errors.push(`Module '${name}' exceeds the maximum allowed size of 4KB`);
+  else if (decoded.toString('base64') !== content) errors.push(`Contents for module '${name}' must be base64 encoded`);
+  return errors.length > 0 ? { errors } : { module: { path, content, type } };
+}
+
+/** As a path is after its normalisation. A leading `..` would survive that, and leaves the folder of modules. */
+const isNormalPath = (path: string): boolean =>
+  path !== '' &&
+  path.length <= MAX_PATH_CHARS &&
+  !path.includes('//') &&
+  !path.split('/').some((part) => part === '.' || part === '..');
+
+const unexpected = (value: unknown): string =>
+  `Unexpected format for boot_module: ${JSON.stringify(value).slice(0, MAX_SHOWN_CHARS)}`;
+
+function invalid(errors: readonly string[]): InvalidArgumentError {
+  return new InvalidArgumentError(`Values provided for boot_modules contain errors: ${errors.join(',\n')}`);
+}
