@@ -29,8 +29,8 @@ const ms = whole(1, 86_400_000);
 const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
 const networkRoles = z.union([networkRole.transform((role) => [role]), z.array(networkRole).min(1)]);
 /**
- * In a file `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`; in the environment
- * `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`.
+ * Written in a file as `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`, and in the
+ * environment as `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`.
  */
 const trustedNetworks = z
   .preprocess(networksOfText, z.record(z.string(), networkRoles))

@@ -41,7 +41,7 @@ import { Waitlist } from './waitlist/waitlist.ts';
  */
 export interface CoreDatabases {
   main: Database;
-  /** For the statements that admit agents. */
+  /** Runs the statements that admit agents. */
   arrivals: Database;
   beats: Database;
   sessionLosses: Database;

@@ -1,6 +1,5 @@
 /**
- * What a noun cannot do that a request asks for, and that no route's rules check, under the codes of
- * Triton's CNAPI where there are any.
+ * Errors for valid requests that a noun cannot carry out, with Triton's codes where they exist.
  */
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
 
@@ -26,8 +25,8 @@ export class PreconditionFailedError extends CnapiError {
 }
 
 /**
- * A leaving instance ends what would outlast it, and begins no more of it. If the caller repeats the
- * request, another instance continues it.
+ * A draining instance ends long requests and starts no new ones. If the caller repeats the request,
+ * another instance continues it.
  */
 export class InstanceDrainingError extends CnapiError {
   constructor(advice = 'ask again, another one will answer', retryAfterSeconds = 0) {

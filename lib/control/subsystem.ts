@@ -44,7 +44,7 @@ export interface Subsystem {
    * becomes unreachable meanwhile.
    */
   prepare?(): Promise<void>;
-  /** In the order of the list. Resolves when it is ready, or when `signal` has aborted. */
+  /** Called in the order of the list. Resolves when the subsystem is ready, or when `signal` has aborted. */
   start?(signal: AbortSignal): Promise<void> | void;
 
   /** Work that a drain must not cut off, such as requests without an answer. */

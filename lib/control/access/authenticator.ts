@@ -27,7 +27,7 @@ import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 export interface AuthenticatorConfig {
   access: 'open' | 'tokens';
   trustedNetworks: readonly TrustedNetwork[];
-  /** For each limit, 0 means none. */
+  /** This rate and the limits below: 0 means no limit. */
   requestsPerSecond: number;
   connectionsPerSource: number;
   failedAuthenticationsPerMinute: number;
@@ -230,7 +230,7 @@ export class Authenticator {
     return actor !== undefined && refusalOf(actor, { requiredRole, serverUuid }) === undefined;
   }
 
-  /** For long-lasting work: see `TokenAuthenticator.hold`. */
+  /** Calls `onEnded` when the actor's token ends: see `TokenAuthenticator.hold`. */
   hold(actor: Actor, onEnded: () => void): () => void {
     return this.#tokenAuthenticator.hold(actor, onEnded);
   }

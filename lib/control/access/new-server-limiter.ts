@@ -26,7 +26,7 @@ class TooManyNewServersError extends CnapiError {
 }
 
 const HOUR_MS = 3_600_000;
-/** With more, the count of the one that was seen longest ago starts again. */
+/** Maximum number of callers counted. Above it, the count of the caller seen longest ago is dropped. */
 const MAX_CALLERS = 1_000;
 
 export class NewServerLimiter {

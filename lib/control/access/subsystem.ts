@@ -28,7 +28,7 @@ interface AccessParts {
    * Stopped here.
    */
   tokenDatabase: Database;
-  /** For statements about tokens that are large or not urgent. Stopped here. */
+  /** Runs the statements about tokens that are large or not urgent. This subsystem stops it. */
   tokenBackgroundDatabase: Database;
 }
 

@@ -31,7 +31,7 @@ import {
 interface TokenAuthenticatorDeps {
   /** Reads tokens that callers present, and which ones have just ended. */
   database: Queryable;
-  /** For statements that nobody waits for; must not share a connection with `database`. */
+  /** Runs statements that nobody waits for; must not share a connection with `database`. */
   backgroundDatabase: Queryable;
   clock: Clock;
   log: Logger;

@@ -24,7 +24,7 @@ export interface KnownToken {
   role: Role;
   serverUuid: string | null;
   secretHash: Buffer;
-  /** By the database's clock, when it was read. */
+  /** Whether the token had ended, by the database's clock, when it was read. */
   isOver: boolean;
 }
 
@@ -112,7 +112,7 @@ export async function revokeToken(database: Queryable, uuid: string): Promise<bo
   return rowCount === 1;
 }
 
-/** At most `limit`, the most recently used first. */
+/** Returns at most `limit` tokens, the most recently used first. */
 export async function readValidTokens(database: Queryable, limit: number): Promise<KnownToken[]> {
   const { rows } = await database.query<KnownToken>(
     `select ${KNOWN} from cnapi_tokens
@@ -123,7 +123,7 @@ export async function readValidTokens(database: Queryable, limit: number): Promi
   return rows;
 }
 
-/** By uuid; unknown ones are left out. */
+/** Returns the tokens by uuid; unknown uuids are left out. */
 export async function readTokens(database: Queryable, uuids: readonly string[]): Promise<Map<string, KnownToken>> {
   const { rows } = await database.query<KnownToken>(`select ${KNOWN} from cnapi_tokens where uuid = any($1::uuid[])`, [
     uuids,

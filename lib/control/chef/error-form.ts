@@ -7,9 +7,9 @@ import { InvalidArgumentError } from '../request-errors.ts';
 import { InvalidJobError } from './pushy-errors.ts';
 
 /**
- * As in Chef, what is wrong with a job is a text, and every other error a list with one
- * text. Beside Chef's texts, `field` names what is wrong with a job. A parameter that is repeated or
- * cannot be stored is 409 in Triton's CNAPI, and a bad request here.
+ * Gives an error the form that Chef's server gives it: a text if a job is invalid, otherwise a list
+ * with one text. In addition to Chef's text, `field` names the invalid field of a job. A parameter
+ * that is repeated or cannot be stored is a bad request here, and 409 in Triton's CNAPI.
  */
 export function chefErrorAnswer(error: unknown): RouteAnswer {
   const answer = errorAnswer(error);

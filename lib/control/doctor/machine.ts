@@ -30,7 +30,7 @@ export async function checkNode(program = 'node'): Promise<Finding> {
   return part.warn(`node on the PATH is ${found}, and node server.ts needs 22.18 or newer`, todo);
 }
 
-/** As tools/setup decides it, which runs before anything is installed. */
+/** Repeats the rule of tools/setup, which runs before anything is installed. */
 function runsTypeScript(version: string): boolean {
   const [major = 0, minor = 0] = version.replace(/^v/, '').split('.').map(Number);
   if (major === 22) return minor >= 18;

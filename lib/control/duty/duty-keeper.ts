@@ -108,7 +108,7 @@ export class DutyKeeper {
   readonly #abortWithinMs: number;
   readonly #free: FreeDuties;
   readonly #held = new Map<string, Held>();
-  /** By duty, all work for it that has not ended on this instance, of any generation. */
+  /** Unfinished work on this instance by duty, of all generations. */
   readonly #working = new Map<string, Promise<unknown>>();
   readonly #settlements: BatchQueue<Settling>;
   readonly #rounds: SlowPoll;

@@ -45,7 +45,7 @@ export interface DutyHandler {
   carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void>;
 }
 
-/** By the kind of the duties. */
+/** The handler of each kind of duty. */
 export type DutyHandlers = Readonly<Record<string, DutyHandler>>;
 
 export type DutySettlement = { kind: 'end' } | { kind: 'hand-over'; hasFailed: boolean };
@@ -140,8 +140,8 @@ export interface DutyBacklog {
 }
 
 /**
- * For how long this instance has seen the same duties free, on its own clock. The database's clock
- * may be set back or forward, and then says nothing about that.
+ * Measures how long this instance has seen the same duties free. It uses the instance's own clock,
+ * because the database's clock may be set back or forward.
  */
 export class FreeDuties {
   readonly #patienceMs: number;

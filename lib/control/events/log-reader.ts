@@ -70,7 +70,7 @@ export class LogReader {
   }
 
   /**
-   * At most `limit` events of the window after `position`. Undefined when the window does not hold
+   * Returns at most `limit` events of the window after `position`. Undefined when the window does not hold
    * the position's event; `foreign` when its number now belongs to another event.
    */
   since(position: Position, limit: number): EventWindowPage | 'foreign' | undefined {

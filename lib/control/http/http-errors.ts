@@ -26,7 +26,7 @@ export class UnreadableRequestError extends CnapiError {
   }
 }
 
-/** By the code of Node's error. */
+/** The answers to unreadable requests, by the code of Node's error. */
 const UNREADABLE: Readonly<Record<string, [code: string, statusCode: number, message: string]>> = {
   HPE_HEADER_OVERFLOW: ['RequestEntityTooLarge', 431, 'The headers are too large or too many'],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: ['RequestEntityTooLarge', 413, 'The extensions of a chunk are too large'],

@@ -24,7 +24,7 @@ const FLUSH_MS = 2_000;
 const AGAIN_MS = 3_600_000;
 /** The address in a sysinfo may have been evicted since it was last recorded. */
 const SYSINFO_AGAIN_MS = 60_000;
-/** With more, the one that was written longest ago is written again at its next post. */
+/** Maximum number of remembered addresses. A forgotten one is written again at its next post. */
 const MAX_KNOWN = 200_000;
 const MAX_PENDING = 10_000;
 const MAX_BATCH = 1_000;

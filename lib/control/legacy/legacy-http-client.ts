@@ -38,7 +38,7 @@ interface AgentCallStats {
 
 export interface LegacyHttpLimits {
   connectMs: number;
-  /** From an answer's header to its end. */
+  /** Time limit from an answer's header to its end. */
   bodyMs: number;
   bodyBytes: number;
   /** Limits all bodies that are being read, together. */

@@ -72,7 +72,7 @@ interface LegacyServer {
 /** A post of a legacy agent, as evidence that its server is up. */
 export interface ReceivedHeartbeat {
   serverUuid: string;
-  /** As in `LegacyServer`; identifies it when it is recorded. */
+  /** The `heardAt` of the `LegacyServer`; identifies the heartbeat when it is recorded. */
   heardAt: number;
 }
 

@@ -11,7 +11,8 @@ interface AgentSession extends TaskSession {
   readonly incarnation: string;
 }
 
-/** The link itself has sysinfo stored: its welcome asks for it, and retries end with the connection. */
+/** Sysinfo is not dispatched: the link server stores it. */
+
 type NounFrame = Exclude<SessionFrame, { type: 'sysinfo' }>;
 
 type ByType = { [Frame in NounFrame as Frame['type']]: Frame };

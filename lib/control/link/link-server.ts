@@ -153,7 +153,7 @@ export class LinkServer {
     return this.#counters;
   }
 
-  /** By how much the cost of input beyond a sender's share is multiplied now. */
+  /** The present factor for the cost of input beyond a sender's share. */
   get costFactor(): number {
     return this.#quotas.costFactor(this.#deps.clock.now());
   }
@@ -183,7 +183,7 @@ export class LinkServer {
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
     };
-    // With a listener, ws leaves the answer to it. It emits the event before `handleUpgrade`
+    // If the event has a listener, ws sends no answer itself. It emits the event before `handleUpgrade`
     // returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, stream, head, (socket) =>

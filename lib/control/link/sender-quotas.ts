@@ -144,13 +144,13 @@ export class SenderQuota implements ReadQuota {
 export class SenderQuotas {
   readonly #instance = new SharedQuota(INSTANCE_BYTES_PER_MS);
   readonly #ofGroups = new Map<string, SharedQuota>();
-  /** With so many groups, those that are not used are forgotten. */
+  /** The number of groups at which unused groups are forgotten. */
   #forgetAt = MIN_GROUPS;
   readonly #connected = new Map<string, SenderQuota>();
   /** Senders without a connection, in the order in which they left. */
   readonly #absent = new BoundedMap<string, SenderQuota>(MAX_ABSENT);
 
-  /** By how much the cost of input beyond a sender's share is multiplied now. */
+  /** The present factor for the cost of input beyond a sender's share. */
   costFactor(now: number): number {
     return this.#instance.costFactor(now);
   }

@@ -44,7 +44,7 @@ export function parsePublicKey(pem: string): KeyObject | undefined {
   }
 }
 
-/** In a thread of its own; takes about 100 ms there. */
+/** Runs in a thread of Node's pool, because it takes about 100 ms. */
 export async function makeKeyPair(): Promise<{ publicKey: string; privateKey: string }> {
   return generate('rsa', {
     modulusLength: MIN_BITS,

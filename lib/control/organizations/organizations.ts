@@ -105,7 +105,7 @@ export class Organizations {
     return result;
   }
 
-  /** In order of name; names may occur twice. */
+  /** Returns the nodes in order of name. Two nodes may have the same name. */
   allNodes({ uuid }: Pick<Organization, 'uuid'>): Promise<store.OrganizationNode[]> {
     return store.readNodes(this.#database, uuid);
   }

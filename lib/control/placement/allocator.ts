@@ -36,7 +36,7 @@ interface AllocatorStats {
   lostClaims: number;
 }
 
-/** As the reference. Later chunks are larger, so that a refusal costs few statements. */
+/** The reference reads chunks of this size. Later chunks are larger here, so that a refusal costs few statements. */
 const FIRST_CHUNK = 50;
 const MAX_CHUNK = 500;
 /** How many servers of a chunk it tries before it reads the chunk again, and how often it does. */

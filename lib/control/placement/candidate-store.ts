@@ -7,11 +7,11 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CandidateServer, NO_LOAD, nicTagsOf } from './candidate.ts';
 
-/** For which VM room is sought; its own load does not count. */
+/** The VM to be placed. Its own load does not count. */
 export interface LoadQuery {
   vmUuid: string;
   ownerUuid: string;
-  /** VMs of which it matters where they are. */
+  /** VMs that the request names, whose servers must be known. */
   namedVms: readonly string[];
 }
 

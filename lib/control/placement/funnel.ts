@@ -9,7 +9,7 @@ interface FunnelStep {
   step: StepName;
   before: number;
   dropped: number;
-  /** By server: why it was dropped, or how much its score rose. */
+  /** For each server, why it was dropped or by how much its score rose. */
   explanations: Map<string, string>;
   /** The first server that it dropped. */
   example: { hostname: string; reason: string } | undefined;

@@ -14,7 +14,7 @@ export const STEP_CATALOGUE = {
   ...preferences,
   'calculate-ticketed-vms': noop,
   'calculate-server-unreserved': noop,
-  /** In the reference scripts of the configuration decide which owner may use which server; there are none here. */
+  /** The reference has configurable scripts that decide which owner may use which server. This project has none. */
   'hard-filter-owners-servers': noop,
   identity: noop,
 } as const satisfies Readonly<Record<string, PlacementStep>>;

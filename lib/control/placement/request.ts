@@ -1,6 +1,6 @@
 /**
- * For which VM a server is sought, from the parameters of `POST /allocate`, whose contract has
- * checked their types. Pure.
+ * Parses the VM to be placed from the parameters of `POST /allocate`. The contract has checked their
+ * types. Pure.
  */
 import { InvalidParametersError } from '../../platform/errors.ts';
 import type { AllocationParams } from '../../protocol/api/placement.ts';
@@ -18,11 +18,11 @@ export interface PlacementRequest {
   vmUuid: string;
   ownerUuid: string;
   size: VmSize;
-  /** Of its package; what is absent has the configured value. */
+  /** Ratios of the VM's package. The configuration has the defaults of absent ones. */
   ratios: Partial<Ratios>;
   traits: JsonObject;
   nicTags: readonly string[];
-  /** Of each list, one tag. */
+  /** The server must have at least one tag of each list. */
   nicTagRequirements: readonly (readonly string[])[];
   locality: Locality | undefined;
   /** VMs whose volumes it uses, so it must be on their server. */
@@ -93,7 +93,7 @@ function localityOf({ strict, near, far }: JsonObject): Locality {
   return { isStrict: strict === true, near: uuidsOf(near), far: uuidsOf(far) };
 }
 
-/** In Triton's payloads it is the text of a JSON array. */
+/** Triton's payloads contain the volumes as the text of a JSON array. */
 function volumesOf(value: unknown): string[] {
   return uuidsOf(typeof value === 'string' ? (JSON.parse(value) as unknown) : value);
 }

@@ -162,7 +162,7 @@ export class PushJobs {
     return listPushJobs(this.#deps.database, filter);
   }
 
-  /** In order of the servers' uuids. @throws PushJobNotFoundError */
+  /** Returns the nodes in order of the servers' uuids. @throws PushJobNotFoundError */
   async nodes(id: string, page: NodePage): Promise<PushNodeRow[]> {
     const nodes = await listPushNodes(this.#deps.database, id, page);
     if (nodes.length === 0) await this.get(id);

@@ -54,7 +54,7 @@ export interface NewPushJob {
   maskedOptions: PushOptions | undefined;
   file: Buffer | undefined;
   nodes: readonly NewNode[];
-  /** For the audit; undefined: the caller named the nodes. */
+  /** How the nodes were selected, for the audit; undefined if the caller named them. */
   selection?: TargetSelection | undefined;
   /** How many nodes must be ready. */
   quorum: number;
@@ -316,7 +316,7 @@ export interface NodePage {
   limit?: number | undefined;
 }
 
-/** In order of the servers' uuids. */
+/** Returns the nodes in order of the servers' uuids. */
 export async function listPushNodes(
   database: Queryable,
   job: string,

@@ -73,7 +73,7 @@ interface RosterDeps {
   log: Logger;
 }
 
-/** As served by GET /instances. */
+/** The readiness of an instance, in the form of GET /instances. */
 export interface Readiness {
   ready: boolean;
   reasons: string[];
@@ -194,7 +194,7 @@ export class Roster {
     this.#isStarted = true;
   }
 
-  /** From now on takes no agents: the process is about to stop. */
+  /** Refuses new agents, because the process is about to stop. */
   refuseAgents(): void {
     this.#isStopped = true;
   }

@@ -84,7 +84,7 @@ export class ReportQueue {
     });
   }
 
-  /** As `add`, of a report as its agent has sent it. One with too many VMs is refused and counted. */
+  /** Parses a report of an agent and adds it. A report with too many VMs is refused and counted. */
   addStatus(
     { serverUuid, epoch }: Pick<ReportToStore, 'serverUuid' | 'epoch'>,
     status: JsonObject,

@@ -9,7 +9,7 @@ interface SelectedServer {
 }
 
 export interface SelectedServers {
-  /** In order of uuid. */
+  /** The selected servers in order of uuid. */
   servers: SelectedServer[];
   /**
    * The name of a condition that no server has. With `!=` a misspelt name would select all servers.

@@ -61,7 +61,7 @@ interface ServerChunk {
   next: string | undefined;
 }
 
-/** In order of uuid; leaves out `default`, which is not a server. */
+/** Returns servers in order of uuid. Leaves out `default`, which is not a server. */
 export async function listServers(
   database: Queryable,
   filter: ServerFilter,
@@ -197,7 +197,7 @@ type ReportOutcome = 'stored' | 'outdated' | 'locked';
 
 export interface ReportToStore {
   serverUuid: string;
-  /** Of the session that sent it; undefined for a legacy agent, which has none. */
+  /** Epoch of the session that sent the report; undefined for a legacy agent, which has no session. */
   epoch: number | undefined;
   report: ServerReport;
 }

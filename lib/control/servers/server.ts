@@ -81,7 +81,7 @@ export interface ServerParts {
   showsAgents?: boolean;
   report?: ServerReport | null;
   sysinfo?: JsonObject | null;
-  /** For a legacy agent, ISO 8601: the time of its newest recorded heartbeat. */
+  /** Time of the newest recorded heartbeat of a legacy agent, in ISO 8601. */
   lastHeartbeat?: string | null;
 }
 
@@ -146,7 +146,7 @@ export function applySysinfo(
  */
 export function parseReport(serverUuid: string, status: JsonObject): ServerReport {
   return {
-    vms: vmsOf(serverUuid, status.vms),
+    vms: reportedVms(serverUuid, status.vms),
     memory: {
       ...renamed(status.meminfo, { availrmem_bytes: 'memory_available_bytes', arcsize_bytes: 'memory_arc_bytes' }),
       ...renamed(status.meminfo, { total_bytes: 'memory_total_bytes' }),
@@ -277,8 +277,7 @@ function renamed(source: unknown, names: Record<string, string>): Record<string,
   return found;
 }
 
-/** Of each VM its known fields, unless they are long: an agent may send anything. @throws TooManyVmsError */
-/** Every reader sees a server; why a VM failed may quote its program. `GET /vms` tells it to operators. */
+/** Removes the reasons of failures, because every reader sees a server. `GET /vms` shows them to operators. */
 function withoutReasons(vms: Record<string, JsonObject>): Record<string, JsonObject> {
   return Object.fromEntries(
     Object.entries(vms).map(([uuid, vm]) => {
@@ -289,14 +288,15 @@ function withoutReasons(vms: Record<string, JsonObject>): Record<string, JsonObj
   );
 }
 
-function vmsOf(serverUuid: string, value: unknown): Record<string, JsonObject> {
+/** The known fields of each VM, unless they are too long: an agent may send anything. @throws TooManyVmsError */
+function reportedVms(serverUuid: string, value: unknown): Record<string, JsonObject> {
   if (!isJsonObject(value)) return {};
   const vms = Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1]));
   if (vms.length > MAX_REPORTED_VMS) throw new TooManyVmsError(serverUuid, vms.length);
   return Object.fromEntries(vms.filter(([key]) => isStoredUuid(key)).map(([uuid, vm]) => [uuid, knownFields(vm)]));
 }
 
-/** As the uuids of VMs are stored: in lower case. */
+/** The uuids of VMs are stored in lower case. */
 const isStoredUuid = (key: string): boolean => isUuid(key) && key === key.toLowerCase();
 
 function knownFields(vm: JsonObject): JsonObject {

@@ -33,7 +33,7 @@ import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts'
 
 interface ServersDeps {
   database: Database;
-  /** For the digests that arriving agents wait for. Default: `database`. */
+  /** Runs the reads of digests that arriving agents wait for. Default: `database`. */
   arrivalDatabase?: Queryable;
   clock: Clock;
   log: Logger;
@@ -43,7 +43,7 @@ interface ServersDeps {
 
 interface FoundServer {
   server: ServerObject;
-  /** From the roster, whatever status is displayed. */
+  /** Whether the roster has the server as running, regardless of the displayed status. */
   isRunning: boolean;
 }
 
@@ -87,7 +87,7 @@ const MAX_DOCUMENTS = 50;
 /** How many sysinfos one statement writes; each has about 40 KB. */
 const MAX_SYSINFOS = 25;
 
-/** For a report whose row is locked: two seconds, as statements wait for a lock. */
+/** A report whose row is locked is tried for two seconds, as long as statements wait for a lock. */
 const LOCKED_TRIES = 40;
 const LOCKED_PAUSE_MS = 50;
 
@@ -172,7 +172,7 @@ export class Servers {
     return store.countServers(this.#database);
   }
 
-  /** In order of uuid, one part at a time; `next` is where to continue. */
+  /** Returns a page of servers in order of uuid; `next` is where the next page begins. */
   async list({
     filter,
     partSelection,
@@ -270,8 +270,8 @@ export class Servers {
   }
 
   /**
-   * As `recordReport`, but later and in a batch; a report that cannot be stored is dropped. `epoch`:
-   * of the session that sent it.
+   * Stores a report later, in a batch. A report that cannot be stored is dropped. `epoch` is that of the
+   * session that sent it.
    */
   queueReport({ serverUuid, epoch }: ReportingSession, status: JsonObject, size: number): void {
     this.#reports.addStatus({ serverUuid, epoch }, status, size);

@@ -51,7 +51,7 @@ const MAX_STREAMS_OF_OWNER = 100;
 const MAX_STREAMS_TO_SERVER = 16;
 const LAST_BYTES_MS = 500;
 
-/** As many streams as there may be. */
+/** The maximum number of streams is open. */
 class TooManyStreamsError extends CnapiError {
   constructor(status: 429 | 503, message: string) {
     super('TooManyStreams', status, message, { retryAfterSeconds: 1 });
@@ -218,7 +218,7 @@ export class CallerStreams {
     const onRefused = (error: Error) => {
       refusal = new BadHandshakeError(error);
     };
-    // With a listener, ws leaves the answer to it. It emits the event before `handleUpgrade` returns.
+    // If the event has a listener, ws sends no answer itself. It emits the event before `handleUpgrade` returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, socket, head, (webSocket) => {
       keepAlive(socket as Socket);

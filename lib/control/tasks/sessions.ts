@@ -9,7 +9,7 @@ export interface TaskSession {
   /** The roster's epoch under which the session was accepted. */
   readonly epoch: number;
   readonly journalId: string;
-  /** From the agent's hello, e.g. `task:nop`. */
+  /** Capabilities in the agent's hello, for example `task:nop`. */
   readonly capabilities: ReadonlySet<string>;
   /** Much of what was sent has not left this instance yet. */
   readonly isBackedUp: boolean;

@@ -95,7 +95,7 @@ const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 export class Tasks {
   /** Receives the task frames of agents from the link. */
   readonly dispatcher: Dispatcher;
-  /** For the routes that wait and follow. */
+  /** Used by the routes that wait for tasks and follow them. */
   readonly waiters: Waiters;
   readonly #deps: TasksDeps;
   readonly #watches: Watches<TaskPosition>;

@@ -38,8 +38,8 @@ export function shownVm(vm: VmDocument): StoredVm {
 }
 
 /**
- * As callers see it who may not see the contents of tasks. The sentence of `error` comes from the
- * server, and may quote the program of the VM or name paths of the server.
+ * The VM for callers who may not see the contents of tasks. `error` comes from the server, and may
+ * quote the program of the VM or name paths of the server.
  */
 export function withoutReason(vm: StoredVm): StoredVm {
   return vm.error === undefined ? vm : { ...vm, error: 'The reason is shown to callers with the role operator' };

@@ -47,7 +47,7 @@ export class TicketChanges {
     return this.#run(async () => textOf(queue), change);
   }
 
-  /** As `ofQueue`, for the queue that the ticket is in. */
+  /** Like `ofQueue`, for the queue of the ticket. */
   ofTicket<Result>(uuid: string, change: Change<Result>): Promise<Result> {
     return this.#run(async () => {
       const queue = await readQueueKey(this.#deps.database, uuid);
@@ -55,7 +55,7 @@ export class TicketChanges {
     }, change);
   }
 
-  /** As `ofQueue`, for many queues of the server. */
+  /** Like `ofQueue`, for many queues of the server. */
   ofServer<Result>(serverUuid: string, change: Change<Result>): Promise<Result> {
     return this.#run(async () => JSON.stringify([serverUuid]), change);
   }

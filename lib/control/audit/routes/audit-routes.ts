@@ -16,7 +16,7 @@ export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route
         return ok(rows.map(toAuditRecord));
       },
     },
-    // As rows and as JSON.
+    // The records are in memory twice: as rows and as JSON.
     { ListAudit: { answerBytes: 2 * AUDIT_PAGE_BYTES } },
   );
 }

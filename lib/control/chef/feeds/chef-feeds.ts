@@ -51,7 +51,7 @@ interface Follower {
   signal: AbortSignal;
 }
 
-/** For this long after its end, a job's feed is sent again from the beginning. */
+/** How long after a job's end its feed can still be read from the beginning. */
 const LINGER_MS = 5_000;
 const HISTORY_MS = 60_000;
 /** An instance has 1,000 followers of jobs, and 1,000 of events. */
@@ -65,7 +65,7 @@ const ENDS: readonly unknown[] = JOB_ENDS;
 
 export class ChefFeeds {
   readonly #deps: ChefFeedsDeps;
-  /** By the uuid of their organization, and by who follows in it. */
+  /** Counts followers by the uuid of their organization, and by caller. */
   readonly #followers = new KeyedCounts();
   /** A job that has started, which all followers of its organization are told about immediately. */
   readonly #started: SharedRead<{ organization: string; job: string }, OrganizationJob | undefined>;

@@ -164,7 +164,7 @@ function captureOf(value: unknown): boolean {
 
 const notNumber = (key: string) => new InvalidJobError(`invalid type supplied for ${key} (expected a number)`, key);
 
-/** By the rule of POST /push-jobs. */
+/** Checks a value by the rule of POST /push-jobs. */
 function checkBy(rule: z.ZodType, value: unknown, key: string): void {
   const { error } = rule.safeParse(value);
   if (error !== undefined) throw new InvalidJobError(`invalid ${key} supplied`, key, error.issues[0]?.message);

@@ -321,7 +321,7 @@ function requireJson(contentType: string | undefined): void {
   if (type !== '' && type !== JSON_TYPE) throw new NotJsonError(type.slice(0, 100));
 }
 
-/** As in Chef, where it is a key of the node. */
+/** Chef's clients send `ccpk`, a key of the node. Only its absence is an error here. */
 function requireCcpk(ccpk: string | undefined): void {
   if (ccpk === undefined || ccpk === '') throw new CnapiError('InvalidParameters', 400, 'Missing ccpk');
   if (ccpk.length !== 40) throw new CnapiError('Unauthorized', 401, 'Bad ccpk');

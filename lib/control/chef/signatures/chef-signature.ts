@@ -30,7 +30,7 @@ export interface SignatureClaim {
 /** What is signed, beside the headers of the signature, and the body by its hash. */
 interface SignedTarget {
   method: string;
-  /** As received, perhaps with a query, which is not signed. */
+  /** The request target as received. It may have a query, which is not signed. */
   target: string;
 }
 

@@ -6,9 +6,9 @@ import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 
-/** Pieces count, too. */
+/** Limit for the rest of a body. Each piece costs PIECE_BYTES besides its length. */
 const MAX_BYTES = 8 * 1024 * 1024;
-/** Of a caller that sends too many requests. */
+/** The same limit for a caller that sends too many requests. */
 const MAX_BYTES_OVER_RATE = 64 * 1024;
 /** Limits the time for the rest of a body after its request has been answered. */
 const DRAIN_MS = 1000;
@@ -69,7 +69,7 @@ export class DroppedBody {
     if (this.#isBroken) end();
   }
 
-  /** From now on no more than a little is read. */
+  /** Lowers the limit to MAX_BYTES_OVER_RATE. */
   limit(): void {
     this.#maxBytes = MAX_BYTES_OVER_RATE;
   }

@@ -9,7 +9,7 @@ import { KeyedCounts } from '../../../platform/limiting/keyed-counts.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract/contract.ts';
 
 export interface CallerQuotaOptions {
-  /** For each quota, 0 means no limit. */
+  /** This quota and those below: 0 means no limit. */
   eventStreamsPerCaller: number;
   waitsPerCaller: number;
 }

@@ -34,9 +34,9 @@ const AFTER_CLOSE = 'HPE_CLOSED_CONNECTION';
 export class CallerConnection {
   readonly #socket: Socket;
   readonly #clock: Clock;
-  /** In the order of the requests, which is that of the answers. */
+  /** Requests without an answer, in order of arrival. Answers are sent in the same order. */
   readonly #unanswered = new Map<Exchange, ServerResponse>();
-  /** Each looks whether its request may begin. */
+  /** Called after each answer: each function checks whether its request may begin. */
   readonly #turns = new Set<() => void>();
   #isEnding = false;
   #ignoresInput = false;

@@ -33,7 +33,7 @@ const HANDSHAKE_WITHIN_MS = 10_000;
 const DISCONNECTED = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
 
 interface HandshakesDeps {
-  /** Of one source; 0: no limit. */
+  /** Limit for each source address; 0: no limit. */
   handshakesPerSecond: number;
   clock: Clock;
   log: Logger;
@@ -56,8 +56,7 @@ export class Handshakes {
     this.#limiters = RateLimiters.ifLimited({ perSecond, burst: perSecond * BURST_S });
     server.on('connection', (socket) => this.#begin(socket as Socket));
     server.on('secureConnection', (socket) => this.#end(connectionKey(socket)));
-    // By default Node passes these to the handler of bad requests, which cannot answer before the
-    // handshake.
+    // Node would pass these errors to the handler of bad requests, which cannot answer before the handshake.
     server.removeAllListeners('tlsClientError');
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
       const { remoteAddress } = socket;

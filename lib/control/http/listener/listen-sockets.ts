@@ -104,8 +104,8 @@ export class ListenSockets {
 
   async #openAll(): Promise<number> {
     const { http, port } = this.#deps;
-    // With SO_REUSEPORT another process that shares the address could listen on it too, so it is
-    // first opened without sharing.
+    // SO_REUSEPORT would let another process listen on the same address, so the address is first
+    // opened without it.
     if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
     try {
       this.#servers.push(await this.#listen(http, { port, ...SHARED }));
@@ -155,8 +155,8 @@ export class ListenSockets {
 
   async #addSocket(): Promise<void> {
     const { http } = this.#deps;
-    // As for the HTTP server's own sockets: a TLS connection that its caller has closed must not
-    // stay half open.
+    // The HTTP server's own sockets have the same setting: a TLS connection that its caller has closed
+    // must not stay half open.
     const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
     const server = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
     this.#servers.push(await this.#listen(server, { port: portOf(http), ...SHARED }));

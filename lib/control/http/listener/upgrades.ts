@@ -55,7 +55,7 @@ interface Upgrade {
 type UpgradeResponse = ServerResponse & { claimUpgrade: () => { socket: Duplex; head: Buffer } };
 
 interface MatchedRoute extends UpgradeRoute {
-  /** Of the path; its first group is the server. */
+  /** Matches the path; the first group is the server's uuid. */
   pattern: RegExp;
 }
 
@@ -106,7 +106,7 @@ export class Upgrades {
     request.socket.on('error', destroyThis);
     const isFree = this.#deps.isFree(request.socket);
     const refusal = this.#deps.refusalOfHead(request) ?? this.#reasonNotToUpgrade(request);
-    // From Node 24.9 on, it asks before.
+    // Node 24.9 and later ask before the upgrade.
     if (!isFree) request.socket.destroy();
     else if (refusal !== undefined) this.#refuse(response.claimUpgrade().socket, refusal);
     return isFree && refusal === undefined;

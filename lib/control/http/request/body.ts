@@ -79,8 +79,8 @@ export async function readRawBody(request: IncomingMessage, reader: BodyReader, 
 }
 
 /**
- * For a route that takes no body: refuses a body that is not free from a caller whose earlier
- * bodies still use up its quota. @throws BodyCostError
+ * Called for routes that take no body. Refuses a body that costs quota if the caller's earlier bodies
+ * have used up its quota. @throws BodyCostError
  */
 export function checkDroppedBody(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();

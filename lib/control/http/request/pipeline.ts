@@ -1,7 +1,7 @@
 /**
- * From a routed request to its answer, in the order of Triton's CNAPI: gather parameters, refuse
- * undeclared ones, check ids of the path, preconditions, the route's rules, the handler. Failures
- * throw; the listener maps them.
+ * Turns a routed request into its answer, in the order of Triton's CNAPI: gather the parameters, refuse
+ * undeclared ones, check the ids of the path, the preconditions and the route's rules, and call the
+ * handler. Failures throw; the listener maps them.
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
@@ -77,7 +77,7 @@ export async function validateAndHandle(route: Route, call: GatheredRequest): Pr
   const ids = parsePathParams(route, rawParams);
   refuseIfOver(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
-  // In parallel: the read of the precondition need not wait for the commit of the record.
+  // Both run in parallel: the read of the precondition need not wait for the commit of the record.
   const begun = parsed.then(() => (route.commitsRecord === true ? undefined : record?.begin()));
   const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, requireServer), begun]);
   const server = resultOf(precondition);

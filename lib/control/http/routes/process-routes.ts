@@ -12,7 +12,7 @@ export interface ProcessRouteDeps {
   health(): { database: boolean; bus: boolean };
   /** The figures that /diagnostics shows. */
   stats(): { tasks: Counts; waitlist: Counts };
-  /** For every logger of this process; bunyan's numbers. */
+  /** The level of every logger of this process, as bunyan's number. */
   logLevel: { get(): number; set(level: number): void };
   /** The metrics in the text format of Prometheus. */
   metrics(): Promise<{ contentType: string; content: string }>;

@@ -11,7 +11,7 @@ export interface ServerImageRouteDeps {
   instanceLeaving: AbortSignal;
 }
 
-/** As long as Triton's CNAPI waits. */
+/** Triton's CNAPI waits for the same time. */
 const GET_SECONDS = 60;
 
 export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {

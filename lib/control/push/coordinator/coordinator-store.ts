@@ -125,7 +125,7 @@ export async function startNodes(
   return rows.map((row) => ({ ...toServerToNotify(row), task: row.task }));
 }
 
-/** At most `most` commands that were started get the limit that the job gives them now. */
+/** Gives at most `most` running commands the job's present time limit. */
 export async function changeTimeouts(database: Queryable, duty: HeldDuty, most: number): Promise<void> {
   const sql = 'select cnapi_change_push_timeouts($1::uuid, $2::uuid, $3::int, $4::int) as held';
   await fenced(database, duty, sql, [most]);

@@ -307,7 +307,7 @@ export class Coordinator implements DutyHandler {
     publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [job]);
   }
 
-  /** From now on, the end of any of these tasks wakes the job. */
+  /** Makes the end of any of these tasks wake the job. */
   #follow(job: string, tasks: readonly string[]): void {
     const active = this.#activeJobs.get(job);
     for (const task of tasks) {
@@ -350,16 +350,16 @@ function roundMsOf({ started, nodeCounts }: PushJobSnapshot): number {
   return (started > nodeCounts.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
 }
 
-/** For how long the job has run: what is left of its run timeout is the limit of a command. */
+/** How long the job has run. A command may use the rest of the job's run timeout. */
 function runMsOf({ job, stateMs }: PushJobSnapshot): number {
   return job.state === 'voting' ? 0 : Math.min(MAX_TASK_TIMEOUT_MS, Math.round(stateMs));
 }
 
 /**
- * How long ago the job asked its agents, and the time in its state. The rows count them in ticks of
- * a second, which stand still while no instance is healthy; this holder's clock counts on from what
- * they said first. The counter may have been behind when the job was created, so its lag does not
- * count: no timeout ends early, and each holder may add the lag.
+ * The time since the job asked its agents, and the time in its state. The rows count both in ticks of
+ * a second, which pause while no instance is healthy. This holder reads them once and continues with
+ * its own clock. The tick counter may have lagged when the job was created. The lag is subtracted, so no
+ * timeout ends early; each new holder may delay it by the lag.
  */
 class PushJobTimes {
   readonly #clock: Clock;

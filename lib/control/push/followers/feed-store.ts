@@ -3,7 +3,7 @@ import type { Queryable } from '../../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../../platform/postgres/sql-text.ts';
 
 export interface FeedEvent {
-  /** From 2 on; number 1, `start`, is the job itself. */
+  /** Counts from 2; number 1, `start`, is the job itself. */
   number: number;
   name: 'quorum_vote' | 'quorum_succeeded' | 'run_start' | 'run_complete' | 'rehab' | 'job_complete';
   /** Null for an event of the job. */

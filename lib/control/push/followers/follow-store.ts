@@ -15,7 +15,7 @@ export interface ChangedNodes {
   limit: number;
 }
 
-/** In the order of their uuids, from after `after`. */
+/** Returns the changed nodes after `after`, in order of uuid. */
 export async function readChangedNodes(
   database: Queryable,
   job: string,

@@ -45,9 +45,9 @@ export class PushJobNodes {
 /** What one follower was sent. */
 export class SentNodes {
   readonly #nodes: PushJobNodes;
-  /** By place: the last state that was sent; 0: none. */
+  /** The last state that was sent for each place; 0: none. */
   #states = new Uint8Array(0);
-  /** By place: the number of the last event of its task. */
+  /** For each place, the number of the last task event that was sent. */
   #seqs = new Uint32Array(0);
   #openTasks = 0;
 
@@ -71,7 +71,7 @@ export class SentNodes {
     return true;
   }
 
-  /** In an order that followers of a job share. */
+  /** Yields the places in the same order for all followers of a job. */
   *placesOfOpenTasks(): Generator<number, void, undefined> {
     for (let place = 0; place < this.#states.length; place++)
       if (HAS_OPEN_TASK.has(this.#states[place] ?? 0)) yield place;

@@ -100,7 +100,7 @@ export class AgentMessenger {
   readonly #asks: BatchQueue<Reason>;
   readonly #votes: AnswerQueue<Vote>;
   readonly #releases: AnswerQueue<NodeKey>;
-  /** By server, the job of its last vote `ready` that was dropped: the agent may wait for its start. */
+  /** The job of each server's last `ready` vote that was dropped: the agent may wait for the start. */
   readonly #dropped = new Map<string, string>();
   readonly #poll: SlowPoll;
   #subscription: Subscription | undefined;

@@ -26,7 +26,7 @@ export class AnswerQueue<One extends Answer> {
   readonly #queue: BatchQueue<One>;
   /** Answers that are not done yet, by server. */
   readonly #counts = new Map<string, number>();
-  /** Of their messages. */
+  /** Total length of the messages of these answers. */
   #chars = 0;
 
   constructor({ work, ...deps }: Pick<BatchQueueDeps<One>, 'clock' | 'log' | 'database' | 'what' | 'work'>) {

@@ -7,9 +7,9 @@ import { VOTE_REASONS, type VoteReason } from '../../../protocol/push.ts';
 /** A server whose agent is to be told another limit of its command, or to forget a job. */
 export interface PushOrder extends NodeKey {
   what: 'timeout' | 'abort';
-  /** With `timeout`: the limit of the command. */
+  /** Time limit of the command; only for `timeout`. */
   timeoutMs: number | null;
-  /** With `timeout`: the number of the job's change that gave this limit. */
+  /** Number of the job's change that set this limit; only for `timeout`. */
   change: number | null;
 }
 
@@ -192,8 +192,8 @@ export async function endRehab(database: Queryable, releases: readonly NodeKey[]
 }
 
 /**
- * At most `limit` servers that were removed and have no agent leave rehab: none will answer. One that
- * comes back all the same votes `busy`, and is told to forget the job then. Returns how many.
+ * Ends the rehab of at most `limit` servers that were removed and have no agent, because no agent will
+ * answer. If one returns nevertheless, it votes `busy` and is told to forget the job. Returns their number.
  */
 export async function endRehabOfRemoved(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(

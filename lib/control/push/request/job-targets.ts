@@ -23,7 +23,7 @@ export interface KnownServers {
 
 /** Server groups and earlier jobs, which a request can name instead of servers. */
 export interface KnownJobs {
-  /** In order of the servers' uuids. @throws PushJobNotFoundError */
+  /** Returns the nodes in order of the servers' uuids. @throws PushJobNotFoundError */
   nodes(
     id: string,
     page: { state: PushNodeRow['state'] | undefined; after: string | undefined; limit: number },

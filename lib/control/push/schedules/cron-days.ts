@@ -21,7 +21,7 @@ interface MonthKind {
   first: number;
 }
 
-/** In ascending order, from 1. `month`: from 1. */
+/** Returns days of the month in ascending order. Days and months count from 1. */
 export type DaysOfMonth = (year: number, month: number) => readonly number[];
 
 export function parseCronDays(fields: DayFields): DaysOfMonth {

@@ -61,7 +61,7 @@ export interface ScheduleRow {
   job: JsonObject;
   has_file: boolean;
   actor: string | null;
-  /** In whose name its jobs start. */
+  /** The actor in whose name the jobs of the schedule start. */
   job_actor: string | null;
   changed_by: string | null;
   changed_at: Date | null;

@@ -92,7 +92,7 @@ const TRICKLE_MS = 10_000;
 /** The most agents that may be admitted and not have a working session yet. */
 export const MAX_CONCURRENT_ADMISSIONS = 200;
 
-/** From this number on, the instance admits as fast as it can: the rate follows what it admits. */
+/** At this number of admissions the instance works at full speed, so the rate follows what it admits. */
 const MANY_CONCURRENT_ADMISSIONS = MAX_CONCURRENT_ADMISSIONS / 2;
 /** The rate may exceed what is admitted by this factor. Otherwise it could not grow. */
 const HEADROOM = 1.25;
@@ -110,9 +110,9 @@ const BUSY_STATEMENT_MS = 500;
 const BUSY_ROUND_TRIPS = 3;
 /** An agent waits for two statements, for five seconds in all (`WELCOME_WITHIN_MS`). */
 const LATE_STATEMENT_MS = 2_000;
-/** From this round trip on, the distance to the database is reported as the limit of admission. */
+/** The lowest round trip at which the distance to the database is reported as the limit of admission. */
 const FAR_MS = 100;
-/** With a smaller share of late sessions, the cause is those agents and not this instance. */
+/** If the share of late sessions is smaller, those agents are the cause and not this instance. */
 const LATE_SHARE = 0.05;
 const LATE_SESSIONS = 10;
 

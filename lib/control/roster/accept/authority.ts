@@ -38,8 +38,8 @@ import type { ProbeCaller, ProbeTarget } from './probe.ts';
 interface AuthorityDeps {
   database: Queryable;
   /**
-   * For the statements that admit agents, so that they do not queue behind other work. An agent
-   * that waits too long disconnects, and the accept is wasted.
+   * Runs the statements that admit agents, so that they do not queue behind other work. An agent that
+   * waits too long disconnects, and the accept is wasted.
    */
   arrivalDatabase: Queryable;
   sessions: SessionTable;

@@ -21,8 +21,8 @@ interface DrainerDeps {
   /** Where agents can go. */
   otherAddresses: () => InstanceAddress[];
   /**
-   * From then on the end of a session changes no status: this instance closes the sessions that
-   * remain, so their end does not show that an agent is dead.
+   * Stops status changes at the end of sessions. This instance closes the remaining sessions itself, so
+   * their end does not show that an agent is dead.
    */
   stopSessionLosses: () => void;
   instance: DrainingInstance;

@@ -89,8 +89,8 @@ export class SessionLosses {
   }
 
   /**
-   * From now on writes nothing: an instance that leaves does not change the status of servers whose
-   * agents it leaves behind.
+   * Stops all writes: an instance that leaves does not change the status of servers whose agents it
+   * leaves behind.
    */
   async stop(): Promise<void> {
     this.#isStopped = true;

@@ -114,7 +114,7 @@ export async function acceptSessions(
   return new Map(rows.map((row) => [row.server_uuid, toAccepted(row)]));
 }
 
-/** As `acceptSessions`, for one server. */
+/** Like `acceptSessions`, for one server. */
 export async function acceptSession(
   database: Queryable,
   writer: RunIdentity,

@@ -171,8 +171,8 @@ export interface InheritedRow extends InheritedTask {
 }
 
 /**
- * At most `limit` claimed tasks of these servers that an earlier session was given. Excludes posted
- * tasks, which belong to the run that posted them.
+ * Returns at most `limit` claimed tasks of these servers that were sent to an earlier session. Excludes
+ * posted tasks, which belong to the run that posted them.
  */
 export async function readInheritedTasks(
   database: Queryable,

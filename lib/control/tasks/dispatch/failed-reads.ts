@@ -16,7 +16,7 @@ interface FailedReadDeps<Task> {
   log: Logger;
 }
 
-/** With the pauses between them, reads of about a minute. */
+/** Unanswered reads before a task ends. With the pauses between them they take about a minute. */
 const MAX_UNANSWERED = 5;
 
 /** Part of the dependencies of a queue of reads. */

@@ -74,8 +74,8 @@ export class SessionDispatch {
   /** Servers at their limit: their agents must accept or end tasks before more are claimed. */
   readonly #saturatedServers = new Set<string>();
   /**
-   * For each claim in flight, the servers whose agents' reports were stored meanwhile. The claim's
-   * answer may not include them.
+   * One set for each claim in flight: the servers whose agents' reports were stored since the claim
+   * began. The claim's answer may not include these reports.
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
   readonly #progress: ClaimProgress;

@@ -138,7 +138,7 @@ export async function readTaskByKey(
 /** A task's place in the list of its server. */
 export interface ServerTaskCursor {
   id: string;
-  /** As the database prints it, to the microsecond. */
+  /** The creation time as the database prints it, to the microsecond. */
   createdAt: string;
 }
 

@@ -14,7 +14,7 @@ interface TaskToRun {
   params: Record<string, unknown>;
   /** How long the task may run and the request waits; 3600 seconds when absent. */
   seconds?: number;
-  /** Of a route that changes nothing, which has no record of the audit. */
+  /** The route changes nothing, so it has no audit record. */
   isRead?: boolean;
 }
 

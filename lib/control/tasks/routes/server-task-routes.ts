@@ -148,7 +148,8 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
 }
 
 /**
- * As in Triton's CNAPI: with `json` everything; else only stdout, and a failed command is an error.
+ * The answer of Triton's CNAPI: the whole result if `json` is set, otherwise only stdout. A failed
+ * command is then an error.
  */
 function executed(result: Record<string, unknown>, json: boolean) {
   const { exitCode, stdout, stderr } = result as Partial<CommandTaskResult>;

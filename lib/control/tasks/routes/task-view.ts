@@ -40,7 +40,7 @@ export function toTask(row: TaskRow, actor: Actor): Withheld<Task> {
   return { ...task, params: {}, history, withheld: true };
 }
 
-/** For a page of tasks; `summary` is the beginning of the task's input. */
+/** A task as a page of tasks shows it; `summary` is the beginning of the task's input. */
 export function toListedTask(row: ListedTaskRow, actor: Actor): Withheld<ListedTask> {
   const { outcome, started_at, ended_at, error_code, summary, exit_code } = row;
   const task = {
@@ -98,7 +98,7 @@ function wholeTask(row: TaskRow): Task {
   };
 }
 
-/** For an ended task, exactly what Triton's CNAPI keeps; before the end, its progress. */
+/** The history of an ended task is exactly what Triton's CNAPI keeps. Before the end it shows the progress. */
 function historyOf(row: TaskRow): Task['history'] {
   if (row.ended_at !== null) return endHistory(row, row.ended_at.toISOString());
   const steps: [string, Date | null, JsonObject][] = [

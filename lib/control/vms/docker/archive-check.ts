@@ -1,20 +1,20 @@
 /**
- * Looks at an archive of tar on its way to a VM, where a program tar unpacks it. Nothing is passed on that has not
- * been looked at. Each entry must be a file, a directory or a link, inside of the directory that it is
- * unpacked in, and not below a link of the archive; and the end must have arrived, because programs
- * tar take a cut archive for a whole one.
+ * Checks a tar archive while it is streamed to a VM, where tar unpacks it. Only checked bytes are passed
+ * on. Each entry must be a file, a directory or a link, inside the directory in which the archive is
+ * unpacked, and not below a link of the archive. The end must have arrived, because tar accepts a
+ * truncated archive as complete.
  */
 import { Parser, type ReadEntry } from 'tar';
 import { messageOf } from '../../../platform/errors.ts';
 
-/** With the names of GNU tar for a file that fills its blocks, and of the one before POSIX. */
+/** The allowed kinds of entries. `ContiguousFile` and `OldFile` are older names of a file in tar archives. */
 const KINDS: ReadonlySet<string> = new Set(['File', 'OldFile', 'ContiguousFile', 'Directory', 'SymbolicLink', 'Link']);
-/** The first byte of what gzip makes, which the parser would unpack. */
+/** The first byte of a gzip file, which the parser would decompress. */
 const GZIP = 0x1f;
-/** Of the names of symbolic links, which are kept to the end. */
+/** Size limit of the names of all symbolic links together, which are kept until the end. */
 const MAX_LINK_CHARS = 1024 * 1024;
-/** More than a header with a long name has. */
-const SPOILER_BYTES = 64 * 1024;
+/** More than the size of a header with a long name. */
+const CORRUPT_TAIL_BYTES = 64 * 1024;
 
 export class ArchiveCheck {
   readonly #parser: Parser;
@@ -28,7 +28,7 @@ export class ArchiveCheck {
 
   constructor() {
     this.#parser = new Parser({ strict: true, zstd: false, onReadEntry: (entry) => this.#see(entry) });
-    // Sparse files, and kinds that nobody knows.
+    // The parser ignores sparse files and unknown kinds.
     this.#parser.on('ignoredEntry', (entry: ReadEntry) => this.#see(entry));
     this.#parser.on('eof', () => {
       this.#hasEnd = true;
@@ -36,8 +36,8 @@ export class ArchiveCheck {
     this.#parser.on('error', (error: Error) => this.#refuse(`cannot be read (${messageOf(error)})`));
   }
 
-  /** Why the next bytes are refused, as a sentence. */
-  look(bytes: Buffer): string | undefined {
+  /** Checks the next bytes. Returns the reason if they are refused. */
+  check(bytes: Buffer): string | undefined {
     if (!this.#hasBegun && bytes[0] === GZIP) this.#refuse('is compressed');
     this.#hasBegun ||= bytes.length > 0;
     this.#isInFile = (this.#entry?.blockRemain ?? 0) > 0;
@@ -46,14 +46,14 @@ export class ArchiveCheck {
   }
 
   /**
-   * What makes an archive of the bytes before the refused ones one that no program tar takes for whole.
-   * Within a file that is their end alone.
+   * Bytes that make tar reject the archive it has received so far. Empty inside a file, because a
+   * truncated file is rejected anyway.
    */
-  get spoiler(): Buffer {
-    return Buffer.alloc(this.#isInFile ? 0 : SPOILER_BYTES, 'x');
+  get corruptTail(): Buffer {
+    return Buffer.alloc(this.#isInFile ? 0 : CORRUPT_TAIL_BYTES, 'x');
   }
 
-  /** Why it is not whole, as a sentence. */
+  /** Call it after the last bytes. Returns the reason if the archive is refused or incomplete. */
   end(): string | undefined {
     this.#isInFile = (this.#entry?.blockRemain ?? 0) > 0;
     if (!this.#hasEnd) this.#refuse('has no end; only a part of it arrived');
@@ -85,7 +85,7 @@ export class ArchiveCheck {
   }
 }
 
-/** Undefined if it leaves the directory. */
+/** The names in the path; undefined if it leads out of the directory. */
 function namesIn(path: string): string[] | undefined {
   const names = path.split('/').filter((name) => name !== '' && name !== '.');
   return path.startsWith('/') || names.includes('..') || path.includes('\0') ? undefined : names;

@@ -32,8 +32,8 @@ const NOTHING = Buffer.alloc(0);
 export class DockerArchive implements PortCodec {
   readonly #head = Promise.withResolvers<string>();
   readonly #end = Promise.withResolvers<void>();
-  readonly #check = new ArchiveCheck();
-  /** Of a head that has not ended; undefined when it has. */
+  readonly #archiveCheck = new ArchiveCheck();
+  /** The received part of an incomplete head; undefined once the head is complete. */
   #begun: Buffer | undefined = NOTHING;
   #isWhole = false;
   #isRefused = false;
@@ -43,12 +43,12 @@ export class DockerArchive implements PortCodec {
     this.#head.promise.catch(() => undefined);
   }
 
-  /** What the program has found. @throws NoHeadError */
+  /** The head that the program sends before its data. @throws NoHeadError */
   get head(): Promise<string> {
     return this.#head.promise;
   }
 
-  /** Resolves when the program has ended, or its stream. */
+  /** Resolves when the program or its stream has ended. */
   get ended(): Promise<void> {
     return this.#end.promise;
   }
@@ -58,12 +58,12 @@ export class DockerArchive implements PortCodec {
   }
 
   read(bytes: Buffer): Buffer[] | RefusedInput {
-    const refused = this.#check.look(bytes);
+    const refused = this.#archiveCheck.check(bytes);
     return refused === undefined ? [...streamMessages(CHANNELS.stdin, bytes)] : this.#refuse(refused);
   }
 
   end(): Buffer[] | RefusedInput {
-    const refused = this.#check.end();
+    const refused = this.#archiveCheck.end();
     return refused === undefined ? [END_OF_INPUT] : this.#refuse(refused);
   }
 
@@ -81,7 +81,7 @@ export class DockerArchive implements PortCodec {
 
   #refuse(refused: string): RefusedInput {
     this.#isRefused = true;
-    return { refused, lastMessages: [...streamMessages(CHANNELS.stdin, this.#check.spoiler), END_OF_INPUT] };
+    return { refused, lastMessages: [...streamMessages(CHANNELS.stdin, this.#archiveCheck.corruptTail), END_OF_INPUT] };
   }
 
   #afterHead(begun: Buffer, bytes: Buffer): Buffer {

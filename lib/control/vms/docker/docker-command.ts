@@ -8,7 +8,7 @@ import { MAX_COMMAND_ARGS } from '../../../protocol/limits.ts';
 import { VM_EXEC_TASK, VM_LOGS_TASK } from '../../../protocol/streams/stream.ts';
 
 const MAX_VARIABLES = 100;
-/** Of a terminal whose size nobody has said yet. */
+/** A terminal before the client reports its size. */
 const TERMINAL = { type: 'xterm', columns: 80, rows: 24 };
 
 const isSet = z.boolean().nullish();
@@ -32,9 +32,9 @@ type DockerCommand = z.infer<typeof dockerCommand>;
 
 export interface DockerExec {
   task: string;
-  /** Of the task, without the VM and the stream. */
+  /** Parameters of the task, without the VM and the stream. */
   params: Record<string, unknown>;
-  /** Nobody connects: the answer is empty. */
+  /** The client does not connect to a stream, so the answer is empty. */
   isDetached: boolean;
   isTty: boolean;
   hasInput: boolean;
@@ -70,7 +70,7 @@ function programOf({ Cmd: args = [], Env, AttachStdin, Tty, Detach }: DockerComm
   const isDetached = Detach === true;
   const hasInput = AttachStdin === true && !isDetached;
   const isTty = Tty === true;
-  // As the reference: without input there is no terminal, whatever the output is called.
+  // The reference also starts no terminal for a command without input, although it labels the output `tty`.
   const params = { args, ...(Env && { env: variablesOf(Env) }), ...(hasInput && isTty && { terminal: TERMINAL }) };
   return { task: VM_EXEC_TASK, params, isDetached, isTty, hasInput, hasExitCode: true };
 }

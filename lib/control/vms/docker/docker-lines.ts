@@ -28,7 +28,7 @@ interface DockerLineOptions {
 
 /** Clients send in a line what one read returned, 64 KiB as a rule, of which each byte may be six characters. */
 const MAX_LINE_CHARS = 1024 * 1024;
-/** Of a line that has not ended. */
+/** Maximum number of pieces in which one line may arrive. */
 const MAX_PIECES = 1_024;
 /** What a shell answers for a program that it does not find, and for one that it cannot start. */
 const NO_SUCH_PROGRAM = 127;

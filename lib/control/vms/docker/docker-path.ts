@@ -9,7 +9,7 @@ interface DockerCopy {
   mode: CopyMode;
   /** Absolute, without `.` and `..`, and without a slash at its end. */
   path: string;
-  /** Of the program in the VM. */
+  /** Command line of the program in the VM. */
   args: string[];
 }
 
@@ -20,7 +20,7 @@ interface GivenCopy {
   payload?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** As the Docker API shows it. The mode is that of Go's os.FileMode. */
+/** File information in the form of the Docker API. The mode is that of Go's os.FileMode. */
 interface PathStat {
   name: string;
   size: number;
@@ -77,7 +77,7 @@ export function readHead(head: string, found: string): PathStat | { code: string
 
 const PERMISSIONS = 0o777;
 const TYPE = 0o170000;
-/** By the type of a file of Linux: bits of Go. A file has none. */
+/** Maps the type bits of Linux to the mode bits of Go. Regular files have no type bits in Go. */
 const GO_TYPES: ReadonlyMap<number, number> = new Map([
   [0o040000, 2 ** 31],
   [0o120000, 2 ** 27],

@@ -19,7 +19,7 @@ export interface PortEvent {
   type: 'connected' | 'ended' | 'late' | 'broken' | 'cut';
 }
 
-/** `flush`: end the connection when the caller has taken everything. `close`: listen no more, and tell. */
+/** `flush`: end the connection when the caller has received everything. `close`: stop listening and emit `closed`. */
 export interface PortEffect {
   do: 'accept' | 'refuse' | 'flush' | 'close';
 }

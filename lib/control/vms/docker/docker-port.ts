@@ -15,7 +15,7 @@ import { type PortEffect, type PortEvent, type PortState, stepPort } from './doc
 import type { PortCodec } from './port-codec.ts';
 
 interface DockerPortOptions {
-  /** Of the caller. */
+  /** Address of the caller; connections from other addresses are refused. */
   address: string;
   /** False: the program reads nothing. */
   hasInput: boolean;
@@ -23,7 +23,7 @@ interface DockerPortOptions {
 }
 
 const CONNECT_WITHIN_MS = 30_000;
-/** Kept until the caller has connected; then the agent has to wait. */
+/** Bytes kept until the caller connects. Above them the agent must pause. */
 const MAX_KEPT = 256 * 1024;
 
 /** Listens at a free port, for a DockerPort. */

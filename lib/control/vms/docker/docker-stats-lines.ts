@@ -7,7 +7,7 @@ import { CHANNELS, channelIn, jsonIn } from '../../../protocol/streams/stream.ts
 import { type InterfaceCounters, type VmSample, vmSample } from '../../../protocol/streams/vm-sample.ts';
 import type { PortCodec } from './port-codec.ts';
 
-/** From this version of the Docker API on, each interface has its own counters. */
+/** The first version of the Docker API in which each interface has its own counters. */
 const API_WITH_NETWORKS = 1.21;
 const MAX_LINE_CHARS = 64 * 1024;
 const NS_PER_US = 1000;

@@ -18,7 +18,7 @@ type StatsContext = DockerContext & {
 
 interface DockerStatsRequest {
   apiVersion: number;
-  /** Of the agent; none: until the caller leaves. */
+  /** How many samples the agent sends. If absent, it sends samples until the caller leaves. */
   samples?: number;
 }
 

@@ -1,9 +1,12 @@
-/** What the caller of a port speaks: how its bytes become messages of a stream, and messages its bytes. */
+/** Translates between the bytes of a caller at a port and the messages of a stream. */
 
 export interface RefusedInput {
-  /** A sentence that says what the caller has done wrong. */
+  /** A sentence that says what is wrong with the input. */
   refused: string;
-  /** With which the program ends by itself, and removes what it has begun; without them its stream is cut. */
+  /**
+   * Messages after which the program ends by itself and removes what it has begun. Without them the stream is
+   * cut off.
+   */
   lastMessages?: readonly Buffer[];
 }
 
@@ -15,8 +18,8 @@ export interface PortCodec {
   /** The bytes for a message to the caller; empty if there is nothing to tell. */
   write(message: Buffer): Buffer | string;
   /**
-   * False: what the caller has received, or sent, is a part only and does not look like one, so the
-   * connection must break and not end.
+   * False while the caller has received or sent only a part that looks complete. The connection must then
+   * be reset instead of closed, so that the peer notices.
    */
   readonly isWhole: boolean;
 }
