@@ -31,6 +31,7 @@ import { Link, type LinkOwner } from './link/link-driver.ts';
 import type { Dial } from './link/link-socket.ts';
 import type { Ticker, TickerMember } from './link/ticker.ts';
 import type { Machine } from './machine/machine.ts';
+import type { Packages } from './packages/packages.ts';
 import type { AllowedCommands } from './push/allow-list.ts';
 import type { NodeState } from './push/node-state.ts';
 import { PushParticipant } from './push/push-participant.ts';
@@ -40,6 +41,7 @@ import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
 import type { AgentStreams } from './streams/agent-streams.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
+import type { Trial } from './versions/trial.ts';
 import type { Vms } from './vms/vms.ts';
 
 export interface AgentDeps {
@@ -62,6 +64,10 @@ export interface AgentDeps {
   /** Undefined if this agent runs no containers. */
   vms?: Vms | undefined;
   images?: Images | undefined;
+  /** Undefined unless this agent trusts a key of packages. */
+  packages?: Packages | undefined;
+  /** Undefined unless this process is the trial of a version. */
+  trial?: Trial | undefined;
   streams?: AgentStreams | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
@@ -111,7 +117,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const { allowReboot, vms, images, streams } = deps;
+    const { allowReboot, vms, images, packages, streams } = deps;
     const outbox = this.#outbox();
     this.#push = new PushParticipant({
       clock,
@@ -134,6 +140,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       pushJobs,
       vms,
       images,
+      packages,
       streams,
     });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
@@ -257,6 +264,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   tick(now: number, healthyMs: number): void {
     this.#link.tick(now, healthyMs);
+    this.#deps.trial?.tick(now, this.#link.isLive);
     if (now < this.#choresAt || !this.#link.isLive) return;
     this.#choresAt = now + CHORES_MS;
     this.#runner.tick(now);

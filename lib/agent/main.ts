@@ -25,24 +25,43 @@ import { openLinuxMachine } from './machine/linux-machine.ts';
 import { bootIdOf } from './machine/proc.ts';
 import { AGENT_USAGE } from './option-table.ts';
 import { type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
+import { readPackageKeys } from './packages/package-keys.ts';
+import { Packages } from './packages/packages.ts';
+import { packagesSysinfo } from './packages/packages-sysinfo.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { AgentStreams } from './streams/agent-streams.ts';
 import { catalogueOf } from './tasks/catalogue.ts';
+import { type CONFIRMED, Trial } from './versions/trial.ts';
+import { VersionsFile } from './versions/versions-file.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
+
+/** A new version must stay connected for this part of its trial. */
+const TRIAL_PARTS = 10;
 
 async function main(): Promise<void> {
   const options = parseAgentOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(AGENT_USAGE);
   const stopSignal = waitForSignal();
-  const stop = await run(options);
-  await stopSignal;
+  const restart = Promise.withResolvers<void>();
+  const stop = await run(options, restart.resolve);
+  await Promise.race([stopSignal, launcherLost(), restart.promise]);
   await stop();
   process.exit(0);
 }
 
-async function run(options: AgentOptions): Promise<() => Promise<void>> {
+/** Whether the launcher runs this agent: it has a channel to it. */
+const isLaunched = process.send !== undefined;
+
+function launcherLost(): Promise<void> {
+  return new Promise((done) => {
+    if (isLaunched && !process.connected) done();
+    process.once('disconnect', done);
+  });
+}
+
+async function run(options: AgentOptions, requestRestart: () => void): Promise<() => Promise<void>> {
   await using opened = new AsyncDisposableStack();
   const data = await takeDataDirectory(resolve(options.data));
   opened.defer(() => data.release());
@@ -55,6 +74,10 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   const httpPort = await httpPortFor(options.http, data.path, { serverUuid, log });
   if (httpPort) opened.use(httpPort);
   await httpPort?.start();
+  const versions = await VersionsFile.open(data.path, agentVersion);
+  const trial = isLaunched && versions.versions.change.name === 'trial' ? trialOf(options, versions, log) : undefined;
+  const packages = await packagesFor(options.packages, { data: data.path, versions, trial, requestRestart, log });
+  if (packages) opened.use(packages);
   const containers = await containersFor(options.containers, data.path, log);
   if (containers) opened.use(containers);
   const machine = await openLinuxMachine({
@@ -65,6 +88,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     taskAddress: httpPort?.address,
     bootParameters: options.bootParameters,
     containers: containers?.summary,
+    packages: packages && (() => packagesSysinfo(packages)),
   });
   const kept = options.containers?.images;
   const images = kept && containers && (await openImages({ ...kept, ...containers, clock, log, data: data.path }));
@@ -80,6 +104,8 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     machine,
     vms,
     images,
+    packages,
+    trial,
     streams,
     serverUuid,
     agentVersion,
@@ -122,6 +148,23 @@ async function vmsFor(
   const vms = new Vms({ ...opened, clock, random, log, records, images });
   await vms.start();
   return vms;
+}
+
+function trialOf({ trialMs }: AgentOptions, versions: VersionsFile, log: Logger): Trial {
+  const tell = (message: typeof CONFIRMED) => void process.send?.(message, () => undefined);
+  return new Trial({ versions, log, stayMs: trialMs / TRIAL_PARTS, tell });
+}
+
+async function packagesFor(
+  options: AgentOptions['packages'],
+  parts: Pick<ConstructorParameters<typeof Packages>[0], 'data' | 'versions' | 'trial' | 'requestRestart' | 'log'>,
+): Promise<Packages | undefined> {
+  if (options === undefined) return undefined;
+  const { keyFiles, ...allowed } = options;
+  const keys = asUsageError(() => readPackageKeys(keyFiles));
+  const packages = new Packages({ ...allowed, ...parts, keys, isLaunched, clock });
+  await packages.start();
+  return packages;
 }
 
 async function httpPortFor(

@@ -77,6 +77,19 @@ const ownOptions = {
   'image-url': list('URL', 'load images from URLs that begin with this one; may be repeated (default: none)'),
   'image-path': list('DIR', 'load images from files in this directory; may be repeated (default: none)'),
   'image-space': text('BYTES', 'how much images may use, unpacked (default 10737418240, which is 10 GiB)'),
+  'package-key': list(
+    'FILE',
+    'install packages of agents that this public key has signed (PEM, Ed25519); may be repeated (default: none).',
+    'Its owner can then run anything on this machine',
+  ),
+  'package-url': list('URL', 'load packages from URLs that begin with this one; may be repeated (default: none)'),
+  'package-path': list('DIR', 'load packages from files in this directory; may be repeated (default: none)'),
+  'package-scripts': flag('run the programs install and uninstall of packages of other agents'),
+  'package-trial': text(
+    'SECONDS',
+    'a new version of this agent must be connected for a tenth of this time, within this time; else the',
+    'launcher goes back to the version before (default 120)',
+  ),
 };
 
 const programOptions = {

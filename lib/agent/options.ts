@@ -11,10 +11,12 @@ import { UUID } from '../platform/uuid.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { ContainerOptions } from './containers/open-containers.ts';
 import type { ImageOptions } from './images/images.ts';
+import { DEFAULT_TRIAL_SECONDS } from './launcher/launcher-options.ts';
 import type { CredentialOptions } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';
 import { agentOptions, type discoveryOptions } from './option-table.ts';
+import type { PackageOptions } from './packages/packages.ts';
 
 /** The agent was given options it cannot run with. */
 export class AgentUsageError extends CnapiError {
@@ -46,6 +48,10 @@ export interface AgentOptions {
   http: HttpOptions | undefined;
   /** Undefined if it runs no containers. */
   containers: (ContainerOptions & { images: ImageOptions }) | undefined;
+  /** Undefined if it installs no packages. */
+  packages: (Omit<PackageOptions, 'keys'> & { keyFiles: string[] }) | undefined;
+  /** How long a new version of this agent may take to come up. */
+  trialMs: number;
   logLevel: LogLevel;
 }
 
@@ -87,6 +93,8 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
     http: httpOf(values, env),
     containers: containersOf(values, values.data),
+    packages: packagesOf(values),
+    trialMs: trialMsOf(values['package-trial']),
     logLevel: logLevelOf(values['log-level']),
   };
 }
@@ -216,13 +224,33 @@ function containersOf(values: ValuesOf<typeof agentOptions>, data: string): Agen
 
 function imagesOf(values: ValuesOf<typeof agentOptions>): ImageOptions {
   const { 'image-url': urls = [], 'image-path': directories = [], 'image-space': space = DEFAULT_IMAGE_BYTES } = values;
-  for (const url of urls)
-    if (!/^https?:$/.test(URL.parse(url)?.protocol ?? ''))
-      throw new AgentUsageError(`--image-url ${url} is no http: or https: URL`);
-  for (const directory of directories)
-    if (!isAbsolute(directory)) throw new AgentUsageError(`--image-path ${directory} is not an absolute path`);
+  checkSources('image', urls, directories);
   if (!/^[1-9]\d{0,14}$/.test(space)) throw new AgentUsageError(`--image-space ${space} is not a number of bytes`);
   return { urls, directories, maxBytes: Number(space) };
+}
+
+function packagesOf(values: ValuesOf<typeof agentOptions>): AgentOptions['packages'] {
+  const { 'package-key': keyFiles = [], 'package-url': urls = [], 'package-path': directories = [] } = values;
+  if (keyFiles.length === 0) {
+    const one = (['package-url', 'package-path', 'package-scripts'] as const).find((option) => values[option]);
+    if (one !== undefined) throw new AgentUsageError(`--${one} needs --package-key`);
+    return undefined;
+  }
+  checkSources('package', urls, directories);
+  return { keyFiles, urls, directories, allowScripts: values['package-scripts'] ?? false };
+}
+
+function checkSources(what: 'image' | 'package', urls: readonly string[], directories: readonly string[]): void {
+  for (const url of urls)
+    if (!/^https?:$/.test(URL.parse(url)?.protocol ?? ''))
+      throw new AgentUsageError(`--${what}-url ${url} is no http: or https: URL`);
+  for (const directory of directories)
+    if (!isAbsolute(directory)) throw new AgentUsageError(`--${what}-path ${directory} is not an absolute path`);
+}
+
+function trialMsOf(text = String(DEFAULT_TRIAL_SECONDS)): number {
+  if (!/^[1-9]\d{0,4}$/.test(text)) throw new AgentUsageError(`--package-trial ${text} is not a number of seconds`);
+  return Number(text) * 1000;
 }
 
 /** One container could reach the files of another through the agent's own directory. */

@@ -26,6 +26,15 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   server_reboot: { idempotent: false, params: {} },
   agent_pause: { idempotent: true, params: {} },
   agent_resume: { idempotent: true, params: {} },
+  agent_install: {
+    idempotent: true,
+    params: {
+      package_file: 'required, where the signed package is, http:, https: or file:, which the agent must allow',
+      package_name: 'the name that the package must have',
+      downgrade: 'true: also a version older than the installed one',
+    },
+  },
+  agents_uninstall: { idempotent: true, params: { agents: 'required, a list of names of packages' } },
   image_ensure_present: {
     idempotent: true,
     params: {

@@ -81,6 +81,7 @@ export function setUp(
   };
   const { task, runs } = gatedTask();
   const serial: AgentTask = { ...task, lane: 'serial' };
+  const continuing: AgentTask = { ...serial, continues: true };
   const unbegun: AgentTask = { ...task, gated: true };
   const slow = defineTask({
     lane: 'parallel',
@@ -105,10 +106,18 @@ export function setUp(
     journal,
     machine: Object.assign(simulated, machine),
     outbox,
-    tasks: new Map([...catalogueOf({}), ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
+    tasks: new Map([
+      ...catalogueOf({}),
+      ['gated', task],
+      ['serial', serial],
+      ['continuing', continuing],
+      ['unbegun', unbegun],
+      ['slow', slow],
+    ]),
     allowReboot: false,
     vms: undefined,
     images: undefined,
+    packages: undefined,
     streams: undefined,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });

@@ -15,6 +15,7 @@ export const LONG = [
   'test/agent/containers/logs/container-logs.test.ts',
   'test/agent/containers/layers/layer.test.ts',
   'test/agent/containers/root/{layered-containers,layered-root-file-systems}.test.ts',
+  'test/agent/launcher/self-update.test.ts',
   'test/agent/legacy/legacy-reporter.test.ts',
   'test/chaos/cleanup.test.ts',
   'test/cli/access/access.test.ts',

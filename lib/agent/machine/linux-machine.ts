@@ -33,6 +33,8 @@ interface LinuxMachineDeps {
   bootParameters?: Record<string, string> | undefined;
   /** Whether containers can run here, as a sentence; undefined if the agent has none. */
   containers?: string | undefined;
+  /** What it says of packages. */
+  packages?: (() => Sysinfo) | undefined;
 }
 
 const BYTES_PER_KIB = 1024;
@@ -55,8 +57,8 @@ class LinuxMachine implements Machine {
   }
 
   sysinfo(): Promise<Sysinfo> {
-    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers } = this.#deps;
-    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters, containers });
+    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages } = this.#deps;
+    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters, containers, packages: packages?.() });
   }
 
   async status(): Promise<Record<string, unknown>> {

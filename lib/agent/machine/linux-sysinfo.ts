@@ -20,6 +20,8 @@ interface SysinfoOf {
   bootParameters?: Record<string, string> | undefined;
   /** Whether containers can run here, as a sentence. */
   containers?: string | undefined;
+  /** Replaces what is said without packages. */
+  packages?: Sysinfo | undefined;
 }
 
 export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
@@ -51,6 +53,7 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     'CN Agent Version': server.agentVersion,
     ...taskAddressSysinfo(server.taskAddress),
     ...(server.containers === undefined ? {} : { Containers: server.containers }),
+    ...server.packages,
   };
 }
 

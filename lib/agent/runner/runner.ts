@@ -44,7 +44,10 @@ import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, 
 import { TimeLimit } from './time-limit.ts';
 
 interface RunnerDeps
-  extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images' | 'streams'> {
+  extends Pick<
+    TaskContext,
+    'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images' | 'packages' | 'streams'
+  > {
   log: Logger;
   serverUuid: string;
   journal: Journal;
@@ -82,8 +85,9 @@ export class Runner {
 
   /** Call before the first hello: journals ends for tasks that a former process had started. */
   async recover(): Promise<void> {
-    const running = [...this.#deps.journal.state.tasks.values()].filter((task) => task.state === 'running');
-    await Promise.all(running.map((task) => this.#endLeftover(task)));
+    const { journal, tasks } = this.#deps;
+    const running = [...journal.state.tasks.values()].filter((task) => task.state === 'running');
+    await Promise.all(running.map((one) => (tasks.get(one.task.name)?.continues ? undefined : this.#endLeftover(one))));
   }
 
   async #endLeftover(task: Extract<JournalTask, { state: 'running' }>): Promise<void> {
@@ -93,14 +97,14 @@ export class Runner {
   }
 
   /**
-   * A new session is established: it is sent every end again. Accepted tasks that have not started
-   * continue, because an instance has welcomed this journal. An agent with a copied or rolled-back
+   * A new session is established: it is sent every end again. Accepted tasks that have not started,
+   * and those that a former process left to this one, continue, because an instance has welcomed this journal. An agent with a copied or rolled-back
    * journal is refused, and must not run its tasks.
    */
   entered(): void {
     for (const task of this.#deps.journal.state.tasks.values()) {
       if (task.state === 'ended') this.#unsentEnds.add(task.id);
-      else if (task.state === 'accepted' && !this.#works.has(task.id)) this.#resume(task.task);
+      else if (!this.#works.has(task.id)) this.#resume(task.task);
     }
     this.#sendEnds();
   }
@@ -165,12 +169,13 @@ export class Runner {
     await Promise.all(works.map(({ run }) => run));
   }
 
-  /** Ends and journals what runs; what has not started stays accepted for the next process. */
+  /** Ends and journals what runs; what has not started, or continues, is left to the next process. */
   async stop(): Promise<void> {
     this.#stopping = true;
     const works = [...this.#works.values()];
     for (const work of works) {
       work.timer.cancel();
+      if (work.task.continues) this.#works.delete(work.frame.id);
       if (work.phase === 'running')
         work.abort.abort(new TaskFailure('AgentStopped', 'The agent was stopped while the task ran'));
     }
@@ -280,7 +285,7 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { clock, machine, allowReboot, pushJobs, vms, images, streams, outbox } = this.#deps;
+    const { clock, machine, allowReboot, pushJobs, vms, images, packages, streams, outbox } = this.#deps;
     return {
       id: work.frame.id,
       signal: work.abort.signal,
@@ -291,6 +296,7 @@ export class Runner {
       vms,
       streams,
       images,
+      packages,
       begin: (group) => this.#begin(work, group),
       progress: (value) => {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'progress', value });
@@ -307,7 +313,9 @@ export class Runner {
 
   async #begin(work: RunnerTask, group?: ProcessGroup): Promise<void> {
     if (!this.#isCurrent(work)) return;
-    await this.#deps.journal.append({ record: 'started', id: work.frame.id, ...(group ? { group } : {}) });
+    const { id } = work.frame;
+    if (this.#deps.journal.state.tasks.get(id)?.state !== 'running')
+      await this.#deps.journal.append({ record: 'started', id, ...(group ? { group } : {}) });
     if (this.#isCurrent(work) && !work.abort.signal.aborted) this.#event(work.frame, { name: 'started' });
   }
 

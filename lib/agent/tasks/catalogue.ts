@@ -12,6 +12,7 @@ import {
   VM_STATS_TASK,
 } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
+import { agentInstall, agentsUninstall } from './agent-packages.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
 import { connectTask } from './connect.ts';
@@ -50,6 +51,8 @@ const everywhere: readonly (readonly [string, AgentTask])[] = [
   [PUSH_TASK, pushCommand],
   ['server_sysinfo', serverSysinfo],
   ['server_reboot', serverReboot],
+  ['agent_install', agentInstall],
+  ['agents_uninstall', agentsUninstall],
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
 ];

@@ -4,7 +4,7 @@ import { CnapiError } from '../../platform/errors.ts';
 import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { type AgentTask, defineTask, type TaskContext } from './task.ts';
+import { type AgentTask, byteProgress, defineTask, type TaskContext } from './task.ts';
 
 const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;
@@ -51,13 +51,7 @@ async function ensure(
   const images = imagesOf(context);
   // Without a source it is only asked whether the image is there, as by callers of Triton's agent.
   if (url === undefined) return shownImage(readReady(images, image_uuid));
-  let shown = 0;
-  const onProgress = (bytes: number, total: number | undefined) => {
-    const percent = total ? Math.floor((bytes / total) * 100) : 0;
-    if (percent <= shown) return;
-    shown = percent;
-    context.progress(percent);
-  };
+  const onProgress = byteProgress(context);
   return shownImage(await images.ensure({ uuid: image_uuid, url, digest }, { signal: context.signal, onProgress }));
 }
 

@@ -5,6 +5,7 @@ import type { StreamName } from '../../protocol/output-streams.ts';
 import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
+import type { Packages } from '../packages/packages.ts';
 import type { PushRun } from '../push/push-participant.ts';
 import type { AgentStreams } from '../streams/agent-streams.ts';
 import { TaskFailure } from '../task-failure.ts';
@@ -32,6 +33,8 @@ export interface TaskContext {
   vms: Vms | undefined;
   /** Undefined without --containers. */
   images: Images | undefined;
+  /** Undefined unless this agent trusts a key of packages. */
+  packages: Packages | undefined;
   /** Undefined if this agent opens no streams. */
   streams: AgentStreams | undefined;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
@@ -50,6 +53,8 @@ export interface AgentTask {
   gated: boolean;
   /** Runs even while the agent is paused. */
   whilePaused: boolean;
+  /** When the agent stops, it does not end: the next process runs it again, under the same id. */
+  continues: boolean;
   paramNames: readonly string[];
   /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */
   run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
@@ -59,6 +64,7 @@ interface Definition<Schema extends z.ZodObject> {
   lane: LaneName;
   gated?: boolean;
   whilePaused?: boolean;
+  continues?: boolean;
   params: Schema;
   run(params: z.infer<Schema>, context: TaskContext): Promise<Record<string, unknown>>;
 }
@@ -68,12 +74,13 @@ interface Definition<Schema extends z.ZodObject> {
  * also send those of their path.
  */
 export function defineTask<Schema extends z.ZodObject>(definition: Definition<Schema>): AgentTask {
-  const { lane, gated = false, whilePaused = false, params: schema } = definition;
+  const { lane, gated = false, whilePaused = false, continues = false, params: schema } = definition;
   const paramNames = Object.keys(schema.shape);
   return {
     lane,
     gated,
     whilePaused,
+    continues,
     paramNames,
     run: async (params, context) => definition.run(parse(schema, params), context),
   };
@@ -90,4 +97,15 @@ function parse<Schema extends z.ZodType>(schema: Schema, params: Record<string, 
 export async function pause(ms: number, { clock, signal }: TaskContext): Promise<void> {
   await clock.sleep(ms, signal);
   if (signal.aborted) throw signal.reason;
+}
+
+/** Reports the bytes of a transfer as percent, if their total is known; each percent once. */
+export function byteProgress({ progress }: TaskContext): (bytes: number, total: number | undefined) => void {
+  let shown = 0;
+  return (bytes, total) => {
+    const percent = total ? Math.floor((bytes / total) * 100) : 0;
+    if (percent <= shown) return;
+    shown = percent;
+    progress(percent);
+  };
 }

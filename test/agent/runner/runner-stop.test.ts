@@ -43,6 +43,25 @@ t.test('stop ends running tasks and leaves those not started to the next process
   t.equal(runs.length, 1);
 });
 
+t.test('a task that continues has no end when the agent stops, and runs again in the next process', async (t) => {
+  const first = setUp(t);
+  const id = first.give({ name: 'continuing' });
+  await until(() => first.runs.length === 1, 'the task to run');
+  await until(() => first.journal.state.tasks.get(id)?.state === 'running', 'its start in the journal');
+  await first.runner.stop();
+  t.same(first.ends(id), []);
+  t.equal(first.journal.state.tasks.get(id)?.state, 'running');
+
+  const second = setUp(t, first.journal);
+  await second.runner.recover();
+  second.runner.entered();
+  await until(() => second.runs.length === 1, 'the task to run again');
+  second.runner.entered();
+  second.runs[0]?.finish();
+  t.match(await second.end(id), { outcome: 'complete', result: { ran: id } });
+  t.equal(second.runs.length, 1);
+});
+
 t.test('after stop no time limit ends a task that is left to the next process', async (t) => {
   const manual = new ManualClock();
   const { give, runs, runner, journal } = setUp(t, undefined, { clock: manual });

@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import { delimiter } from 'node:path';
 import { pipeline, Readable } from 'node:stream';
+import { optionalField } from '../../../platform/optional-field.ts';
 import { findExecutable } from '../../machine/find-executable.ts';
 import { executablePath } from '../../machine/run-as.ts';
 
@@ -20,6 +21,8 @@ export interface ProgramOptions {
   env?: Readonly<Record<string, string>>;
   /** What it reads from its standard input; nothing by default. */
   input?: Iterable<Buffer>;
+  /** Kills it. */
+  signal?: AbortSignal;
 }
 
 /** Debian keeps programs for root off the PATH of others. */
@@ -42,6 +45,7 @@ export function runToEnd(file: string, args: readonly string[], options: Program
         killSignal: 'SIGKILL',
         maxBuffer: MAX_OUTPUT_BYTES,
         cwd: directory,
+        ...optionalField('signal', options.signal),
         env: { ...process.env, ...env },
       },
       (error, stdout, stderr) => {

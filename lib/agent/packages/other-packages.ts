@@ -1,0 +1,153 @@
+/**
+ * Packages of other agents, in DATA/packages: `records/NAME.json` says which version is installed, and
+ * `files/NAME/VERSION-DIGEST` has its files. A package may have the programs `install` and `uninstall`
+ * at its top. They run only if the agent's configuration allows it, with their directory as working
+ * directory. If the agent dies meanwhile, they run again, so they must be able to.
+ */
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { runToEnd } from '../containers/linux/programs.ts';
+import { type RecordFiles, recordFiles } from '../records/record-files.ts';
+import type { InstalledVersion } from '../versions/agent-versions.ts';
+import { compareVersions } from '../versions/version-order.ts';
+import type { PackageManifest } from './manifest.ts';
+import { installFiles, type VerifiedPackage } from './package-archive.ts';
+import { PackageRefusedError } from './package-errors.ts';
+
+export interface InstalledPackage extends InstalledVersion {
+  name: string;
+}
+
+interface OtherPackagesDeps {
+  /** DATA/packages. */
+  directory: string;
+  /** Whether packages may run their programs. */
+  allowScripts: boolean;
+}
+
+interface InstallRequest {
+  file: string;
+  allowDowngrade: boolean;
+  signal: AbortSignal;
+}
+
+type Script = 'install' | 'uninstall';
+
+const DIGEST_CHARS = 16;
+const SCRIPT_WITHIN_MS = 600_000;
+const MAX_SHOWN_CHARS = 1_000;
+const MAX_PACKAGES = 200;
+
+export class OtherPackages {
+  readonly #deps: OtherPackagesDeps;
+  readonly #records: RecordFiles<InstalledPackage>;
+  readonly #files: string;
+  readonly #installed = new Map<string, InstalledPackage>();
+
+  constructor(deps: OtherPackagesDeps) {
+    this.#deps = deps;
+    this.#records = recordFiles<InstalledPackage>(join(deps.directory, 'records'), ({ name }) => name);
+    this.#files = join(deps.directory, 'files');
+  }
+
+  /** Removes what no record names. While a record cannot be read, nothing is removed. */
+  async start(): Promise<void> {
+    await mkdir(this.#files, { recursive: true, mode: 0o700 });
+    const { records, damaged } = await this.#records.load();
+    for (const record of records) this.#installed.set(record.name, record);
+    if (damaged.length > 0) return;
+    for (const name of await readdir(this.#files)) await this.#removeFormer(name);
+  }
+
+  list(): InstalledPackage[] {
+    return [...this.#installed.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
+  }
+
+  /** @returns the version that was installed before; the same one if nothing was to be done */
+  async install(found: VerifiedPackage, request: InstallRequest): Promise<string | undefined> {
+    const { manifest, version, digest } = found;
+    const { name } = manifest;
+    const before = this.#installed.get(name);
+    if (before?.digest === digest) return version;
+    this.#check(found, before, request);
+    const directory = this.#directoryOf({ name, version, digest });
+    await mkdir(join(this.#files, name), { recursive: true, mode: 0o700 });
+    await installFiles(request.file, { manifest, directory, signal: request.signal });
+    try {
+      if (hasScript(manifest, 'install')) await this.#run('install', { name, version, digest }, request.signal);
+    } catch (error) {
+      await rm(directory, { recursive: true, force: true });
+      throw error;
+    }
+    const installed = { name, version, digest };
+    await this.#records.write(installed);
+    this.#installed.set(name, installed);
+    await this.#removeFormer(name);
+    return before?.version;
+  }
+
+  /** @returns whether it was there */
+  async uninstall(name: string, signal: AbortSignal): Promise<boolean> {
+    const installed = this.#installed.get(name);
+    if (installed === undefined) return false;
+    const names: string[] = await readdir(this.#directoryOf(installed)).catch(() => []);
+    if (names.includes('uninstall')) {
+      this.#checkScripts(name, 'uninstall');
+      await this.#run('uninstall', installed, signal);
+    }
+    await this.#records.remove(name);
+    this.#installed.delete(name);
+    await this.#removeFormer(name);
+    return true;
+  }
+
+  #check({ manifest, version }: VerifiedPackage, before: InstalledPackage | undefined, request: InstallRequest): void {
+    if (before === undefined && this.#installed.size >= MAX_PACKAGES)
+      throw new PackageRefusedError('TooManyPackages', `This server has ${MAX_PACKAGES} packages; uninstall some`);
+    if (before !== undefined && compareVersions(version, before.version) < 0 && !request.allowDowngrade)
+      throw new PackageRefusedError(
+        'PackageDowngrade',
+        `Version ${version} of ${before.name} is older than ${before.version}; say "downgrade": true if that is meant`,
+      );
+    if (hasScript(manifest, 'install')) this.#checkScripts(manifest.name, 'install');
+  }
+
+  #checkScripts(name: string, script: Script): void {
+    if (this.#deps.allowScripts) return;
+    throw new PackageRefusedError(
+      'PackageScriptsNotAllowed',
+      `${name} has a program ${script}, and this agent was started without --package-scripts`,
+    );
+  }
+
+  async #run(script: Script, installed: InstalledPackage, signal: AbortSignal): Promise<void> {
+    const directory = this.#directoryOf(installed);
+    const env = { PACKAGE_NAME: installed.name, PACKAGE_VERSION: installed.version, PACKAGE_DIRECTORY: directory };
+    const options = { timeoutMs: SCRIPT_WITHIN_MS, directory, env, signal };
+    const { exitCode, stderr } = await runToEnd(join(directory, script), [], options);
+    signal.throwIfAborted();
+    if (exitCode === 0) return;
+    const said = stderr.trim().slice(-MAX_SHOWN_CHARS);
+    throw new PackageRefusedError(
+      'PackageScriptFailed',
+      `The program ${script} of ${installed.name} ${installed.version} failed${exitCode === null ? '' : ` with exit code ${exitCode}`}: ${said}`,
+    );
+  }
+
+  /** Keeps the files of the installed version. */
+  async #removeFormer(name: string): Promise<void> {
+    const installed = this.#installed.get(name);
+    const folder = join(this.#files, name);
+    if (installed === undefined) return rm(folder, { recursive: true, force: true });
+    for (const version of await readdir(folder)) {
+      const path = join(folder, version);
+      if (path !== this.#directoryOf(installed)) await rm(path, { recursive: true, force: true });
+    }
+  }
+
+  #directoryOf({ name, version, digest }: InstalledPackage): string {
+    return join(this.#files, name, `${version}-${digest.slice(0, DIGEST_CHARS)}`);
+  }
+}
+
+const hasScript = ({ files }: PackageManifest, script: Script): boolean => files.some(({ path }) => path === script);

@@ -1,0 +1,159 @@
+/**
+ * Installs and removes signed packages on this server: new versions of this agent (own-package.ts), and
+ * other agents (other-packages.ts). Used by the tasks `agent_install` and `agents_uninstall`, which run
+ * one at a time. Nothing is unpacked before its signature was verified.
+ */
+import type { KeyObject } from 'node:crypto';
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { HttpClient } from '../../platform/http-client/http-client.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import type { AllowedSources } from '../images/allowed-sources.ts';
+import { noteOf } from '../images/download.ts';
+import type { VersionEnd } from '../versions/agent-versions.ts';
+import { compareVersions } from '../versions/version-order.ts';
+import { OWN_PACKAGE } from './manifest.ts';
+import { type InstalledPackage, OtherPackages } from './other-packages.ts';
+import { OwnPackage, type OwnPackageDeps } from './own-package.ts';
+import { type VerifiedPackage, verifyPackage } from './package-archive.ts';
+import { PackageRefusedError, packageErrorOf } from './package-errors.ts';
+import { fetchPackage } from './package-source.ts';
+
+/** As the agent's configuration says. */
+export interface PackageOptions extends AllowedSources {
+  /** Packages must be signed with one of them. */
+  keys: readonly KeyObject[];
+  allowScripts: boolean;
+}
+
+interface PackagesDeps extends PackageOptions, OwnPackageDeps {
+  clock: Clock;
+  log: Logger;
+  /** The agent's data directory. */
+  data: string;
+}
+
+interface PackageInstallRequest {
+  task: string;
+  source: string;
+  /** If given, the package must have this name. */
+  name?: string | undefined;
+  allowDowngrade: boolean;
+  signal: AbortSignal;
+  onProgress(bytes: number, total: number | undefined): void;
+}
+
+interface PackageInstallation {
+  name: string;
+  version: string;
+  previous: string | null;
+  changed: boolean;
+}
+
+export class Packages {
+  readonly #deps: PackagesDeps;
+  readonly #client: HttpClient;
+  readonly #own: OwnPackage;
+  readonly #others: OtherPackages;
+  readonly #incoming: string;
+
+  constructor(deps: PackagesDeps) {
+    this.#deps = deps;
+    this.#client = new HttpClient({ clock: deps.clock });
+    this.#own = new OwnPackage(deps);
+    const directory = join(deps.data, 'packages');
+    this.#others = new OtherPackages({ directory, allowScripts: deps.allowScripts });
+    this.#incoming = join(directory, 'incoming');
+  }
+
+  async start(): Promise<void> {
+    await mkdir(this.#incoming, { recursive: true, mode: 0o700 });
+    await this.#own.start();
+    await this.#others.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#client.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /** Other agents that are installed. */
+  list(): InstalledPackage[] {
+    return this.#others.list();
+  }
+
+  /** How the last installation of this agent ended. */
+  get lastUpdate(): VersionEnd | undefined {
+    return this.#own.lastEnd;
+  }
+
+  /**
+   * Can be repeated under the same task, in this process and in the next. For a new version of this
+   * agent it does not return: this process ends. @throws a CnapiError of package-errors.ts
+   */
+  async install(request: PackageInstallRequest): Promise<PackageInstallation> {
+    const { task, signal } = request;
+    const before = await this.#own.outcomeOf(task, signal);
+    if (before !== undefined) return { name: OWN_PACKAGE, ...before };
+    const file = join(this.#incoming, task);
+    try {
+      await this.#removeOthers(task);
+      await fetchPackage({ ...request, file }, { ...this.#deps, allowed: this.#deps, client: this.#client });
+      const found = await verifyPackage(file, { keys: this.#deps.keys, signal });
+      return await this.#installFile(found, { ...request, file });
+    } catch (error) {
+      // The next process continues the download.
+      if (!signal.aborted) await this.#removeFile(file);
+      throw packageErrorOf(error);
+    }
+  }
+
+  /** @throws a CnapiError of package-errors.ts */
+  async uninstall(names: readonly string[], signal: AbortSignal): Promise<{ removed: string[]; absent: string[] }> {
+    if (names.includes(OWN_PACKAGE))
+      throw new PackageRefusedError('OwnAgent', `${OWN_PACKAGE} is this agent, which cannot remove itself`);
+    const [removed, absent]: [string[], string[]] = [[], []];
+    for (const name of new Set(names)) {
+      const wasThere = await this.#others.uninstall(name, signal);
+      (wasThere ? removed : absent).push(name);
+      if (wasThere) this.#deps.log.info({ package: name }, 'package: removed');
+    }
+    return { removed, absent };
+  }
+
+  async #installFile(
+    found: VerifiedPackage,
+    request: PackageInstallRequest & { file: string },
+  ): Promise<PackageInstallation> {
+    const { name, node } = found.manifest;
+    if (request.name !== undefined && request.name !== name)
+      throw new PackageRefusedError('PackageMismatch', `The package is ${name}, and not ${request.name}`);
+    if (node !== undefined && compareVersions(process.versions.node, node) < 0)
+      throw new PackageRefusedError('NodeTooOld', `The package needs Node ${node}; here is ${process.versions.node}`);
+    if (name === OWN_PACKAGE) {
+      const installed = await this.#own.install(found, { ...request, onStaged: () => this.#removeFile(request.file) });
+      await this.#removeFile(request.file);
+      return { name, ...installed };
+    }
+    const previous = await this.#others.install(found, request);
+    await this.#removeFile(request.file);
+    const { version } = found;
+    this.#deps.log.info({ package: name, version, previous }, 'package: installed');
+    return { name, version, previous: previous ?? null, changed: previous !== version };
+  }
+
+  async #removeFile(file: string): Promise<void> {
+    await rm(file, { force: true });
+    await rm(noteOf(file), { force: true });
+  }
+
+  /** Installations run one at a time, so what other tasks have left is not needed. */
+  async #removeOthers(task: string): Promise<void> {
+    for (const name of await readdir(this.#incoming))
+      if (!name.startsWith(task)) await rm(join(this.#incoming, name), { force: true });
+  }
+}

@@ -1,0 +1,47 @@
+/**
+ * `agent_install` and `agents_uninstall`: signed packages of agents, under the names and parameters of
+ * Triton's tasks. When a new version of this agent is installed, the task goes on in the next process.
+ */
+import { z } from 'zod';
+import type { Packages } from '../packages/packages.ts';
+import { TaskFailure } from '../task-failure.ts';
+import { byteProgress, defineTask, type TaskContext } from './task.ts';
+
+const name = z.string().min(1).max(64);
+const MAX_SOURCE_CHARS = 4_000;
+const MAX_NAMES = 100;
+
+export const agentInstall = defineTask({
+  lane: 'serial',
+  continues: true,
+  params: z.object({
+    package_file: z.string().min(1).max(MAX_SOURCE_CHARS).optional(),
+    package_name: name.optional(),
+    downgrade: z.boolean().optional(),
+  }),
+  async run({ package_file: source, package_name, downgrade = false }, context) {
+    const packages = packagesOf(context);
+    if (source === undefined)
+      throw new TaskFailure(
+        'PackageSourceMissing',
+        'Parameter package_file is missing: this agent knows no image server, so an image_uuid alone names no package',
+      );
+    const { id: task, signal } = context;
+    const onProgress = byteProgress(context);
+    const request = { task, source, name: package_name, allowDowngrade: downgrade, signal, onProgress };
+    return { ...(await packages.install(request)) };
+  },
+});
+
+export const agentsUninstall = defineTask({
+  lane: 'serial',
+  params: z.object({ agents: z.array(name).min(1).max(MAX_NAMES) }),
+  async run({ agents }, context) {
+    return packagesOf(context).uninstall(agents, context.signal);
+  },
+});
+
+function packagesOf({ packages }: TaskContext): Packages {
+  if (packages !== undefined) return packages;
+  throw new TaskFailure('PackagesNotAllowed', 'This agent was started without --package-key, so it installs nothing');
+}
