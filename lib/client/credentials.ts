@@ -12,7 +12,7 @@ import { localTokenFile } from './local-cnapi.ts';
 
 export interface Credentials {
   token: string | undefined;
-  /** In PEM format. */
+  /** Certificates of the certificate authority, in PEM format. */
   ca: string | undefined;
   /**
    * The configuration folder, in which each `npm start` announces itself. At the addresses of an

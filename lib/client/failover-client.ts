@@ -85,7 +85,7 @@ export class FailoverClient {
   readonly connections: Connections;
   readonly #deps: FailoverClientDeps;
   #addresses: Address[] = [];
-  /** From GET /instances; tried after the addresses that the caller gave. */
+  /** Addresses from GET /instances, tried after the addresses that the caller gave. */
   #learnt: Address[] = [];
   #hasAnswered = false;
 

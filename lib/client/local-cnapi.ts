@@ -13,7 +13,7 @@ import type { Address } from './address.ts';
 interface LocalCnapi {
   /** The supervisor's process. After it has ended, any program may listen at these addresses. */
   pid: number;
-  /** In the form `http://127.0.0.1:8080`. */
+  /** URLs such as `http://127.0.0.1:8080`. */
   urls: readonly string[];
   /** Absent where no token is asked for. */
   tokenFile?: string | undefined;

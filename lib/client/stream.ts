@@ -28,7 +28,7 @@ interface ClientStreamEvents {
 }
 
 export class ClientStream {
-  /** For the task that is to use it. */
+  /** The name under which a task uses the stream. */
   readonly name: string;
   readonly #socket: StreamSocket;
 

@@ -8,7 +8,7 @@ export interface ErrorFields {
   errors?: FieldError[];
   /** Seconds after which a retry makes sense (HTTP Retry-After). */
   retryAfterSeconds?: number;
-  /** With status 401: how to authenticate, if not by a bearer token (HTTP WWW-Authenticate). */
+  /** How to authenticate if not by a bearer token (HTTP WWW-Authenticate). Only for status 401. */
   challenge?: string;
 }
 

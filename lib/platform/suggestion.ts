@@ -1,6 +1,6 @@
-/** For a name that is not among the known ones: which of them was probably meant. Pure. */
+/** Finds the known name that an unknown name probably means. Pure. */
 
-/** Fewer characters are alike by chance. */
+/** Fewer equal characters are likely to be a coincidence. */
 const LEAST_LIKENESS = 3;
 
 /** `; did you mean NAME?` with the known name that shares the longest beginning or end with this one; or nothing. */

@@ -82,7 +82,7 @@ const boundedRecord = <Value extends z.ZodType>(value: Value) =>
       (one) => Buffer.byteLength(JSON.stringify(one)) <= MAX_METADATA_BYTES,
       `is larger than ${MAX_METADATA_BYTES} bytes`,
     );
-/** Of an update, and of a VM after it. */
+/** The metadata in an update, and of the VM after the update. */
 export const vmMetadata = boundedRecord(z.string('is not a text'));
 export const vmTags = boundedRecord(z.union([z.string(), z.number(), z.boolean()], 'is not a text, number or boolean'));
 const keys = z.array(metadataKey).max(MAX_METADATA_KEYS);

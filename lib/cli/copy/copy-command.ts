@@ -9,7 +9,7 @@ interface CopyCommand {
   noun: string;
   /** What the user may write for `other.word`. */
   names: string;
-  /** As whom a copy runs there, and what it needs: sentences. */
+  /** Sentences for the help: the user as whom a copy runs there, and what it needs. */
   text: string;
   examples: readonly string[];
   other: OtherEnd;

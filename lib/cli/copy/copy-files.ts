@@ -151,7 +151,7 @@ const explain =
     throw new RefusedError(`${place}: ${getSystemErrorMessage(error.errno)}`, { cause: error });
   };
 
-/** For help texts. */
+/** How `cp` copies, for help texts. */
 export const COPY_TEXT = `What is copied appears when all of it has arrived, with its mode, and replaces files of the same name. With -r what a directory \
 holds is copied into the target. Symbolic links are copied as links. Those that are in the target are replaced, and not followed.
 

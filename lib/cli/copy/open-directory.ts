@@ -72,8 +72,8 @@ export class OpenDirectory {
   /** What a link in it leads to. @throws RefusedError unless nobody but root and this user can change that */
   async readLink(name: string): Promise<string> {
     const [holder, link] = [await this.about(), await lstat(this.at(name))];
-    // Where others may write, the link that is read need not be the one whose owner is known. With the
-    // sticky bit it can be another name of a link that root has elsewhere.
+    // If others may write here, the link can be replaced between lstat and readlink. The sticky bit does not
+    // prevent this: the new link can be a hard link to a link of root.
     if (!this.#isFixed || !isOurs(holder) || isWritableByOthers(holder) || !isOurs(link))
       throw new RefusedError(`${path.join(this.shown, name)} is a symbolic link that another user may change`);
     return await readlink(this.at(name));

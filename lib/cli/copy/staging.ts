@@ -9,7 +9,7 @@ import { chmod, lstat, mkdir, mkdtemp, open, readdir, rename, rm, rmdir } from '
 import path from 'node:path';
 import { RefusedError } from '../terminal/command-errors.ts';
 import type { OpenDirectory } from './open-directory.ts';
-import { goTo } from './way.ts';
+import { resolveTarget } from './resolved-target.ts';
 
 /** What a copy makes: a file of this name, if the target is a directory; or a directory. */
 type CopiedKind = { kind: 'file'; name: string } | { kind: 'tree' };
@@ -33,12 +33,13 @@ export class Staging {
     this.place = place;
   }
 
-  /** @throws RefusedError if the target is something else, or another user may change the way to it */
+  /** @throws RefusedError if the target is something else, or another user may change its path */
   static async open(target: string, arrival: CopiedKind): Promise<Staging> {
     await using opened = new AsyncDisposableStack();
-    const { base, ...way } = await goTo(target);
+    const { base, ...resolved } = await resolveTarget(target);
+
     opened.use(base);
-    const missing = namesBelow(base, way, { target, arrival });
+    const missing = namesBelow(base, resolved, { target, arrival });
     const name = path.basename(await mkdtemp(base.at('.cnapi-cp-')));
     // Whoever owns the target's directory could move it, or put another one in its place.
     opened.defer(() => rmdir(base.at(name)).catch(() => undefined));
@@ -116,7 +117,7 @@ async function moveTo(target: string, source: string): Promise<void> {
     const directory = await open(source, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
     try {
       await rename(source, target);
-      // By its path it could be another file: the target may belong to another user.
+      // chmod by path could change another file, because the target may belong to another user.
       await directory.chmod(mode);
     } finally {
       await directory.close();

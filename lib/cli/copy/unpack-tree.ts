@@ -24,7 +24,7 @@ const KINDS: Readonly<Record<string, string>> = {
 
 interface TreeLimits {
   entries: number;
-  /** Of the names of directories together, which are kept to the end. */
+  /** Limit of all directory names together, which are kept until the end. */
   nameChars: number;
 }
 
@@ -41,7 +41,7 @@ interface Directory {
 export class ArrivingTree extends Writable {
   readonly #root: string;
   readonly #parser: Parser;
-  /** By their path in the archive; '' is the root. */
+  /** Directories by their path in the archive; '' is the root. */
   readonly #directories = new Map<string, Directory>();
   readonly #limits: TreeLimits;
   #placing = Promise.resolve();

@@ -112,11 +112,11 @@ function onlyIndexed({ fields, indexes }: DocumentNoun): DocumentNoun['fields'] 
 
 interface Reading {
   emptyIs?: null;
-  /** For a query, which has only texts. */
+  /** Reads the value as a text. Set for queries, which contain only texts. */
   asText?: boolean;
 }
 
-/** For the help: which fields take names of servers. */
+/** The part of the help that says which fields accept names of servers. */
 const listsIn = ({ serverLists = [] }: DocumentNoun): string =>
   serverLists.map((field) => `; ${field}=SERVER,SERVER takes uuids, beginnings of them, and hostnames`).join('');
 

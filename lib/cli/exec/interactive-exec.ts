@@ -16,14 +16,14 @@ interface InteractiveCommand {
   tty: boolean;
 }
 
-/** As timeout(1). */
+/** The exit code of timeout(1). */
 const TIMED_OUT = 124;
-/** As a shell. */
+/** The exit code of a shell. */
 const NO_SUCH_PROGRAM = 127;
 const SIGNAL_MS = 200;
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 
-/** For help texts. */
+/** How to leave a terminal that does not answer, for help texts. */
 export const ESCAPE_TEXT =
   'In a terminal that does not answer any more, type ~. at the beginning of a line: this program exits, and the command is \
 ended. ~~ at the beginning of a line sends one ~.';
@@ -83,7 +83,7 @@ export function describeEnd({ status, reason }: StreamTaskEnd): { message?: stri
   return { exitCode: typeof signal === 'string' ? exitCodeOfSignal(signal) : EXIT.failed };
 }
 
-/** Of errors that other programs tell by their exit code. */
+/** Exit codes for errors that other programs report in the same way. */
 const CODES: ReadonlyMap<string, number> = new Map([
   ['TaskTimeout', TIMED_OUT],
   ['NoSuchProgram', NO_SUCH_PROGRAM],

@@ -25,12 +25,12 @@ interface Forward {
   remote: number;
 }
 
-/** What the ports lead to. */
+/** The server or VM to which connections are forwarded. */
 interface ForwardTarget {
-  /** As the user wrote it. */
+  /** The name that the user wrote. */
   name: string;
   serverUuid: string;
-  /** Of the server. */
+  /** Status of the server. */
   status: string | undefined;
   /** Starts the task of a connection. */
   connect(stream: string, port: number): Promise<{ id: string }>;

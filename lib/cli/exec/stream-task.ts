@@ -20,7 +20,7 @@ interface StreamTaskRequest {
 
 interface ExecTaskRequest {
   serverUuid: string;
-  /** Of the task: script, args, env. */
+  /** Parameters of the task: script, args, env. */
   params: Record<string, unknown>;
   terminal?: Terminal | undefined;
   timeoutMs?: number | undefined;
@@ -32,7 +32,7 @@ export interface StreamIo {
   input: Readable | undefined;
   stdout: Writable;
   stderr: Writable;
-  /** Of a connection, whose output may end before its input. */
+  /** Called when the output of a connection ends, which may be before its input ends. */
   onOutputEnd?: () => void;
 }
 
@@ -43,7 +43,7 @@ export interface StreamTaskEnd {
 }
 
 export interface StreamTask {
-  /** Of the task. */
+  /** The id of the task. */
   id: string;
   ended: Promise<StreamTaskEnd>;
   resize(size: TerminalSize): void;

@@ -8,7 +8,7 @@ import { EXIT } from '../terminal/command-errors.ts';
 import { shortDuration } from '../terminal/duration.ts';
 
 const LOOK_MS = 500;
-/** With the default times a drain ends after 75 s at most, and the lease 5 s later. */
+/** The default configuration ends a drain after 75 s at most, and the lease 5 s later. */
 const WITHIN_MS = 90_000;
 
 export function drainCommand(runner: CommandRunner): Command {

@@ -17,7 +17,7 @@ export interface CommandRunner {
   action<Options>(work: Work<Options>, takes?: { rest: boolean }): (...given: unknown[]) => Promise<void>;
 }
 
-/** For help texts, and to ask whether a command line is accepted: no command does anything. */
+/** Runs no command. Used to print help texts, and to check whether a command line is accepted. */
 export const parseOnly: CommandRunner = { action: () => async () => undefined };
 
 /** What a call is given beside its arguments. */

@@ -37,7 +37,7 @@ export async function forEach<Result>(
     }
   }
   if (refused.length === 0) return { results, refused, exitCode: EXIT.ok };
-  // As for one object, wrong usage means that nothing was changed.
+  // Wrong usage means that nothing was changed, as it does for one object.
   const isUsage = results.length === 0 && exitCodes.every((code) => code === EXIT.usage);
   return { results, refused, exitCode: isUsage ? EXIT.usage : EXIT.failed };
 }

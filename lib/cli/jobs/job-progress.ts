@@ -9,7 +9,7 @@ import type { Column } from '../terminal/table.ts';
 
 export const hasEnded = ({ status }: PushJob): boolean => JOB_ENDS.includes(status);
 
-/** In the order of a job's life. The words of the specification, where it has one. */
+/** The statuses in the order in which nodes reach them, with the specification's word if it has one. */
 const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
   ['new', 'not asked yet, or without an answer'],
   ['ready', 'acknowledged, not started'],

@@ -95,7 +95,7 @@ export async function findTask(client: CnapiClient, text: string): Promise<strin
   return uniqueMatch('task', text, ids);
 }
 
-/** For an answer about a task whose whole id was given, which `findTask` does not look up. */
+/** Explains a 404 about a task whose whole id was given, because `findTask` does not look such a task up. */
 export function explainNoTask(error: unknown, id: string): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
     throw new UsageError(`There is no task ${id}; cnapi tasks lists them`);
@@ -164,7 +164,7 @@ export function labelsOf(servers: readonly NamedServer[]): Map<string, string> {
   return new Map(servers.map((server) => [server.uuid, labelOf(server)]));
 }
 
-/** For the servers of these objects: a function that maps the uuid of one to its label. */
+/** Returns a function that maps the uuids of these objects' servers to their labels. */
 export async function serverLabels(
   client: CnapiClient,
   listed: readonly { server_uuid?: string | null | undefined }[],

@@ -81,7 +81,7 @@ async function allocate(
   return 0;
 }
 
-/** As `cnapi vm create` names the fields; its quota is in GiB. */
+/** Uses the field names of `cnapi vm create`, whose quota is in GiB. */
 function createCommand({ uuid, hostname }: { uuid: string; hostname?: unknown }, vm: JsonObject): string {
   const { vm_uuid, owner_uuid, ram, quota, cpu_cap } = vm;
   const fields = {

@@ -19,7 +19,7 @@ export const mayRetry = (node: Pick<PushNode, 'status' | 'reason'>): boolean =>
 const wasNotStarted = ({ status, reason }: Pick<PushNode, 'status' | 'reason'>): boolean =>
   ['nacked', 'unavailable', 'was_ready'].includes(status) || reason === 'permission-denied';
 
-/** `end`: of the node's task, if it was reported. */
+/** `end` is the reported end of the node's task, if there is one. */
 export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): Ending {
   const { status, task_id: id } = node;
   if (status === 'succeeded') return { kind: 'ok', id: id ?? '', result: end?.result };
@@ -35,8 +35,8 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
 
 /**
  * What the agent of a crashed node reported once it was back: its command may have ended well. The
- * node stays crashed, because its job had to go on without it. Undefined: no exit code was reported,
- * or the node has one. `task`: of the node.
+ * node stays crashed, because its job had to go on without it. Undefined if the node already has an exit
+ * code or none was reported. The second parameter is the node's task.
  */
 export function lateReportOf({ status }: Pick<PushNode, 'status'>, { history }: Task): string | undefined {
   const finish = history.find(({ name }) => name === 'finish');

@@ -197,7 +197,7 @@ function wordOf(ending: Ending): (typeof WORDS)[number] {
   return ending.cancelled === true ? 'cancelled' : 'failed';
 }
 
-/** As with timeout(1): 143 would say that somebody sent TERM. */
+/** The exit code of timeout(1). 143 would mean that somebody sent TERM. */
 const TIMED_OUT = 124;
 
 function ownCodeOf(ending: Ending): number | undefined {
@@ -211,7 +211,7 @@ export function exitCodeOfRun(endings: readonly Ending[], isIncomplete: boolean)
   if (own !== undefined && own !== 0) return own;
   if (endings.some(({ kind }) => kind === 'unknown')) return EXIT.noAnswer;
   const failed = endings.filter((ending) => ending.kind === 'failed');
-  // As for other commands, wrong usage means that nothing was done anywhere.
+  // Wrong usage means that nothing was done on any server, as it does for other commands.
   if (failed.length > 0 && failed.length === endings.length && failed.every((ending) => ending.isWrongUsage))
     return EXIT.usage;
   if (failed.length > 0) return EXIT.failed;

@@ -3,7 +3,7 @@ import type { Task } from '../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { exitCodeOfSignal } from '../terminal/signals.ts';
 
-/** For a caller that may look at tasks but not run them. */
+/** Shown to a caller that may look at tasks but not run them. */
 export const WITHHELD = 'its parameters and output are shown only to the role operator and above';
 
 /** The end of a task as its history has it, in the form of the data of an `end` event. */

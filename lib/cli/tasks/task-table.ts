@@ -30,7 +30,7 @@ export const TASK_COLUMNS: readonly Column<TaskLine>[] = [
   { head: 'WHAT', of: ({ summary }) => summary, shrinks: true },
 ];
 
-/** For tasks of several servers; `labelOf` returns the name of a server for people. */
+/** The columns for tasks of several servers. `labelOf` returns the name of a server for people. */
 export function fleetColumns(labelOf: (uuid: string) => string): readonly Column<TaskLine>[] {
   const server = { head: 'SERVER', of: ({ serverUuid }: TaskLine) => labelOf(serverUuid ?? ''), shrinks: true };
   const actor = { head: 'ACTOR', of: (line: TaskLine) => line.actor, shrinks: true, optional: true } as const;

@@ -21,7 +21,7 @@ interface ErrorReport {
 const HOW_TO_SEE_CONTENTS =
   "An admin makes such a token: cnapi token create NAME --role operator. So does whoever can read an instance's configuration, with --config FILE, or --local for their npm start";
 
-/** For work that an agent does not know. */
+/** Explains why an agent may not know a kind of task. */
 export const UNKNOWN_TASK_HINT =
   'Its agent runs without --containers, which VMs and images need; or it is simulated, or of an earlier version';
 

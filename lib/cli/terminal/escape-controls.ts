@@ -7,12 +7,12 @@
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const UNSAFE = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
-/** For one line: line feeds and tabs are escaped as well. */
+/** Escapes the control characters of one line, including line feeds and tabs. */
 export function escapeControls(text: string): string {
   return text.replace(UNSAFE, escaped);
 }
 
-/** For many lines: line feeds and tabs are kept. */
+/** Escapes the control characters of many lines, except line feeds and tabs. */
 export function escapeControlsInLines(text: string): string {
   return text.replace(/\r\n/g, '\n').replace(UNSAFE, (one) => (one === '\n' || one === '\t' ? one : escaped(one)));
 }

@@ -59,7 +59,7 @@ export function reportLostOutput({ stdout, stderr }: OutputOptions['streams']): 
 const SOON_MS = 1000;
 
 /**
- * For a second request to end: does not wait for a reader that has stopped reading. It waits a
+ * Ends the process at a second request, without waiting for a reader that has stopped reading. It waits a
  * moment, because two signals may be one request (timeout(1) sends TERM twice).
  */
 export async function exitSoon(clock: Clock, code: number): Promise<never> {
@@ -68,8 +68,8 @@ export async function exitSoon(clock: Clock, code: number): Promise<never> {
 }
 
 /**
- * At a signal that asks this process to end, writes what is left and ends it; at the second one
- * soon. Returns a function that stops this.
+ * Ends this process at the first ending signal, after the remaining output is written. A second signal
+ * ends it soon, as `exitSoon` does. Returns a function that undoes this.
  */
 export function exitAtSignal(clock: Clock, beforeExit = (): void => undefined): () => void {
   return onEndingSignal((signal, before) => {

@@ -31,7 +31,7 @@ async function create(file: string): Promise<FileHandle> {
     return await open(file, 'wx', 0o600);
   } catch (cause) {
     const { code, syscall } = cause as NodeJS.ErrnoException;
-    // With the syscall mkdir, something else has the name of its directory.
+    // EEXIST from mkdir would mean that the directory's name is taken by something else.
     if (code === 'EEXIST' && syscall === 'open')
       throw new UsageError(
         `--file ${file} exists: it may hold another token or key; remove it or choose another name`,

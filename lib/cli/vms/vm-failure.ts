@@ -3,7 +3,7 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { errorCodeOf, errorOf } from '../runs/task-end.ts';
 import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
 
-/** Of errors that say nothing beyond their code. */
+/** Explanations of errors that contain nothing beyond their code. */
 const REASONS: Readonly<Record<string, string>> = {
   VmNotRunning: 'it does not run',
   VmAlreadyRunning: 'it runs already',

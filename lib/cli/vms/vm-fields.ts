@@ -30,7 +30,7 @@ export async function vmFieldsOf(words: readonly string[], { file, cmd, env }: F
   return { ...fields, internal_metadata: { ...given, ...metadata } };
 }
 
-/** Of the request itself, beside those of the VM. */
+/** Fields of the request itself, besides those of the VM. */
 const OF_REQUEST = ['jobid', 'ticket_uuid'];
 const OF_CREATE = [...Object.keys(vmCreate.shape), 'image', ...OF_REQUEST];
 const OF_UPDATE = [...Object.keys(vmUpdate.shape), ...OF_REQUEST];
@@ -86,7 +86,7 @@ async function fieldsIn(file: string): Promise<JsonObject> {
   throw new UsageError(`--file ${file} is not a JSON object`);
 }
 
-/** As in a Dockerfile: a JSON list is run as it is, a text by a shell. */
+/** Parses a command like a Dockerfile does: a JSON list is run as it is, a text by a shell. */
 function commandOf(text: string): string[] {
   if (!text.startsWith('[')) return ['/bin/sh', '-c', text];
   try {

@@ -14,7 +14,7 @@ interface VmFilter {
   alias?: string | undefined;
 }
 
-/** For help texts. */
+/** How to name a VM, for help texts. */
 export const VM_TEXT = 'its uuid, the beginning of one, or its alias';
 
 /** All that match, in order of uuid. */
@@ -28,11 +28,11 @@ export async function listVms(client: CnapiClient, filter: VmFilter): Promise<St
   }
 }
 
-/** By its uuid, its alias, or the beginning of its uuid. @throws UsageError when there is none, or more than one */
+/** Finds a VM by its uuid, its alias, or the beginning of its uuid. @throws UsageError if not exactly one matches */
 export async function findVm(client: CnapiClient, text: string): Promise<StoredVm> {
   if (isUuid(text)) return client.ask(vmContracts.GetListedVm, { vm_uuid: text });
   const named = text.endsWith('*') ? [] : await listVms(client, { alias: text });
-  // Also of those that are aliases: whoever means the other VM must not reach this one.
+  // A text can be the alias of one VM and the beginning of another one's uuid. It is then ambiguous.
   const begun = await vmsWithPrefix(client, text);
   const [found, ...others] = [...named, ...begun.filter(({ uuid }) => named.every((one) => one.uuid !== uuid))];
   if (found === undefined) throw new UsageError(`There is no VM ${escapeControls(text)}; cnapi vm list lists them`);
@@ -44,7 +44,7 @@ export async function findVm(client: CnapiClient, text: string): Promise<StoredV
   throw new UsageError(`There are several VMs ${escapeControls(text)}; give the uuid of one: ${each.join(', ')}`);
 }
 
-/** As many as tables show. */
+/** Tables show this many characters of a uuid. */
 const LEAST_PREFIX = 8;
 const HEX_DIGITS = 32;
 const AT_MOST = 3;

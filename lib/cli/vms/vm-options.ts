@@ -28,7 +28,7 @@ export function waitingForStop(name: string, { force, timeout = VM_STOP_MS / 100
   return `waiting for ${name} to end; it is killed in ${leftMs / 1000} s (--force kills it immediately)`;
 }
 
-/** As the agent takes it: SIGTERM, TERM or 15. @throws UsageError */
+/** Accepts what the agent accepts: SIGTERM, TERM or 15. @throws UsageError */
 export function signalParams({ signal }: { signal?: string }): JsonObject {
   if (signal === undefined) return {};
   const text = signal.toUpperCase();

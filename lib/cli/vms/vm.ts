@@ -64,7 +64,7 @@ export function vmCommand(runner: CommandRunner): Command {
   const addTask = (parent: Command, name: string, about: string, example: string) =>
     add(parent, name, `${about} Waits for the end.`, example);
   const detachable = (one: Command) => one.option('-d, --detach', "do not wait; print the task's id");
-  /** Of one VM, without parameters of its own. */
+  /** Adds a command for one VM, without parameters of its own. */
   const addSimple = (name: string, about: string, action: Action) =>
     detachable(addTask(command, name, about, 'web').argument(...VM)).action(
       runner.action((context, [vm], options: DetachOptions) => act(context, String(vm), action, options)),
@@ -250,7 +250,7 @@ async function warnOfNamesakes({ client, output }: Context, { alias, uuid }: Jso
   if (other !== undefined) output.note(`VM ${other.uuid} has the alias ${alias}, too; commands will need a uuid`);
 }
 
-/** For a program that cannot run, which ends in the moment in which it begins. */
+/** Warns if the program has ended already, because a program that cannot run ends immediately. */
 async function noteEarlyEnd({ client, clock, output }: Context, uuid: string): Promise<void> {
   await clock.sleep(EARLY_END_MS);
   const vm = await client.ask(vmContracts.GetListedVm, { vm_uuid: uuid }).catch(() => undefined);

@@ -22,7 +22,7 @@ const OVERDUE_MS = 2_000;
 
 export class Freshness {
   #answeredAt: string | undefined;
-  /** Of the first question since the last answer. */
+  /** Time of the first request since the last answer. */
   #askedAt: number | undefined;
   /** When the last part of an answer came. */
   #heardAt = 0;

@@ -14,7 +14,7 @@ import { ConnectionBus } from './connection-bus.ts';
 import { parseRedisUrl, type RedisTarget } from './redis-url.ts';
 
 interface RedisBusDeps {
-  /** In a form that `redis-url.ts` accepts. */
+  /** A URL that `redis-url.ts` accepts. */
   url: string;
   /** Prefix of each channel name, so that several control planes can share one server. */
   prefix?: string;

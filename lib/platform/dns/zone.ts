@@ -30,7 +30,7 @@ export interface ZoneInstance {
 }
 
 export interface ZoneQuestion {
-  /** In upper or lower case, as in the query; answers repeat it. */
+  /** The name with the letter case of the query. Answers repeat it. */
   readonly name: string;
   /** IN or ANY; questions of other classes are refused. */
   readonly class: string;

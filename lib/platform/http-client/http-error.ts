@@ -24,7 +24,7 @@ interface HttpFailure {
   /** Host and port. */
   target: string;
   kind: HttpFailureKind;
-  /** In words, without the target. */
+  /** The cause in words, without the target. */
   reason: string;
   /** Whether the other side may have read the request. */
   mayHaveArrived: boolean;

@@ -13,9 +13,9 @@ import { failureOf, HttpError, type HttpFailureKind } from './http-error.ts';
 type HttpHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 interface BodyLimits {
-  /** Between two pieces of the body. */
+  /** Time limit between two pieces of the body. */
   silenceMs?: number;
-  /** From now to the end of the body. */
+  /** Time limit from now to the end of the body. */
   withinMs?: number;
 }
 
@@ -34,13 +34,13 @@ export interface HttpAnswer {
 
 interface PendingRequestDeps {
   clock: Clock;
-  /** For errors. */
+  /** The name of the other side in errors. */
   target: string;
-  /** Until the request is sent. */
+  /** Time limit until the request is sent. */
   connectMs: number;
-  /** From then to the head of the answer. */
+  /** Time limit from the sent request to the head of the answer. */
   headMs: number | undefined;
-  /** From the beginning to the end of the body. */
+  /** Time limit from the beginning to the end of the body. */
   totalMs: number | undefined;
   signal: AbortSignal | undefined;
   /** Called once: the answer is complete, or the request has failed. */

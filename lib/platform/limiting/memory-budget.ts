@@ -46,8 +46,7 @@ export class MemoryBudget {
   }
 
   /**
-   * For MemoryShare. `own`: what the share holds, of which it wants `more`. @throws the errors of
-   * the options
+   * Called by MemoryShare, which holds `own` bytes and wants `more`. @throws the errors of the options
    */
   check(caller: string | undefined, own: number, more: number): void {
     const { maxBytes, maxBytesPerCaller, full, shareFull } = this.#options;
@@ -60,7 +59,7 @@ export class MemoryBudget {
     throw isShareFull ? shareFull(maxBytesPerCaller) : full(maxBytes);
   }
 
-  /** For MemoryShare. */
+  /** Called by MemoryShare. */
   add(caller: string | undefined, bytes: number): void {
     this.#held += bytes;
     if (caller !== undefined) this.#byCaller.add(caller, bytes);

@@ -33,7 +33,7 @@ export class RateLimit {
     return this.burst - (Math.max(0, fullAt - now) * this.perSecond) / 1000;
   }
 
-  /** In how many ms `cost` is left; 0: now. */
+  /** Milliseconds until `cost` is available; 0: now. */
   waitMs(cost: number, fullAt: number, now: number): number {
     const missing = cost - this.left(fullAt, now);
     return Math.max(0, Math.ceil((missing * 1000) / this.perSecond - ROUNDING_MS));

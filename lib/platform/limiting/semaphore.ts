@@ -10,7 +10,7 @@ export interface WaitLimit {
 
 export class Semaphore {
   #free: number;
-  /** In order of arrival. */
+  /** Waiting calls in order of arrival. */
   readonly #waiting = new Set<() => void>();
 
   constructor(permits: number) {
@@ -35,7 +35,7 @@ export class Semaphore {
     return this.#hold(work);
   }
 
-  /** As `run`, for work that must not reject. Work that leaves before its turn never runs. */
+  /** Like `run`, for work that must not reject. Work that leaves before its turn never runs. */
   enter(work: () => Promise<void>): { leave(): void } {
     const turn = () => void this.#hold(work);
     if (this.#free > 0) {

@@ -45,7 +45,7 @@ export interface BucketObject<Value = Record<string, unknown>> {
   value: Value;
   /** Changes with each write; opaque. */
   etag: string;
-  /** By the database's clock. */
+  /** Time of the last write, by the database's clock. */
   mtime: Date;
 }
 

@@ -35,7 +35,7 @@ export function hostUrls(url: string): string[] {
   return hosts.map((host) => `${scheme}${authority.slice(0, hostsFrom)}${host}${path}${query}`);
 }
 
-/** With a port that is no port, `URL` refuses it. */
+/** `URL` refuses a host with an invalid port. */
 const isHost = (host: string): boolean => HOST.test(host) && URL.canParse(`postgres://${host}/`);
 
 function isEncoded(part: string): boolean {

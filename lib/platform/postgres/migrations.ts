@@ -38,7 +38,7 @@ export class FormerSchemaError extends CnapiError {
   }
 }
 
-/** For messages. */
+/** What messages say about the tables of a development version. */
 export const FORMER_SCHEMA = {
   what: 'tables of a development version of cnapi, which cannot be upgraded',
   remedy:
@@ -110,7 +110,7 @@ export function keyOf({ subsystem, number }: Pick<Migration, 'subsystem' | 'numb
   return `${subsystem}/${number}`;
 }
 
-/** For people. */
+/** The name of a migration in messages. */
 function nameOf(migration: Pick<Migration, 'subsystem' | 'number' | 'name'>): string {
   return `${keyOf(migration)} '${migration.name}'`;
 }

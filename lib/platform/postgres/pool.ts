@@ -74,7 +74,7 @@ interface PoolStatement {
 /** The pool makes its clients with a subclass of DatabaseClient. */
 type PooledClient = DatabaseClient & pg.PoolClient;
 
-/** At most this part of a statement's time is spent waiting for one lock. */
+/** The maximum part of a statement's time that it may wait for one lock. */
 const LOCK_SHARE = 0.8;
 const STOP_PATIENCE_MS = 3_000;
 const LOG_AGAIN_MS = 60_000;

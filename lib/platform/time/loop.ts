@@ -23,7 +23,7 @@ interface LoopDeps {
   /** One round. `signal` aborts when the loop is stopped, which waits for the round. */
   work: (signal: AbortSignal) => Promise<unknown>;
   /**
-   * From the end of a round to the next one. A function is called after each round with its
+   * The pause from the end of a round to the next one. A function is called after each round with its
    * duration. Infinity: until `soon()` is called.
    */
   pauseMs: number | ((tookMs: number) => number);

@@ -37,7 +37,7 @@ interface WatchesDeps<Position> {
   isBefore: (next: Position, last: Position) => boolean;
 }
 
-/** As last read; without a position the object does not exist. */
+/** The result of the last read. Without a position the object does not exist. */
 export interface LastRead<Position> {
   position: Position | undefined;
 }
@@ -54,7 +54,7 @@ const MAX_BATCH = 500;
 export class Watches<Position> {
   readonly #deps: WatchesDeps<Position>;
   readonly #maxWatches: number;
-  /** By id: the objects to read. */
+  /** The objects to read, by id. */
   readonly #reads: BatchQueue<string>;
   readonly #watched = new Map<string, Watched<Position>>();
   #changes: Subscription | undefined;

@@ -7,7 +7,7 @@ import { contracts, extensibleObject } from './contract/contract.ts';
 import { array, serverUuid, text, uuid } from './contract/rules.ts';
 import { failures, refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
 
-/** As its agent answers; agents of Triton answer with a manifest of IMGAPI. */
+/** An image in the form that its agent answers with. Agents of Triton answer with a manifest of IMGAPI. */
 const serverImage = extensibleObject({ uuid: z.string().optional(), state: z.string().optional() }).meta({
   id: 'ServerImage',
 });

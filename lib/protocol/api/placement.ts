@@ -9,9 +9,9 @@ import { array, booleanText, isUuid, object } from './contract/rules.ts';
 import { namedServer } from './servers.ts';
 
 const MAX_SERVERS = 5_000;
-/** Of traits and NIC tags, of the texts of one trait, and of the VMs that one hint names. */
+/** Maximum number of traits, of NIC tags, of texts of one trait, and of VMs in one hint. */
 const MAX_NAMES = 100;
-/** Of SDC versions, of which two or three have ever existed. */
+/** Maximum number of SDC versions, of which two or three have ever existed. */
 const MAX_VERSIONS = 20;
 /** Each name is compared with those of every server, and may be in the reason why a server was dropped. */
 const MAX_NAME_CHARS = 200;

@@ -99,7 +99,7 @@ const refuse = z.object({
   code: word,
   message: text,
   retryAfterMs: z.int().min(0).max(3_600_000).optional(),
-  /** With `superseded`: the conn in the row. The agent continues with a higher one. */
+  /** The conn in the row; only for `superseded`. The agent continues with a higher one. */
   conn: z.int().min(0).optional(),
   addresses: addresses.optional(),
 });
@@ -231,7 +231,7 @@ const pushVote = z.object({
   ready: z.boolean(),
   /** Why not. One of PUSH_REFUSALS in push.ts; a newer agent may have others. */
   reason: word.optional(),
-  /** With `busy`: the job that the agent is in. */
+  /** The job that the agent is in; only for `busy`. */
   busyWith: uuid.optional(),
   message: text.optional(),
 });

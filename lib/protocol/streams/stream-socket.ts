@@ -1,7 +1,7 @@
 /**
- * A WebSocket of a stream, at any of its ends. Whoever sends more than the peer reads is told to
- * pause, so that a stream holds little memory however slow its reader is. Closing loses nothing
- * that was sent before.
+ * A WebSocket of a stream, for the caller, the instance and the agent. A sender that is faster than its
+ * peer is told to pause, so a stream uses little memory however slow its reader is. Closing loses
+ * nothing that was sent before.
  */
 import { WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
@@ -10,7 +10,7 @@ import { MAX_STREAM_MESSAGE } from './stream.ts';
 
 export interface StreamSocketEvents {
   message(message: Buffer, isBinary: boolean): void;
-  /** Less is unsent than `send` complained about. */
+  /** The unsent bytes fell below LOW_BYTES: the sender may continue. */
   drained(): void;
   /** Emitted once, as the last event. */
   closed(reason: string): void;
@@ -23,33 +23,33 @@ const LOW_BYTES = 64 * 1024;
 const MESSAGE_COST = 512;
 const BINARY = { binary: true };
 /**
- * A socket that is not read does not see that its peer has gone; a write does, the second one after
- * the end of the peer's process.
+ * Pings detect a dead peer while this end does not read. The second write after the end of the peer's
+ * process fails.
  */
 const PING_MS = 5_000;
 /**
- * A reader that has paused finds all pings together, and ws breaks a connection on which there are 60.
- * So those after the first ten come ever later, and none after 50, two days later.
+ * A paused reader finds all pings at once when it continues, and ws ends a connection with 60 of them.
+ * The intervals after the first ten pings therefore grow, and the 50th ping, two days later, is the last.
  */
 const PROMPT_PINGS = 10;
 const LATER_BY = 1.25;
 const MAX_UNANSWERED = 50;
 /** RFC 6455, section 7.4.1. */
 const POLICY_VIOLATION = 1008;
-/** For a peer that is owed nothing more to answer that the connection is closed. */
+/** How long to wait for the close frame once everything is sent. */
 const LEAVE_WITHIN_MS = 30_000;
-/** For a reader that has stopped, after the end of its stream; then what it has not taken is lost. */
+/** How long a reader that has stopped may take to read the rest after the end. Then the rest is lost. */
 export const CLOSE_WITHIN_MS = 600_000;
-/** Of every WebSocket that carries a stream. */
+/** Options of every WebSocket that carries a stream. */
 export const STREAM_SOCKET = {
   perMessageDeflate: false,
   maxPayload: MAX_STREAM_MESSAGE,
-  // ws drops a connection that is not closed by then, with what was sent. The ends of a stream decide earlier.
+  // After this time ws drops an unclosed connection together with unsent data. The ends of a stream close it earlier.
   closeTimeout: 2 * CLOSE_WITHIN_MS,
-  // A peer may ping every five seconds, however long its pings are unread; ws breaks it above this number.
+  // A peer may ping every five seconds while its pings stay unread. ws ends a connection with more than this number.
   maxPendingAutoPongs: 2_000,
 } as const;
-/** Of silence, after which the kernel asks the peer's machine whether it is there. */
+/** Idle time before the first TCP keepalive probe. */
 const KEEPALIVE_MS = 10_000;
 
 export class StreamSocket {
@@ -174,7 +174,7 @@ export class StreamSocket {
   }
 }
 
-/** Of a socket that carries a stream. */
+/** Enables TCP keepalive on a socket that carries a stream. */
 export function keepAlive(socket: { setKeepAlive?(enable: boolean, delayMs: number): unknown }): void {
   socket.setKeepAlive?.(true, KEEPALIVE_MS);
 }

@@ -11,15 +11,15 @@ import { z } from 'zod';
 export const STREAM_SUBPROTOCOL = 'cnapi.stream.v1';
 
 export const CHANNELS = {
-  /** To the agent. */
+  /** Input, sent to the agent. */
   stdin: 0,
   stdout: 1,
   stderr: 2,
-  /** To the caller, once and as the last message: StreamStatus as JSON. */
+  /** StreamStatus as JSON: the last message to the caller, sent once. */
   status: 3,
-  /** To the agent: TerminalSize as JSON. */
+  /** TerminalSize as JSON, sent to the agent. */
   resize: 4,
-  /** The channel that the next byte names has ended: to the agent stdin, and to the caller, of a connection, stdout. */
+  /** The channel in the next byte has ended: stdin towards the agent, or a connection's stdout towards the caller. */
   close: 255,
 } as const;
 
@@ -27,7 +27,7 @@ export const CHANNELS = {
 export const MAX_STREAM_MESSAGE = 64 * 1024 + 1;
 /** How long a caller's stream waits for the agent. */
 export const JOIN_WITHIN_MS = 60_000;
-/** A terminal that is larger is not believed. */
+/** A larger terminal size is refused. */
 const MAX_CELLS = 2_000;
 
 export const EXEC_TASK = 'exec';

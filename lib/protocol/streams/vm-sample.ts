@@ -16,9 +16,9 @@ const interfaceCounters = z.object({
 export type InterfaceCounters = z.infer<typeof interfaceCounters>;
 
 export const vmSample = z.object({
-  /** By the wall clock of the server, in ISO 8601. */
+  /** Time of the sample by the server's wall clock, in ISO 8601. */
   at: z.string(),
-  /** By a clock of the agent that only goes forward; only differences have a meaning. */
+  /** Time of the sample by a monotonic clock of the agent. Only differences have a meaning. */
   clock_ms: count,
   memory_bytes: count,
   memory_limit_bytes: count,
@@ -26,7 +26,7 @@ export const vmSample = z.object({
   cpu_us: count,
   processes: count,
   processes_limit: count,
-  /** By name, without the loopback interface; absent if they cannot be read. */
+  /** Counters of each interface by name, without the loopback interface; absent if they cannot be read. */
   interfaces: z.record(z.string(), interfaceCounters).optional(),
 });
 export type VmSample = z.infer<typeof vmSample>;

@@ -32,7 +32,7 @@ export interface BatchQueueDeps<Item> {
   clock: Clock;
   log: Logger;
   database: Queryable;
-  /** For the log. */
+  /** What the items are, for the log. */
   what: string;
   keyOf: (item: Item) => string;
   /** Joins two waiting items of one key. Default: both are kept, one after the other. */
@@ -101,7 +101,7 @@ export class BatchQueue<Item> {
   #isIsolating = false;
   /** The log has reported that something is set aside. */
   #isBlocked = false;
-  /** From when waiting items may be sent. */
+  /** The time from which waiting items may be sent. */
   #dueAt = Number.POSITIVE_INFINITY;
   #startedAt = Number.NEGATIVE_INFINITY;
   #resumesAt = Number.NEGATIVE_INFINITY;

@@ -12,14 +12,14 @@ import type { Clock } from '../../time/clock.ts';
 import type { Queryable } from '../database.ts';
 import { BatchQueue } from './batch-queue.ts';
 
-/** In place of an answer: the row is locked, ask again. */
+/** Returned instead of an answer: the row is locked, ask again. */
 export const LOCKED = Symbol('locked');
 
 interface BatcherDeps<Question, Answer> {
   clock: Clock;
   log: Logger;
   database: Queryable;
-  /** For the log. */
+  /** What the questions are about, for the log. */
   what: string;
   keyOf: (question: Question) => string;
   /**

@@ -74,7 +74,7 @@ export interface Contract {
   /** The operationId; the audit records it as the action. */
   name: string;
   method: Method;
-  /** With `:name` for path parameters. */
+  /** The path, with `:name` for each path parameter. */
   path: string;
   summary: string;
   tag: keyof typeof TAGS | Tag;

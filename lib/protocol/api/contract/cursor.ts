@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { text } from './rules.ts';
 
 export interface Cursor {
-  /** In microseconds since 1970, as text: a JavaScript number cannot hold it exactly. */
+  /** Microseconds since 1970 as text: a JavaScript number cannot hold them exactly. */
   at: string;
   id: string;
 }

@@ -14,7 +14,7 @@ import { EVENT_KINDS } from '../events.ts';
 type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 
 interface Declaration<Fields extends z.ZodRawShape> {
-  /** In the singular: the kind of its events and the name of its command. */
+  /** The noun in the singular: the kind of its events and the name of its command. */
   name: string;
   plural: string;
   /** The name of its command, if that is another one. */

@@ -1,22 +1,22 @@
-/** The way to the target of a copy on this machine, as RECEIVE goes it at the other end. */
+/** Resolves the target path of a copy on this machine by the rules that RECEIVE applies at the other end. */
 import path from 'node:path';
 import { RefusedError } from '../terminal/command-errors.ts';
 import { OpenDirectory } from './open-directory.ts';
 
-interface Way {
-  /** The last directory that is there. */
+interface ResolvedTarget {
+  /** The last directory of the path that exists. */
   base: OpenDirectory;
-  /** The names below it. There is no directory of the first one. */
+  /** The names of the path below `base`. The first one is not a directory. */
   missing: string[];
-  /** Whether there is something else of the first one. */
+  /** Whether the first missing name exists as something other than a directory. */
   isTaken: boolean;
 }
 
-/** As the system. */
+/** Linux follows at most this many symbolic links in a path. */
 const MAX_LINKS = 40;
 
 /** @throws RefusedError for a link that another user may change */
-export async function goTo(target: string): Promise<Way> {
+export async function resolveTarget(target: string): Promise<ResolvedTarget> {
   let base = await OpenDirectory.root();
   const move = async (next: OpenDirectory) => {
     await base[Symbol.asyncDispose]();
