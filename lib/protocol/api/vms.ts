@@ -118,9 +118,8 @@ function question<const Method extends Contract['method'], Params extends Shape,
   summary: string,
   { params, schema }: { params: Params; schema: Schema },
 ) {
-  const { takesAnyBody: _, ...asked } = onRunning;
   return {
-    ...(method === 'GET' ? asked : onRunning),
+    ...onRunning,
     method,
     path: `/servers/:server_uuid/vms/:vm_uuid${path}`,
     summary,

@@ -88,7 +88,7 @@ export interface Contract {
   findIssues?: (params: Readonly<Record<string, unknown>>) => readonly Issue[];
   /** Ignores undeclared parameters instead of refusing them. */
   lenient?: boolean;
-  /** The handler stores undeclared parameters: the whole body is one value. With `lenient`. */
+  /** The handler stores undeclared parameters, of the query too: the whole body is one value. With `lenient`. */
   takesAnyBody?: boolean;
   /** Query parameters that may be repeated; their values are joined by commas. */
   repeatable?: readonly string[];

@@ -146,6 +146,19 @@ t.test('questions wait for the agent, and its errors are those of the VM', async
   });
 });
 
+t.test('a question is refused if the database could not read its parameters at the end of its task', async (t) => {
+  const { app, agent, vms } = await start(t);
+  const at = `${vms}/${randomUUID()}`;
+  for (const query of ['undeclared=%00', 'a%00b=1', 'info=%00'])
+    for (const question of ['', '/info', '/proc'])
+      t.match(
+        await app.get<Refused>(`${at}${question}?${query}`),
+        { status: 409, body: { code: 'InvalidArgument', message: /NUL character/ } },
+        `${question}?${query}`,
+      );
+  t.equal(agent.received.size, 0);
+});
+
 t.test('the end of a task, the state of its VM and the event are visible together', async (t) => {
   const { zone, app, agent, create, ended, listed, server, vms } = await start(t);
   const other = await zone.startApp();
