@@ -6,6 +6,7 @@
 import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
+import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { STREAM_TASKS } from '../../../protocol/streams/stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
@@ -82,6 +83,8 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const { sysinfo } = await runTask(deps, context, { name: 'server_sysinfo', params: {} });
         if (typeof sysinfo !== 'object' || sysinfo === null)
           throw new TaskRunError('the agent answered without a sysinfo');
+        const reason = reasonNotStorable(sysinfo);
+        if (reason !== undefined) throw new TaskRunError(`the agent answered with a sysinfo that ${reason}`);
         await servers.recordSysinfo(context.params.server_uuid, sysinfo as Record<string, unknown>);
         return empty(200);
       },

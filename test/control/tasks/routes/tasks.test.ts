@@ -152,6 +152,11 @@ t.test('pause and resume answer 204 after their task; sysinfo-refresh stores the
     tasks.created.map(({ name }) => name),
     ['agent_pause', 'agent_resume'],
   );
+  tasks.outcome = finished({ sysinfo: { UUID: SERVER, Hostname: 'a\0b' } });
+  t.match(await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {}), {
+    status: 500,
+    body: { message: /^the agent answered with a sysinfo that contains a NUL/ },
+  });
   tasks.outcome = finished({ sysinfo: { UUID: SERVER, 'MiB of Memory': 77 } });
   const refreshed = await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {});
   t.equal(refreshed.status, 200);
