@@ -119,10 +119,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/push/schedules/routes',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
-  'control/images/routes': [...rest, 'control/tasks', 'control/tasks/routes'],
+  'control/images/routes': [...rest, 'control/tasks', 'control/tasks/requests'],
   'control/images/subsystem.ts': ['control/subsystem.ts', 'control/images/routes'],
   // Changes of VMs are tasks.
-  'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks', 'control/tasks/routes'],
+  'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks', 'control/tasks/requests'],
   'control/vms/routes': [
     ...rest,
     'protocol',
@@ -130,7 +130,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/legacy',
     'control/servers',
     'control/tasks',
-    'control/tasks/routes',
+    'control/tasks/requests',
     'control/vms',
     'control/vms/docker',
   ],
@@ -145,7 +145,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/request-errors.ts',
     'control/streams',
     'control/tasks',
-    'control/tasks/routes',
+    'control/tasks/requests',
     'control/vms',
   ],
   'control/vms/subsystem.ts': [
@@ -181,6 +181,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   // The routes of each noun are in its folder `routes`. Those that use other nouns have a line.
   'control/*/routes': [...rest, 'control/request-errors.ts', 'control/*'],
+  // Tasks that requests create, and those that they wait for.
+  'control/tasks/requests': [...base, 'protocol/api', 'control/http', 'control/access', 'control/tasks'],
   'control/tasks/routes': [
     ...rest,
     'control/request-errors.ts',
@@ -188,6 +190,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/streams',
     'control/access',
     'control/tasks',
+    'control/tasks/requests',
     'control/servers',
     'control/legacy',
   ],
@@ -198,6 +201,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/streams',
     'control/streams',
     'control/tasks',
+    'control/tasks/requests',
   ],
   'control/legacy/routes': [...rest, 'control/access', 'control/servers', 'control/legacy'],
   'control/documents/routes': [...rest, 'platform/moray', 'control/documents'],

@@ -1,7 +1,7 @@
 /** Errors of the routes of VMs, with Triton's codes and texts where there are any. */
 import { CnapiError, type FieldError, InvalidParametersError } from '../../platform/errors.ts';
 import { isJsonObject } from '../../protocol/json/bounded-json.ts';
-import { TaskRunError } from '../tasks/routes/run-task.ts';
+import { TaskRunError } from '../tasks/requests/run-task.ts';
 import { VmNotFoundError } from './vm-registry.ts';
 
 /** The agent of the server cannot do this. */

@@ -97,19 +97,20 @@ export class VmRegistry {
   /**
    * Creates the task that creates a VM. A request that is repeated gives the same task for as long
    * as its VM exists or is being created: the row of the VM holds the idempotency key of its task.
-   * `create` creates the task of this request, with the record of the audit.
+   * `create` creates the task of this request with the given idempotency key and the record of the
+   * audit, and returns its id.
    * @throws VmExistsError; those of `Tasks.create`
    */
   async create(
     uuid: string,
     request: TaskRequest,
-    create: (request: TaskRequest) => Promise<{ id: string }>,
+    create: (idempotencyKey: string) => Promise<string>,
   ): Promise<string> {
     for (let attempt = 1; ; attempt++) {
       const known = await this.#known(uuid, request);
       if (known !== undefined) return known;
       try {
-        return (await create({ ...request, idempotencyKey: this.#deps.random.uuid() })).id;
+        return await create(this.#deps.random.uuid());
       } catch (error) {
         // Another request has created the VM since it was read.
         if (!(error instanceof CnapiError) || error.code !== 'VmExists' || attempt === CREATE_TRIES) throw error;

@@ -2,7 +2,8 @@
 import { optionalField } from '../../../platform/optional-field.ts';
 import { serverImageContracts } from '../../../protocol/api/images.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
-import { runTask } from '../../tasks/routes/run-task.ts';
+import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
+import { runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 
 export interface ServerImageRouteDeps {
@@ -18,22 +19,14 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
   return bind(
     serverImageContracts,
     {
-      async EnsureServerImage({ params, requestId, actor, withRecord }) {
-        const { server_uuid, ticket_uuid, image_uuid, zfs_storage_pool_name, imgapiPeers } = params;
-        const request = {
-          serverUuid: server_uuid,
-          name: 'image_ensure_present',
-          params: {
-            image_uuid,
-            ...optionalField('zfs_storage_pool_name', zfs_storage_pool_name),
-            ...optionalField('imgapiPeers', imgapiPeers),
-          },
-          requestId,
-          actor: actor.name,
-          ...optionalField('ticketUuid', ticket_uuid),
+      async EnsureServerImage(context) {
+        const { image_uuid, zfs_storage_pool_name, imgapiPeers } = context.params;
+        const params = {
+          image_uuid,
+          ...optionalField('zfs_storage_pool_name', zfs_storage_pool_name),
+          ...optionalField('imgapiPeers', imgapiPeers),
         };
-        const { id } = await withRecord((record) => deps.tasks.create({ ...request, record }));
-        return ok({ id });
+        return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
       },
       async GetServerImage(context) {
         const { uuid, jobid } = context.params;

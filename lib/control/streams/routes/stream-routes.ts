@@ -1,6 +1,5 @@
 /** Answers the routes of work that has a stream (lib/protocol/api/streams.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { streamContracts } from '../../../protocol/api/streams.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
@@ -12,7 +11,8 @@ import {
   VM_EXEC_TASK,
   VM_LOGS_TASK,
 } from '../../../protocol/streams/stream.ts';
-import { accepted, bind, type RequestContext, type Route } from '../../http/route.ts';
+import { accepted, bind, type Route } from '../../http/route.ts';
+import { createRequestedTask, type TaskCaller } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { placeOf } from '../stream-place.ts';
 
@@ -39,26 +39,13 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
   /** The parameters of the task are those of the request that are not about the task itself. */
   const start = async <Params extends StreamedWork>(
     task: string,
-    {
-      params,
-      requestId,
-      actor,
-      withRecord,
-    }: Pick<RequestContext<Params>, 'params' | 'requestId' | 'actor' | 'withRecord'>,
+    context: TaskCaller & { params: Params },
     renamed: Record<string, unknown> = {},
   ) => {
-    const { server_uuid, ticket_uuid, stream, timeout_ms = MAX_TASK_TIMEOUT_MS, ...rest } = params;
-    const request = {
-      serverUuid: server_uuid,
-      name: task,
-      params: { ...withoutUndefined({ ...rest, ...renamed }), stream: requirePlace(stream) },
-      requestId,
-      actor: actor.name,
-      timeoutMs: timeout_ms,
-      ...optionalField('ticketUuid', ticket_uuid),
-    };
-    const { id } = await withRecord((record) => tasks.create({ ...request, record }));
-    return accepted({ id });
+    const { server_uuid: _, ticket_uuid: _ticket, stream, timeout_ms: timeoutMs, ...rest } = context.params;
+    const params = { ...withoutUndefined({ ...rest, ...renamed }), stream: requirePlace(stream) };
+    const streamed = { name: task, params, timeoutMs: timeoutMs ?? MAX_TASK_TIMEOUT_MS };
+    return accepted({ id: await createRequestedTask(context, tasks, streamed) });
   };
   /** Agents know a VM as `uuid`. */
   const asUuid = ({ vm_uuid }: { vm_uuid: string }) => ({ uuid: vm_uuid, vm_uuid: undefined });

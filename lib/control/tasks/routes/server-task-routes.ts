@@ -17,8 +17,9 @@ import { InvalidArgumentError } from '../../request-errors.ts';
 import { ServerNotRunningError } from '../../servers/server-errors.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { ServerTaskCursor } from '../record/task-store.ts';
+import { createRequestedTask, taskRequestOf } from '../requests/requested-task.ts';
+import { type RunContext, runTask, TaskRunError } from '../requests/run-task.ts';
 import type { Tasks } from '../tasks.ts';
-import { type RunContext, runTask, TaskRunError } from './run-task.ts';
 import { toLegacyHistoryEntry, toTaskHistoryEntry } from './task-view.ts';
 
 interface ServerTaskRouteDeps {
@@ -34,40 +35,28 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
   return bind(
     serverTaskContracts,
     {
-      async CreateTask({ params, header, requestId, actor, server, withRecord }) {
+      async CreateTask(context) {
+        const { params, header, server } = context;
         refuseOwnTask(params.task);
-        const request = {
-          serverUuid: params.server_uuid,
+        const task = {
           name: params.task,
           params: params.params ?? {},
-          requestId,
-          actor: actor.name,
           ...optionalField('timeoutMs', params.timeout_ms),
           ...optionalField('idempotent', params.idempotent),
           ...optionalField('idempotencyKey', idempotencyKey(header)),
-          ...optionalField('ticketUuid', params.ticket_uuid),
         };
         const isRunning = server?.isRunning === true;
         // A request repeated because its answer was lost is answered even if its server has gone
         // meanwhile.
-        const known = isRunning ? undefined : await tasks.known(request);
+        const known = isRunning ? undefined : await tasks.known(taskRequestOf(context, task));
         if (known !== undefined) return accepted({ id: known });
         if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
-        const { id } = await withRecord((record) => tasks.create({ ...request, record }));
-        return accepted({ id });
+        return accepted({ id: await createRequestedTask(context, tasks, task) });
       },
-      async NopTask({ params, requestId, actor, withRecord }) {
-        const { server_uuid, ticket_uuid, sleep, error } = params;
-        const request = {
-          serverUuid: server_uuid,
-          name: 'nop',
-          params: { ...optionalField('sleep', sleep), ...optionalField('error', error) },
-          requestId,
-          actor: actor.name,
-          ...optionalField('ticketUuid', ticket_uuid),
-        };
-        const { id } = await withRecord((record) => tasks.create({ ...request, record }));
-        return ok({ id });
+      async NopTask(context) {
+        const { sleep, error } = context.params;
+        const params = { ...optionalField('sleep', sleep), ...optionalField('error', error) };
+        return ok({ id: await createRequestedTask(context, tasks, { name: 'nop', params }) });
       },
       async CommandExecute(context) {
         const { script, args, env, timeout, json, secret_params } = context.params;

@@ -8,7 +8,7 @@ import { settlesWithin } from '../../../platform/time/clock.ts';
 import { untilAborted } from '../../../platform/time/until-aborted.ts';
 import { VM_EXEC_TASK } from '../../../protocol/streams/stream.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
-import { TaskRunError } from '../../tasks/routes/run-task.ts';
+import { TaskRunError } from '../../tasks/requests/run-task.ts';
 import { copyError, NotSupportedError } from '../vm-errors.ts';
 import { DockerArchive, NoHeadError } from './docker-archive.ts';
 import { dockerCopyOf, readHead } from './docker-path.ts';

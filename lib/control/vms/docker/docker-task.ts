@@ -4,7 +4,6 @@
  */
 
 import { CnapiError } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
@@ -13,7 +12,8 @@ import type { RequestContext } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
 import type { CallerStreams } from '../../streams/caller-streams.ts';
 import { placeOf } from '../../streams/stream-place.ts';
-import { runTask } from '../../tasks/routes/run-task.ts';
+import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
+import { runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import type { Waiters } from '../../tasks/waiters.ts';
 import { explainFailure } from '../vm-errors.ts';
@@ -117,27 +117,15 @@ async function addPort(
 }
 
 /** @returns its id */
-export async function createDockerTask(
+export function createDockerTask(
   { tasks }: Pick<DockerDeps, 'tasks'>,
-  {
-    params: { server_uuid, vm_uuid: uuid, ticket_uuid },
-    requestId,
-    actor,
-    withRecord,
-    setAuditedObject,
-  }: DockerContext,
+  context: DockerContext,
   { task, params }: DockerTask,
 ): Promise<string> {
-  const request = {
-    serverUuid: server_uuid,
+  const uuid = context.params.vm_uuid;
+  return createRequestedTask(context, tasks, {
     name: task,
     params: { ...params, uuid },
-    requestId,
-    actor: actor.name,
     timeoutMs: MAX_TASK_TIMEOUT_MS,
-    ...optionalField('ticketUuid', ticket_uuid),
-  };
-  const { id } = await withRecord((record) => tasks.create({ ...request, record }));
-  setAuditedObject(id);
-  return id;
+  });
 }

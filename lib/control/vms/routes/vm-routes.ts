@@ -11,8 +11,8 @@ import { type Actor, hasRight } from '../../access/token.ts';
 import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
-import type { TaskRequest } from '../../tasks/record/task.ts';
-import { runTask } from '../../tasks/routes/run-task.ts';
+import { createRequestedTask, taskRequestOf } from '../../tasks/requests/requested-task.ts';
+import { runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { dockerCopy } from '../docker/docker-copy.ts';
 import { dockerExec } from '../docker/docker-exec.ts';
@@ -62,7 +62,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
   /** Starts a task about the VM of the path and answers its id. */
   const startTask = (task: string) => async (context: RequestContext<OfVm>) => {
     const params = await checked(task, context);
-    return ok({ id: await created(deps, context, { ...requestOf(context, task), params }) });
+    return ok({ id: await createRequestedTask(context, deps.tasks, { name: task, params }) });
   };
 
   /**
@@ -130,14 +130,10 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       },
       async CreateVm(context) {
         const { uuid } = context.params;
-        const request = {
-          ...requestOf(context, 'machine_create'),
-          params: await checked('machine_create', context),
-        };
-        const id = await vms.create(uuid, request, (asked) =>
-          context.withRecord((record) => deps.tasks.create({ ...asked, record }), uuid),
-        );
-        return ok({ id });
+        const task = { name: 'machine_create', params: await checked('machine_create', context) };
+        const create = (idempotencyKey: string) =>
+          createRequestedTask(context, deps.tasks, { ...task, idempotencyKey }, uuid);
+        return ok({ id: await vms.create(uuid, taskRequestOf(context, task), create) });
       },
       async GetVm(context) {
         // A question to the agent is a row in the table of tasks, which readers must not be able to fill.
@@ -165,8 +161,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         const { server_uuid } = context.params;
         if (await legacyAgentApi.has(server_uuid)) await requireSdcVersion(server_uuid);
         const params = await checked('machine_update_nics', context);
-        const request = { ...requestOf(context, 'machine_update_nics'), params };
-        return ok({ id: await created(deps, context, request) });
+        return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'machine_update_nics', params }) });
       },
       StartVm(context) {
         checkStartUpdate('start', context.params.update);
@@ -230,20 +225,6 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       DockerBuild: change,
     },
   );
-}
-
-/** The request of a task without its parameters. */
-function requestOf({ params, requestId, actor }: RequestContext<OfServer>, name: string): Omit<TaskRequest, 'params'> {
-  const about = { requestId, actor: actor.name, ...optionalField('ticketUuid', params.ticket_uuid) };
-  return { serverUuid: params.server_uuid, name, ...about };
-}
-
-async function created(
-  { tasks }: Pick<VmRouteDeps, 'tasks'>,
-  { withRecord }: RequestContext<OfServer>,
-  request: TaskRequest,
-): Promise<string> {
-  return (await withRecord((record) => tasks.create({ ...request, record }))).id;
 }
 
 /** All parameters of the request, as Triton's CNAPI forwards them; those of the path always win. */

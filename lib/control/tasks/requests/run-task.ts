@@ -1,11 +1,11 @@
 /** Runs a task for a route that answers with its result. Used by the synchronous routes of servers and VMs. */
 import { CnapiError } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
 import type { RequestContext } from '../../http/route.ts';
 import { endError } from '../record/task.ts';
 import type { Tasks } from '../tasks.ts';
+import { createRequestedTask, taskRequestOf } from './requested-task.ts';
 
 export type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
 
@@ -52,29 +52,14 @@ interface RunTaskDeps {
  */
 export async function runTask(
   { tasks, instanceLeaving: endSignal }: RunTaskDeps,
-  {
-    params: { server_uuid: serverUuid, ticket_uuid },
-    requestId,
-    actor,
-    signal,
-    setAuditedObject,
-    withRecord,
-  }: RunContext,
+  context: RunContext,
   { name, params, seconds, isRead = false }: TaskToRun,
 ): Promise<Record<string, unknown>> {
-  const request = {
-    serverUuid,
-    name,
-    params,
-    requestId,
-    actor: actor.name,
-    ...optionalField('ticketUuid', ticket_uuid),
-    ...(seconds !== undefined && { timeoutMs: seconds * 1000 }),
-  };
-  const { id } = isRead
-    ? await tasks.create(request)
-    : await withRecord((record) => tasks.create({ ...request, record }));
-  setAuditedObject(id);
+  const { signal } = context;
+  const toRun = { name, params, ...(seconds !== undefined && { timeoutMs: seconds * 1000 }) };
+  const id = isRead
+    ? (await tasks.create(taskRequestOf(context, toRun))).id
+    : await createRequestedTask(context, tasks, toRun);
   const timeoutMs = (seconds ?? MAX_WAIT_SECONDS) * 1000;
   const waiting = tasks.wait(id, { timeoutMs, signal, endSignal });
   const task = await waiting.catch((error: unknown) => {
