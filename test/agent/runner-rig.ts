@@ -1,6 +1,6 @@
 /**
- * For tests of the runner: a runner on a journal whose disk can be blocked, with tasks that run
- * until a test releases them.
+ * A runner for tests. The disk of its journal can be blocked, and its tasks run until a test releases
+ * them.
  */
 import type { Test } from 'tap';
 import { z } from 'zod';

@@ -57,7 +57,7 @@ export class Health {
     return [...instances, ...agents].map(({ program }) => program).concat(fleet ?? [], ...this.also);
   }
 
-  /** As read last, without the servers of arriving agents. */
+  /** The rows of the last read, without the servers of arriving agents. */
   get roster(): Row[] {
     return [...this.#roster.values()].filter(({ server }) => this.#servers.has(server));
   }

@@ -19,7 +19,7 @@ export class World {
   /** When the last entry was written. */
   readonly endAt: number;
   readonly #clocks: Extract<Entry, { kind: 'clock' }>[];
-  /** In the order in which they began. */
+  /** The times of starvation, in the order in which they began. */
   readonly #starved: Extract<Entry, { kind: 'starved' }>[];
   readonly #longestLookMs: number;
 

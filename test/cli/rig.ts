@@ -45,7 +45,7 @@ export class Cli {
   }
 
   /**
-   * In this process if that makes no difference, because a process of its own costs several times
+   * Runs a command, in this process if that makes no difference: a process of its own costs several times
    * as much.
    */
   async run(...args: string[]): Promise<Ran> {

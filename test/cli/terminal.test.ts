@@ -1,4 +1,4 @@
-/** In a real terminal, by tmux: what is drawn, what is escaped, and how the terminal is left. */
+/** The program in a real terminal (tmux): what it draws, what it escapes, and how it leaves the terminal. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';

@@ -85,7 +85,7 @@ function leadsSomewhere(page: string, link: string): boolean {
   return anchor === undefined || !target.endsWith('.md') || anchorsOf(read(target)).includes(anchor);
 }
 
-/** As GitHub derives them from headings. */
+/** The anchors that GitHub derives from headings. */
 function anchorsOf(text: string): string[] {
   const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) => heading.toLowerCase());
   return headings.map((heading) => heading.replace(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-'));

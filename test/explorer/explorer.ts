@@ -72,8 +72,8 @@ class Walk<State> {
   readonly #maxStates: number;
   readonly #indexes = new Map<string, number>();
   /**
-   * By index of a state: the state from which it was first reached, and the number of the move; -1
-   * for an initial one.
+   * The state from which each state was first reached, and the number of the move, by the index of the
+   * state; -1 for an initial state.
    */
   readonly #parents: number[] = [];
   readonly #ordinals: number[] = [];

@@ -54,7 +54,7 @@ t.test('a former primary that still runs is left for good after the promotion', 
     async () => (await pair.onPrimary<{ names: string }>(NAMES))[0]?.names === '',
     'it to accept writes again',
   );
-  // As after one failed connection attempt.
+  // One connection attempt has failed.
   hosts.failed(hosts.next);
   await pair.onStandby(`select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'cnapi-test'`);
   for (let each = 0; each < 10; each++)

@@ -49,7 +49,7 @@ class Campaign {
   readonly #part: Part;
   readonly #feeder: Feeder;
   readonly #plan: Plan;
-  /** By the violation without ids: a repetition is not reported again. */
+  /** Findings by the violation without its ids, so that a repetition is not reported again. */
   readonly #findings = new Map<string, string>();
   readonly #begin = Date.now();
   #inputs = 0;
@@ -80,7 +80,7 @@ class Campaign {
     };
   }
 
-  /** As `#feedUpTo`; what has grown since `before`. */
+  /** Like `#feedUpTo`. Returns what has grown since `before`. */
   async #watchUpTo(inputs: number, share: number, before: Vitals) {
     const fedBefore = this.#inputs;
     await this.#feedUpTo(inputs, share);

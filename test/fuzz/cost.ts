@@ -145,7 +145,7 @@ class Gauge {
     return { bytes, cpuMs: after.cpuMs - before.cpuMs - idleMs, memoryBytes };
   }
 
-  /** As soon as it does nothing more than when idle; at the latest after some seconds. */
+  /** Resolves when the instance uses no more than an idle one, or after some seconds. */
   async #rested(): Promise<Usage> {
     let last = await this.#target.instance.usage();
     let { peakBytes } = last;

@@ -91,7 +91,7 @@ function pointers(): fc.Arbitrary<Buffer> {
 interface DnsScript {
   messages: Buffer[];
   overTcp: boolean;
-  /** For TCP: bytes per write, and whether the last message is cut off. */
+  /** Bytes per write over TCP; `isCut`: the last message is cut off. */
   pieceBytes: number;
   isCut: boolean;
 }

@@ -78,7 +78,7 @@ export const hostileText: fc.Arbitrary<string> = fc.oneof(
   { weight: 1, arbitrary: LONG.map(({ piece, count }) => piece.repeat(Math.ceil(count / piece.length))) },
 );
 
-/** Of a length that fits a header or a URL. */
+/** Hostile texts that are short enough for a header or a URL. */
 export const shortHostileText = hostileText.map((text) => text.slice(0, 200));
 
 export const hostileName = fc.oneof(fc.constantFrom(...NAMES), shortHostileText);

@@ -155,7 +155,7 @@ class Conversation {
 
   async #write(bytes: Buffer): Promise<void> {
     const { pieceBytes } = this.#script;
-    // In pieces only if that is useful: a megabyte byte by byte would take a day.
+    // Large inputs are not written in pieces: a megabyte byte by byte would take a day.
     const step = pieceBytes === 0 || bytes.length > 500 * pieceBytes ? bytes.length : pieceBytes;
     for (let at = 0; at < bytes.length && !this.#isOver; at += step) {
       this.#socket.write(bytes.subarray(at, at + step));

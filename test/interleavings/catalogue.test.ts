@@ -29,7 +29,7 @@ t.test('each function that a store exports has a row, and each row names such a 
         `or reads(${name}, …); if it is no statement, name it in catalogue.ts with the reason`,
     );
   }
-  // In the product, functions of the database create duties together with their objects.
+  // The product's database functions create duties together with their objects.
   const values = new Set([createDuties, ...exported.map(({ value }) => value)]);
   for (const { name, run } of statements)
     t.ok(values.has(run), `the row of ${name} names a function that a store exports`);

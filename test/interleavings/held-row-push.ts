@@ -77,7 +77,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
   const voted = async (ones: readonly One[]) => {
     for (const { job, session } of ones) await storeVotes(database, votesOf(job, { seats: [session] }, true));
   };
-  /** Of jobs that nobody carries out. */
+  /** Jobs that nobody carries out. */
   const idle = async () => {
     const ones = await newOnes();
     await database.query('delete from cnapi_duties where id = any ($1::uuid[])', [ones.map(({ job }) => job)]);

@@ -234,7 +234,7 @@ const duties: Record<string, string> = {
     select d.key::text from lab.duties_log d where d.id > $1 and (d.now).id is null and (d.was).state <> 'ended'`,
 };
 
-/** Of the present rows of push jobs. */
+/** Invariants of the present rows of push jobs. */
 const pushJobs: Record<string, string> = {
   'a node takes part in a push job, and its server is not taken by it': `
     select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n

@@ -98,7 +98,7 @@ export class Lane {
     if (intents.length > 0) await this.admin.query(intentsSql, [JSON.stringify(intents)], { name: 'intents' });
   }
 
-  /** From now on each JSON value of every table is `bytes` wide, in every world that is restored. */
+  /** Makes each JSON value of every table `bytes` wide in every world that is restored later. */
   async widen(bytes: number): Promise<void> {
     const { rows } = await this.admin.query<{ sql: string }>(
       `select format('update %I.%I set %s', nspname, relname, string_agg(format('%I = %L', attname, $1::text), ', ')) as sql

@@ -24,7 +24,7 @@ import { writingCalls } from './statements.ts';
 
 const SERVERS = 6;
 const RUNS = 4;
-/** With this many calls or more, the rarest is expected sixteen times. */
+/** In a run of this many calls, the rarest call is expected sixteen times. */
 const ENOUGH_CALLS = 20_000;
 const seed = Number(process.env.INTERLEAVINGS_SEED ?? randomInt(1_000_000));
 const seconds = Number(process.env.INTERLEAVINGS_SECONDS ?? 60);

@@ -18,9 +18,9 @@ import { writingCalls } from './statements.ts';
 export interface MixDeps {
   /** Connections for the clients' statements. */
   clients: Queryable;
-  /** For reading what clients know, and for maintaining the world. */
+  /** Reads what clients know, and maintains the world. */
   keeper: Database;
-  /** For the invariants. */
+  /** Reads the invariants. */
   checker: Queryable;
   servers: readonly string[];
   seed: number;

@@ -35,7 +35,7 @@ export function planPairs(footprints: Footprints): Interleaving[] {
   );
 }
 
-/** At a table of these that one call locks or writes and the other reads, locks or writes. */
+/** Whether one call locks or writes a table of these that the other call reads, locks or writes. */
 function doMeet(tables: readonly string[], one: Footprint, two: Footprint): boolean {
   const holds = ({ locks, writes }: Footprint, table: string) => locks.has(table) || writes.has(table);
   const touches = (footprint: Footprint, table: string) => holds(footprint, table) || footprint.reads.has(table);

@@ -98,7 +98,7 @@ const vote = (kind: PushKind, ready: boolean): CallOf<[Vote[]], unknown> => ({
   },
 });
 
-/** Of the coordinator: with the job's duty. */
+/** A call of the coordinator, which has the job's duty. */
 const coordinated = <Rest extends unknown[]>(kind: PushKind, ...rest: Rest): CallOf<[HeldDuty, ...Rest], unknown> => ({
   args(world) {
     const duty = world.pushJob(kind);

@@ -54,7 +54,7 @@ import { vmReports } from './vm-calls.ts';
 const hello = ({ serverUuid, incarnation, conn, journalId, epoch }: Seat, further: number) => {
   return { serverUuid, incarnation, conn: conn + further, journalId, epoch };
 };
-/** Of a machine with the same uuid, or of the same one after its agent's restart. */
+/** The agent of another machine with the same uuid, or of the same machine after a restart. */
 const newcomer = (world: World) => {
   const { serverUuid, epoch } = world.seat;
   return { serverUuid, incarnation: world.uuid(), conn: 1, journalId: world.uuid(), epoch };

@@ -88,7 +88,7 @@ const pass = (kind: 'due' | 'queued', time: Partial<UsedTime>): CallOf<Passed, b
   exclusive: (isPassed) => (isPassed ? [`the ${kind} time of a schedule`] : []),
 });
 
-/** Of changes of the same schedule, as it was read, only one is made. */
+/** If several calls change the same version of a schedule, only one succeeds. */
 const change = (
   values: Pick<ChangedSchedule, 'job' | 'nextAt'>,
   kind: ScheduleKind = 'due',

@@ -22,7 +22,7 @@ export interface Seat {
   incarnation: string;
   conn: number;
   journalId: string;
-  /** Of its legacy agent's heartbeats; 0 if there is none. */
+  /** Number of the last recorded heartbeat of the legacy agent; 0 if there is none. */
   lastRecord: number;
 }
 
@@ -52,9 +52,9 @@ export type TicketKind = 'active' | 'next' | 'single' | 'due';
 export type QueueKind = 'calm' | 'single' | 'new';
 export type DutyKind =
   | 'waiting'
-  /** By `me`. */
+  /** Held by `me`. */
   | 'held'
-  /** By `gone`, which is dead. */
+  /** Held by `gone`, which is dead. */
   | 'left';
 
 export type PushKind =
@@ -80,7 +80,7 @@ export type VmKind =
   | 'new'
   /** Claimed by a task that creates it. */
   | 'creating'
-  /** As its agent has reported it; tasks are to stop and to destroy it. */
+  /** Reported as running by its agent. Tasks will stop and destroy it. */
   | 'running';
 
 export interface World {

@@ -5,7 +5,7 @@ import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { JsonObject } from '../../lib/protocol/json/bounded-json.ts';
 import type { Seat, VmKind } from './statement.ts';
 
-/** By kind and server. */
+/** VMs by kind and server. */
 export type Vms = Partial<Record<VmKind, ReadonlyMap<string, string>>>;
 
 /** No server has the `new` VM, and any of them may create it. */

@@ -52,7 +52,7 @@ export function arrivingOf(plan: Plan): Plan {
   return { ...plan, instances, agents, faults, operations, costs, connectedWithinMs: CONNECTED_WITHIN_MS };
 }
 
-/** In turn, so that a few seeds cover them all. */
+/** The stories are used in turn, so that a few seeds cover them all. */
 const STORIES: readonly ((drawn: Drawn) => Fault[])[] = [
   instanceDies,
   alone,

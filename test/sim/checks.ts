@@ -23,7 +23,7 @@ export interface Unrecovered {
   what: string;
 }
 
-/** For tasks: their own deadlines in addition, which are shortened here. */
+/** Time for tasks to end. It includes their own deadlines, which are shortened in the simulation. */
 const WORK_DONE_MS = 74_000;
 
 /** A wait as its caller saw it. */
@@ -172,7 +172,7 @@ export class Checks {
   /** I7: once the world has recovered, each process holds no more than exists. */
   leaks(): string[] {
     const { agents, instances } = this.#world;
-    // For balancing, each agent has a connection that is not a session yet.
+    // While agents are balanced, each has a connection that is not a session yet.
     const moving = agents.filter(({ agent }) => agent?.link.state.attempt !== undefined).length;
     const ofInstances = instances.flatMap(({ core, name, isOpen }) => {
       if (core === undefined || !isOpen) return [];

@@ -349,8 +349,7 @@ export const defects: Defect[] = [
 const inMigrations: TextChange[] = [];
 
 /**
- * From now on this process runs the product with the defect. Call it before any import of the
- * product.
+ * Makes this process run the product with the defect. Call it before any import of the product.
  */
 export function apply(defect: Defect): void {
   for (const change of changesOf(defect)) applyOne(change);

@@ -100,7 +100,7 @@ export interface Plan {
   legacyAgents: number;
   faults: Fault[];
   operations: Operation[];
-  /** From here on no fault starts. */
+  /** The time after which no fault starts. */
   calmAt: number;
   /** Every server has a session by then, counted from `calmAt`. */
   connectedWithinMs: number;
@@ -109,9 +109,9 @@ export interface Plan {
 
 /** How long an instance's event loop is busy with received data. */
 export interface Costs {
-  /** For an agent that is admitted. */
+  /** Time per agent that is admitted. */
   greetMs: number;
-  /** For an agent that is asked to return later. */
+  /** Time per agent that is asked to return later. */
   refusalMs: number;
   frameMs: number;
 }
@@ -177,13 +177,13 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
 
 /** The additions of seeds of this kind: see `rare.ts`. */
 export const RARE = 'rare-';
-/** For seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
+/** Seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
 export const ARRIVING = 'arriving-';
-/** For seeds with duties: see `duties.ts`. */
+/** Seeds with duties: see `duties.ts`. */
 export const DUTIES = 'duties-';
-/** For seeds with push jobs: see `push.ts`. */
+/** Seeds with push jobs: see `push.ts`. */
 export const PUSH = 'push-';
-/** For seeds with VMs: see `vms.ts`. */
+/** Seeds with VMs: see `vms.ts`. */
 export const VMS = 'vms-';
 
 export function planOf(seed: string): Plan {
@@ -361,8 +361,8 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
 }
 
 /**
- * With random numbers of their own, so that the rest of a plan stays as it was before there were
- * wide answers.
+ * Adds wide answers. They use a random sequence of their own, so the rest of the plan is the same as
+ * without them.
  */
 function widen(operations: readonly Operation[], random: SeededRandom): void {
   for (const operation of operations)

@@ -50,14 +50,14 @@ interface Seen {
 export class PushChecks {
   readonly #world: World;
   readonly #jobs = new Map<string, Seen>();
-  /** By job; one statement makes a job and its nodes. */
+  /** The nodes of each job. One statement creates a job and its nodes. */
   readonly #nodes = new Map<string, Map<string, PushNodeRow>>();
   readonly #busy = new Map<string, PushBusyRow>();
   /** Servers whose rows the present statement has changed. */
   readonly #touched = new Set<string>();
   /** Jobs of which it has started nodes. */
   readonly #starting = new Set<string>();
-  /** By job, the servers whose agents have said that they are ready. */
+  /** For each job, the servers whose agents have said that they are ready. */
   readonly #voters = new Map<string, Set<string>>();
   /** Likewise, those that have said that they are not, or not any more. */
   readonly #withdrawn = new Map<string, Set<string>>();
@@ -248,7 +248,7 @@ export class PushChecks {
     }
   }
 
-  /** At the end: no command ran for a node that says that none did. */
+  /** Checks at the end that no command ran for a node that says so. */
   atTheEnd(): void {
     for (const { row, nodes } of this.#jobs.values())
       for (const { server_uuid: server, state, task } of nodes.values()) {

@@ -71,7 +71,7 @@ export function pushOf(plan: Plan): Plan {
   return { ...plan, faults, operations: [...kept, ...operations] };
 }
 
-/** With random numbers of their own, so that the rest of a plan stays as it was before there were changes. */
+/** Changes use a random sequence of their own, so the rest of the plan is the same as without them. */
 function laterOf(random: SeededRandom, agents: number): Pick<PushWork, 'ticketQueue' | 'changes'> {
   const ticketQueue = random.chance(0.25) ? random.whole(0, 1) : undefined;
   const count = random.chance(0.5) ? random.whole(1, 3) : 0;

@@ -199,8 +199,7 @@ export class RosterChecks {
   }
 
   /**
-   * For an agent without a link: its silence counts from a check of all heartbeats, once per
-   * period.
+   * Checks an agent without a link. Its silence counts from a check of all heartbeats, once per period.
    */
   #checkLegacyDetection(name: string, quietMs: number): void {
     const config = this.#world.instances[0]?.config;

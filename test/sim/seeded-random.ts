@@ -29,7 +29,7 @@ export class SeededRandom implements Random {
     return this.#next() / 2 ** 32;
   }
 
-  /** In the form of version 4. */
+  /** A uuid in the form of version 4. */
   uuid(): string {
     const hex = Array.from({ length: 4 }, () => this.#next().toString(16).padStart(8, '0')).join('');
     return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

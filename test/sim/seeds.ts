@@ -18,16 +18,16 @@ const LEAST_PER_SEED: Partial<Counts> = {
   changes: 40,
 };
 
-/** For rare seeds, which are few. */
+/** The least counts of rare seeds, which are few. */
 const LEAST_PER_RARE_SEED: Partial<Counts> = { tasks: 5, executions: 5, tickets: 4, changes: 40 };
 
-/** For seeds in which many agents arrive, which do little else: each agent's row changes twice. */
+/** The least counts of seeds in which many agents arrive and do little else: each agent's row changes twice. */
 const LEAST_PER_ARRIVING_SEED: Partial<Counts> = { tasks: 1, changes: 1_200 };
 
-/** For seeds with duties, which do little else. */
+/** The least counts of seeds with duties, which do little else. */
 const LEAST_PER_DUTIES_SEED: Partial<Counts> = { duties: 6, takeovers: 1, changes: 100 };
 
-/** For seeds with push jobs, which do little else. */
+/** The least counts of seeds with push jobs, which do little else. */
 const LEAST_PER_PUSH_SEED: Partial<Counts> = {
   pushJobs: 6,
   pushRuns: 10,
@@ -37,7 +37,7 @@ const LEAST_PER_PUSH_SEED: Partial<Counts> = {
   changes: 100,
 };
 
-/** For seeds with VMs, which do little else. */
+/** The least counts of seeds with VMs, which do little else. */
 const LEAST_PER_VMS_SEED: Partial<Counts> = { vmsCreated: 4, vmChanges: 8, changes: 60 };
 
 const LEAST: Record<string, Partial<Counts>> = {

@@ -43,7 +43,7 @@ export class SimHub {
     };
   }
 
-  /** In order, like one connection. */
+  /** Delivers the events late and in order, like one connection. */
   #delayed(process: SimProcess, events: ConnectionEvents): ConnectionEvents {
     let lastAt = 0;
     return {

@@ -41,7 +41,7 @@ export class SimDutyHandler implements DutyHandler {
     this.#database = database;
   }
 
-  /** As a caller's request would; it may fail. */
+  /** Creates the duty like a caller's request. It may fail. */
   async create(id: string): Promise<void> {
     await createDuties(this.#database, DUTY_KIND, [id]);
   }

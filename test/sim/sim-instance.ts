@@ -141,7 +141,7 @@ export class SimInstance implements LinkIngress {
     this.#life?.process.kill({ isPowerless });
   }
 
-  /** As SIGTERM requests. */
+  /** Starts the drain that SIGTERM starts. */
   drain(): void {
     if (this.isUp) this.#life?.process.receive(0, () => this.core?.drain('simulated'));
   }

@@ -75,9 +75,9 @@ export interface HeldUp {
   ms: number;
 }
 
-/** As the product sets `lock_timeout`. */
+/** The product's `lock_timeout`. */
 const LOCK_TIMEOUT_MS = 2_000;
-/** As the product sets `tcp_user_timeout`. */
+/** The product's `tcp_user_timeout`. */
 const UNREAD_MS = 4_000;
 /** How long a wide answer takes when its client reads. */
 const WIDE_ANSWER_MS = [20, 200] as const;
@@ -162,7 +162,7 @@ export class SimPostgres {
     await this.#pglite.close();
   }
 
-  /** For the checks: outside of virtual time and faults. */
+  /** Reads rows for the checks, outside of virtual time and faults. */
   read<Row>(text: string, values: readonly unknown[] = []): Promise<QueryResult<Row>> {
     return this.#database.query<Row>(text, values);
   }
@@ -274,8 +274,7 @@ export class SimPostgres {
   }
 
   /**
-   * For an answer that does not fit the buffers; it is given up if its client does not read it in
-   * time.
+   * Returns an answer that does not fit the buffers. It is given up if its client does not read it in time.
    */
   async #unreadAnswer<Result>(statement: Statement<Result>, result: Result): Promise<UnreadAnswer | undefined> {
     // A transaction has no text, and may have no result.

@@ -101,7 +101,7 @@ export class SimProcess {
     if (this.#state === 'running') this.#state = 'frozen';
   }
 
-  /** With several freezes, the last end counts. */
+  /** Ends one freeze. The process continues when the last freeze has ended. */
   thaw(): void {
     this.#freezes -= 1;
     if (this.#state !== 'frozen' || this.#freezes > 0) return;
@@ -192,7 +192,7 @@ class ProcessClock implements Clock {
   }
 }
 
-/** As Node treats it: a longer delay would fire at once there, and is a defect. */
+/** Refuses delays that Node cannot wait for: its timer would fire at once, which is a defect. */
 function allowed(delayMs: number): number {
   if (!(delayMs < 2 ** 31)) throw new RangeError(`no timer takes ${delayMs} ms`);
   return Math.max(1, delayMs);

@@ -34,7 +34,7 @@ export class SimVms implements Used {
     }
   }
 
-  /** As the agent and the tasks of the product take it. */
+  /** This object with the type that the agent and the tasks of the product expect. */
   get asVms(): Vms {
     return this as unknown as Vms;
   }

@@ -96,7 +96,7 @@ export class TaskChecks {
     }
   }
 
-  /** By its push job, or by its agent after it has voted. */
+  /** Whether its push job, or its agent after its vote, no longer wants the task to run. */
   #isUnwanted({ job, server_uuid }: TaskRow): boolean {
     const { push } = this.#world.checks;
     return job !== null && (push.isEnding(job) || push.isWithdrawn(job, server_uuid));
@@ -106,14 +106,14 @@ export class TaskChecks {
     return this.#world.agents.flatMap(({ server }) => server.executions.filter((run) => run.operation === operation));
   }
 
-  /** At the end: a task that a caller knows of. */
+  /** Checks at the end a task that a caller knows of. */
   checkAnswered({ id, operation }: AcceptedTask): void {
     const task = this.#rows.get(id);
     if (task !== undefined && operationOf(task) !== operation)
       this.#world.violated('I3', `task ${id} was created for ${operation} and runs ${operationOf(task)}`);
   }
 
-  /** At the end: what really ran, including tasks whose answer was lost. */
+  /** Checks at the end what really ran, including tasks whose answer was lost. */
   checkExecutions(): void {
     const commands = [...this.#rows.values()].filter((task) => !isOfVm(task));
     for (const operation of new Set(commands.map(operationOf))) this.#checkOperation(operation);
@@ -155,6 +155,6 @@ export class TaskChecks {
 /** It has no command; `vm-checks.ts` is about its VM. */
 const isOfVm = ({ name }: TaskRow): boolean => name.startsWith('machine_');
 
-/** As in its script: `work OPERATION MS OUTCOME`. */
+/** The operation in the task's script: `work OPERATION MS OUTCOME`. */
 const operationOf = ({ script, job, server_uuid }: TaskRow): string =>
   job === null ? (script?.split(' ')[1] ?? '') : operationOfPush(job, server_uuid);

@@ -61,7 +61,7 @@ export class TicketChecks {
       this.#world.violated('I4', `queue ${queue}: the ticket at place ${holder.place} is active before its turn`);
   }
 
-  /** At the end: what callers believed. */
+  /** Checks at the end what callers believed. */
   checkHold(hold: Hold, all: readonly Hold[]): void {
     const other = all.find(
       (one) => one !== hold && one.queue === hold.queue && one.from >= hold.from && one.from < hold.until - SLACK_MS,

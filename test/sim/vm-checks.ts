@@ -46,7 +46,7 @@ export class VmChecks {
     });
   }
 
-  /** At the end: the rows of VMs, which lists show, are those of the reports. */
+  /** Checks at the end that the rows of VMs, which lists show, are those of the reports. */
   async complaints(postgres: SimPostgres): Promise<string[]> {
     if (!this.#world.hasVms) return [];
     const { rows } = await postgres.read<{ uuid: string; server: string; state: string }>(

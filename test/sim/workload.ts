@@ -22,7 +22,7 @@ export interface AcceptedTask {
   id: string;
   operation: string;
   idempotent: boolean;
-  /** As an answer reported it. */
+  /** The end that an answer reported. */
   end: { status: string; instance: string } | undefined;
 }
 
@@ -128,8 +128,8 @@ export class Workload {
   }
 
   /**
-   * With a key it is repeated until it is answered; without one a lost answer leaves open what was
-   * accepted.
+   * Creates a task. A request with a key is repeated until it is answered. Without a key, nobody knows after a
+   * lost answer whether the task was accepted.
    */
   async #create(
     client: SimClient,
@@ -325,7 +325,8 @@ export class Workload {
   }
 
   /**
-   * By the database's clock, which the holder may use here; undefined when it no longer holds it.
+   * When the ticket expires by the database's clock, which the holder may use here. Undefined when it no
+   * longer holds the ticket.
    */
   async #expiryOf(client: SimClient, ticket: string): Promise<number | undefined> {
     const answer = await client.insist({ route: 'GetTicket', params: { ticket_uuid: ticket } });

@@ -173,7 +173,7 @@ export class World {
     return this.#plan.faults.some(({ kind }) => kind === 'agents-arriving');
   }
 
-  /** In addition to the existing ones, spread over that time. */
+  /** Adds agents to the existing ones, spread over `withinMs`. */
   addAgents(count: number, withinMs: number): void {
     for (let each = 0; each < count; each++) this.#addAgent(this.agents.length, () => this.random.between(0, withinMs));
   }
@@ -184,7 +184,7 @@ export class World {
     return new SimProcess({ name, time: this.time, random: this.random.fork(life), crashed });
   }
 
-  /** As the name server has them: all that were ever configured. */
+  /** The addresses that the name server has: those of all instances that were ever configured. */
   addresses(): Endpoint[] {
     return this.instances.map(({ host }) => ({ host, port: 8080 }));
   }

@@ -22,7 +22,7 @@ export interface Issued {
 }
 
 export interface CertificateRequest {
-  /** In OpenSSL's form: `IP:127.0.0.1,DNS:cnapi.example`. */
+  /** The names in OpenSSL's form: `IP:127.0.0.1,DNS:cnapi.example`. */
   names?: string;
   fromMs?: number;
   untilMs?: number;

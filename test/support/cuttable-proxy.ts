@@ -64,8 +64,8 @@ export class CuttableProxy {
   }
 
   /**
-   * From now on nothing passes (or nothing in that direction), and neither end notices. New
-   * connections are accepted and pass nothing.
+   * Stops passing data on (or data in that direction), and neither end notices. New connections are
+   * accepted and pass nothing.
    */
   swallow({ serverUuid, only }: Which & { only?: Direction } = {}): void {
     this.#swallowedWay = only;

@@ -25,7 +25,7 @@ export class MemoryRecords<Value> implements RecordFiles<Value> {
     };
   }
 
-  /** From now on no record can be written. */
+  /** Makes each later write of a record fail. */
   fill(): void {
     this.beforeWrite = () => {
       throw new Error('ENOSPC: no space left on device');

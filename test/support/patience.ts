@@ -16,13 +16,13 @@
 export const HANG_MS = Number(process.env.CNAPI_TEST_HANG_MS ?? 60_000);
 
 /**
- * For whole test files that start real processes: several times what the longest takes on an idle
- * machine.
+ * Time limit of a test file that starts real processes: several times the duration of the longest one on
+ * an idle machine.
  */
 export const FILE_TIMEOUT_MS = 900_000;
 
 /**
- * For test files that only compute. They run at a low priority beside the others
+ * Time limit of a test file that only computes. Such files run at a low priority beside the others
  * (tools/test/lanes.ts), so they may end only after these.
  */
 export const COMPUTING_TIMEOUT_MS = 4_800_000;

@@ -262,7 +262,7 @@ const MEMORY_FOLDER = '/dev/shm';
 const MEMORY_FOLDER_BYTES = 3 * 1024 ** 3;
 
 /**
- * In memory if there is room: to copy a database of tests takes 25 ms of the processor there, and
+ * A folder in memory if there is room. To copy a test database takes 25 ms of the processor there, and
  * 400 ms on a disk of a virtual machine.
  */
 function fastFolder(): string {

@@ -60,7 +60,7 @@ export async function freshDatabase(
   return { url, database: open(), open };
 }
 
-/** Of this process; other test files find the databases on the server. */
+/** The templates that this process has found. Other test files find the databases on the server. */
 const templates = new Map<string, Promise<string>>();
 
 /** The name of a database with these migrations, to be copied. */

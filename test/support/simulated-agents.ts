@@ -14,11 +14,11 @@ import { until } from './until.ts';
 
 export interface TestAgent {
   serverUuid: string;
-  /** As if its process had crashed. */
+  /** Simulates a crash of its process. */
   crash(): void;
-  /** As if its process had been started again after a crash, with its journal. */
+  /** Simulates a start after a crash, with the same journal. */
   restart(): Promise<void>;
-  /** As if it had been stopped by its operator. */
+  /** Simulates a stop by its operator. */
   stop(): Promise<void>;
 }
 

@@ -28,7 +28,7 @@ const OWN_ROW = 'each statement is guarded on its own row';
 const LOG = 'triggers add its rows; test/control/events tests its statements';
 const NO_HTTP = 'requests of the simulation call the handlers of routes directly';
 
-/** By the folder of the subsystem in `lib/control`. Nouns of the bucket store have no entry. */
+/** Coverage by the folder of the subsystem in `lib/control`. Nouns of the bucket store have no entry. */
 export const subsystemCoverage = {
   roster: {
     tables: {

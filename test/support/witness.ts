@@ -47,7 +47,7 @@ export class Witness {
     this.#comment = comment;
   }
 
-  /** From now on every existing server must stay, and stay `running`. */
+  /** Begins the check that every existing server stays, and stays `running`. */
   async start(): Promise<void> {
     this.#expected = new Set(await this.#zone.serverUuids);
     for (const instance of this.#zone.instances) this.watch(instance);
@@ -60,8 +60,8 @@ export class Witness {
   }
 
   /**
-   * From now on the server's agent counts as dead, whatever its status. Resolves before the fault
-   * may begin.
+   * Makes the server's agent count as dead, whatever its status. Call it before the fault begins, and wait
+   * for it.
    */
   async excuse(serverUuid: string): Promise<void> {
     const from = Date.now();
@@ -111,7 +111,7 @@ export class Witness {
     return this.violations;
   }
 
-  /** For a failed test: stops observing without a result. */
+  /** Stops observing without a result, after a failed test. */
   abandon(): void {
     this.#stopping.abort();
   }

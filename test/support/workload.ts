@@ -170,7 +170,7 @@ export class Workload {
     return this.violations;
   }
 
-  /** For a failed test: stops without further requests or checks. */
+  /** Stops without further requests or checks, after a failed test. */
   abandon(): void {
     this.#isOver = true;
     this.#abandoned.abort();

@@ -29,7 +29,7 @@ export const laterSteps: readonly Migration[] = [
     subsystem: 'tasks',
     number: nextNumber('tasks') + 1,
     name: 'note-claims',
-    // From its commit on, it also serves the claims of instances of this version.
+    // Once it is committed, the function also serves the claims of instances of this version.
     sql: replacing(
       ['create function cnapi_given', 'create or replace function cnapi_given'],
       ['create function cnapi_claim', 'create or replace function cnapi_claim'],

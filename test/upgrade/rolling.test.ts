@@ -94,7 +94,7 @@ async function checkClaims(t: Test, zone: Zone): Promise<void> {
   t.ok((rows[0]?.count ?? 0) > 0);
 }
 
-/** As an operator does it: the program leaves, and the other version starts in its place. */
+/** Replaces a program like an operator: it stops, and the other version starts in its place. */
 async function replace(zone: Zone, instance: Instance, from: string | undefined): Promise<void> {
   await instance.program.kill('SIGTERM');
   zone.useVersion(instance.program, from);

@@ -55,7 +55,7 @@ export interface BenchContext {
   /** Postgres and the bus, shared by all figures of a run. */
   foundation: Foundation;
   floors: Floors;
-  /** For files of a figure; removed at the end. */
+  /** Directory for the files of a figure; removed at the end. */
   directory: string;
   /** The folder for profiles, if wanted; they are taken after the measurement. */
   profiles: string | undefined;

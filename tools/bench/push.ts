@@ -100,7 +100,7 @@ export const isEnd = (status: string): boolean => JOB_ENDS.some((end) => end ===
 
 /** How slow this machine is at present. */
 export interface Slowness {
-  /** By how much a heartbeat is dearer here than on the machine of the limits; at least 1. */
+  /** The cost of a heartbeat here divided by its cost on the machine of the limits; at least 1. */
   factor: number;
   says: string;
 }

@@ -30,7 +30,7 @@ function defaultText({ default: value, isRequired }: { default: unknown; isRequi
   return inEnvironment(value).replaceAll('|', '\\|');
 }
 
-/** As an environment variable has it. */
+/** The value in the form of an environment variable. */
 function inEnvironment(value: unknown): string {
   if (Array.isArray(value)) return value.map((one) => (Array.isArray(one) ? one.join('|') : String(one))).join(', ');
   if (typeof value !== 'object' || value === null) return String(value);

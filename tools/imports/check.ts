@@ -9,7 +9,7 @@ import path from 'node:path';
 import { base, limits, mayImport, pureBuiltins } from './layers.ts';
 import { importsOf, readSources, type SourceFile } from './source.ts';
 
-/** From the root of the project; the compiler checks the relative paths of imports. */
+/** Paths from the root of the project. The compiler checks the relative paths of imports. */
 const MENTION = /(?<![\w./-])(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
 /** Folders of these parts may not import each other. */
 const HAS_FOLDERS = /^lib\/(control|cli|agent)\//;
@@ -116,7 +116,7 @@ function importsOfFolders(sources: readonly SourceFile[]): Map<string, string[]>
   return edges;
 }
 
-/** In the agent a folder counts together with those in it. */
+/** The folder of a file. Folders of the agent count together with the folders in them. */
 function folderOf(name: string): string {
   const [ofAgent] = /^lib\/agent\/[^/]+(?=\/)/.exec(name) ?? [];
   return ofAgent ?? path.posix.dirname(name);

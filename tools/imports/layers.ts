@@ -21,7 +21,7 @@ export const base: readonly string[] = [
 const database: readonly string[] = [...base, 'platform/postgres'];
 const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
 
-/** For routes: their contracts and the transport. */
+/** What routes import: their contracts and the transport. */
 const rest: readonly string[] = [...base, 'protocol/api', 'control/http'];
 
 export const mayImport: Readonly<Record<string, readonly string[]>> = {

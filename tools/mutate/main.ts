@@ -43,7 +43,7 @@ const GOAL = 0.95;
  */
 const LIMIT_FACTOR = 5;
 const LEAST_LIMIT_MS = 15_000;
-/** For a test file whose duration is not known yet. */
+/** Time limit of a test file whose duration is not known yet. */
 const FIRST_LIMIT_MS = 120_000;
 const BASELINE_LIMIT_MS = 600_000;
 const BASELINE_TRIALS = 2;

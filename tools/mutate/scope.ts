@@ -34,7 +34,7 @@ export class TestMap {
   readonly #imports: Map<string, string[]>;
   readonly #long: ReadonlySet<string>;
   readonly #reached = new Map<string, Set<string>>();
-  /** By folder: how many mutants each test file has detected. */
+  /** How many mutants of each folder each test file has detected. */
   readonly #catches = new Map<string, Map<string, number>>();
   readonly #root: string;
 

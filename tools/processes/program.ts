@@ -23,7 +23,7 @@ export interface ProgramPlan {
   name: string;
   command: Command;
   logFile: string;
-  /** For a Node program that exchanges messages. */
+  /** Receives the messages of a Node program. */
   onMessage?: (message: unknown) => void;
 }
 

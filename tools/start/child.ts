@@ -100,7 +100,7 @@ export class Child {
     this.#process?.kill(signal);
   }
 
-  /** From now on it is not restarted; the caller ends its process. */
+  /** Ends the restarts of the program. The caller ends its process. */
   retire(): void {
     this.#retired = true;
     this.#pause?.cancel();

@@ -104,7 +104,7 @@ async function start(options: Options, place: Place): Promise<number> {
   const stopping = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stopping.abort());
   const { data } = place;
-  // In a new directory nothing can hold the ports, and a refusal leaves no directory behind.
+  // Nothing of a new directory can hold the ports, and a refusal leaves no directory behind.
   if (!existsSync(data)) await refuseBusyPorts(options);
   claim(options, place);
   const supervisor = new Supervisor({ options, data, clock: systemClock, random: systemRandom, say });

@@ -77,7 +77,7 @@ export async function isPostgresReady(postgres: EmbeddedPostgres, pid: number | 
   return true;
 }
 
-/** As root: the owner of the cluster, because no other user may run it. */
+/** The owner of the cluster if this process is root, because no other user may run it. */
 function ownerOf(cluster: string): Identity | undefined {
   const stats = statSync(cluster, { throwIfNoEntry: false });
   if (process.getuid?.() !== 0 || stats === undefined || stats.uid === 0) return undefined;

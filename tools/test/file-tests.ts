@@ -19,7 +19,7 @@ const files: string[] = JSON.parse(process.env.TEST_FILES ?? '[]');
 delete process.env.TEST_FILES;
 const timeout = Number(process.env.TAP_TIMEOUT ?? 0) * 1000;
 
-/** By the URL of the test file. */
+/** Tests by the URL of their file. */
 export const tests = new Map<string, Test>();
 
 registerHooks({

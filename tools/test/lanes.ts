@@ -9,13 +9,13 @@ import path from 'node:path';
 
 export interface Lane {
   name: 'computing' | 'timed';
-  /** In the order in which they start. */
+  /** Test files in the order in which they start. */
   files: readonly string[];
   /** This many files run at a time. */
   jobs: number;
-  /** As `nice` takes it. */
+  /** The argument of `nice`. */
   niceness: number;
-  /** For each file. */
+  /** Time limit of each file. */
   timeoutS: number;
 }
 

@@ -1,7 +1,8 @@
 /** What a run costs whatever else the machine does: the processor time of its processes. */
 import { readFileSync } from 'node:fs';
 
-/** As `getconf CLK_TCK` says on every Linux. */
+/** `getconf CLK_TCK` prints this on every Linux. */
+
 const TICKS_PER_S = 100;
 
 /**

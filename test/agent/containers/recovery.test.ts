@@ -4,7 +4,7 @@ import type { Containers } from '../../../lib/agent/containers/containers.ts';
 import type { ContainerRuntime } from '../../../lib/agent/containers/runtime.ts';
 import { MachineInMemory as Machine, specOf } from '../../support/containers-in-memory.ts';
 
-/** As the real runtime: it reports the end of a run only once that run was found. */
+/** Like the real runtime, this one reports the end of a run only after that run was found. */
 const failingFinds =
   (failures: number) =>
   (runtime: ContainerRuntime): Partial<ContainerRuntime> => {

@@ -13,7 +13,7 @@ import { cannotMount, smallDisk } from '../../support/mounted-folder.ts';
 import { until } from '../../support/until.ts';
 
 const needs = { skip: cannotMount() };
-/** Of 600,000 bytes, which gzip does not make smaller than their half. */
+/** 600,000 bytes that gzip compresses by less than half. */
 const LARGE = Buffer.from(Array.from({ length: 600_000 }, (_, at) => (at * at) >> 5));
 
 function image(uuid: string, bytes: number): StoredImage {

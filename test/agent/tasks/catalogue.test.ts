@@ -7,7 +7,7 @@ import type { Vms } from '../../../lib/agent/vms/vms.ts';
 const [streams, vms, images] = [{} as AgentStreams, {} as Vms, {} as Images];
 const NAMES = ['nop', 'exec', 'machine_create', 'vm_exec', 'vm_logs', 'vm_connect', 'vm_stats', 'image_get'];
 
-/** Of these names. */
+/** Each row has a name, the parts of the agent, and which of NAMES its catalogue has. */
 const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [
   ['without parts it has no task of them', {}, ['nop']],
   ['with streams alone it runs commands on them', { streams }, ['nop', 'exec']],

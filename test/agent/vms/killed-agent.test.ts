@@ -40,7 +40,7 @@ class KilledAgent {
     await this.#session.received('inventory');
   }
 
-  /** As kill -9 does. */
+  /** Kills the agent with SIGKILL. */
   async kill(): Promise<void> {
     if (this.#process === undefined) return;
     const ended = once(this.#process, 'exit');

@@ -104,7 +104,7 @@ t.test('VMs run on without their agent, and the next one has them', { skip }, as
     pid = (await first.vms.load(A)).pid;
     await first.vms.createSnapshot(A, 'one');
     await mkdir(join(rootOf(data, 'snapshots'), 'unrecorded'));
-    // As an agent leaves it that is killed during a snapshot.
+    // An agent that is killed during a snapshot leaves the container paused.
     await promisify(execFile)('runc', ['--root', join(data, 'containers/runtime'), 'pause', `${A}.1`]);
   }
   await using next = await agentOn(data);

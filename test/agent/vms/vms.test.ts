@@ -306,7 +306,7 @@ t.test('a full disk does not keep a VM from being stopped or destroyed', async (
   t.same([vms.list(), machine.host.ids], [[], []]);
 });
 
-/** From the nth write on, the disk has no room. */
+/** Makes the disk full from the nth write on. */
 const fillDiskAt = (machine: VmMachine, nth: number) => {
   let writes = 0;
   machine.records.beforeWrite = () => {

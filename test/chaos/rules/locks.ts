@@ -95,7 +95,7 @@ export function waitsForLocksAreTrue(world: World): Findings {
   return found;
 }
 
-/** In the order in which they began. */
+/** The holds of each queue, in the order in which they began. */
 function holdsByQueue(world: World): Map<string, Hold[]> {
   const holds = new Map<string, Hold[]>();
   const byTicket = groupBy(world.ops, ({ ticket }) => ticket);

@@ -1,4 +1,4 @@
-/** With tokens over TLS: who may do what, and what a caller without the right sees. */
+/** Callers with tokens over TLS: who may do what, and what a caller without the right sees. */
 import { statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';

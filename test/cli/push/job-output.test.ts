@@ -62,7 +62,7 @@ t.test('of a node that crashed, what its agent reported when it was back is told
   });
   const counts = async () => (await app.get<PushJob>(`/push-jobs/${job.id}`)).body.counts;
   await until(async () => (await counts()).running === 2, 'the commands to run');
-  // As if the server had been cut off for long.
+  // The rows say that the server was disconnected for a long time.
   await zone.database.query(
     `update cnapi_push_nodes set state = 'crashed', reason = 'down' where server_uuid = $1::uuid`,
     [server],
@@ -94,8 +94,8 @@ t.test('outputs of all nodes are shown where the memory for answers permits only
   const counts = async () => (await app.get<PushJob>(`/push-jobs/${job.id}`)).body.counts;
   await until(async () => (await counts()).succeeded === 5, 'the commands to end');
 
-  // As an instance over a slow connection: two answers of the caller fit, and they are read only
-  // after each of the three others has been refused four times.
+  // This imitates an instance with a slow connection: two answers of the caller fit, and they are read
+  // only after each of the three others has been refused four times.
   let held = 0;
   let refusedCount = 0;
   const slow = await scripted(t, async (response, { path }) => {

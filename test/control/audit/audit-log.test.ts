@@ -167,8 +167,7 @@ t.test('an outcome goes only to its own record, even if a restored database reus
   const mine = subjectWith();
   await audit.begin(mine);
   const [{ id = 0 } = {}] = await list();
-  // As after the promotion of a standby that lacks the record: its id goes to the next one, of
-  // the same caller.
+  // A promoted standby may lack the record. Its id then goes to the next one, of the same caller.
   await database.query('delete from cnapi_audit');
   await database.query(`select setval(pg_get_serial_sequence('cnapi_audit', 'id'), $1::bigint, false)`, [id]);
   await audit.begin(subjectWith());

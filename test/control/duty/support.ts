@@ -16,7 +16,7 @@ export const KIND = 'test';
 export interface Working {
   duty: HeldDuty;
   signal: AbortSignal;
-  /** With an error: its work fails. */
+  /** Ends the work, or makes it fail with `error`. */
   end(error?: Error): void;
 }
 
@@ -25,7 +25,7 @@ export class ScriptedHandler implements DutyHandler {
   readonly working = new Map<string, Working>();
   /** All generations that were begun here. */
   readonly begun: HeldDuty[] = [];
-  /** For work that does not stop when it is aborted. */
+  /** The work does not stop when it is aborted. */
   isDeaf = false;
 
   carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {

@@ -89,7 +89,7 @@ export interface Api {
   /** Log records at info and above. */
   logged: Record<string, unknown>[];
   upgrades: { serverUuid: string }[];
-  /** Of each agent that asked for its link: whether it was known. */
+  /** For each agent that asked for its link, whether it was known. */
   arrivals: boolean[];
   call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
   /** Adds a server with this sysinfo and a roster row with this status. */

@@ -75,7 +75,7 @@ for (const [kind, open] of databases) {
     const { newServer, see, judge, lastRecord, status } = await openFleet(database);
     const records = async () =>
       (await database.query<{ id: number }>('select id from cnapi_legacy_heartbeats')).rows.length;
-    /** By each way to read it. */
+    /** The time of the last heartbeat, by each way to read it. */
     const lastHeard = async (serverUuid: string) => {
       const listed = await listServers(database, { uuids: [serverUuid] }, ALL_PARTS, { limit: 1, offset: 0 });
       const [one, other] = [await readServer(database, serverUuid, ALL_PARTS), listed.servers[0]];

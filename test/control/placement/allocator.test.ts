@@ -31,7 +31,7 @@ async function world(t: Test) {
   return { ...zone, database, allocator, request };
 }
 
-/** Of a server; in order of the number. */
+/** The uuid of a server. The uuids have the order of the numbers. */
 const uuidOf = (number: number) => `${number.toString(16).padStart(8, '0')}-0000-4000-8000-000000000000`;
 
 t.test('all servers are tried, wherever the search begins', async (t) => {

@@ -43,7 +43,7 @@ async function jobIn(database: Queryable, seats: readonly AgentSeat[], state: St
 const rowOf = async (database: Queryable, job: string) =>
   (await database.query<Record<string, unknown>>('select * from cnapi_push_jobs where id = $1::uuid', [job])).rows[0];
 
-/** Of a job of three nodes; the states that take the change, and what the row is then. */
+/** Changes of a job with three nodes, the states that accept the change, and the row afterwards. */
 const changes: readonly [PushJobChanges, readonly State[], Record<string, unknown>][] = [
   [{ quorum: 2 }, FREE, { quorum: 2, quorum_percent: null }],
   [{ quorum: 3 }, FREE, { quorum: 3, quorum_percent: null }],

@@ -75,7 +75,7 @@ t.test('a zone of two instances', async (t) => {
 
   const deaf = randomUUID();
   await a.post(`/servers/${deaf}/sysinfo`, { sysinfo: { UUID: deaf, Hostname: 'deaf' } });
-  /** For all the zone knows, its agent is connected; until the zone notices. It never votes. */
+  /** Makes the zone believe, until it notices, that the agent is connected. The agent never votes. */
   const connectDeaf = () =>
     zone.database.query(
       `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, incarnation, epoch, status, reason, since)

@@ -19,7 +19,7 @@ import { votesOf } from '../../interleavings/push-statements.ts';
 import { claimedJob, lockOf, nodeStates, seatedDatabase, startAll } from './job-rows.ts';
 
 const NODES = 5;
-/** For how long the job has asked, when its voting timeout is over. */
+/** How long the job has asked its agents when its voting timeout is over. */
 const TIME_OVER = 60_000;
 const HARD = { ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
 

@@ -205,7 +205,7 @@ t.test('an invalid update names its field', (t) => {
     overprovision_ratios: { ram: 2, cpu: 0 },
     reservation_ratio: 0.5,
   });
-  // As in Triton's CNAPI, it has no bounds.
+  // The ratio has no limits, like in Triton's CNAPI.
   for (const reservation_ratio of [-0.1, 1.1]) checkUpdate({ reservation_ratio });
   t.end();
 });

@@ -12,7 +12,7 @@ import { until } from '../../support/until.ts';
 interface End {
   socket: WebSocket;
   messages: Buffer[];
-  /** Of the text messages. */
+  /** The contents of the text messages. */
   texts: string[];
   closed: () => { code: number; reason: string } | undefined;
   refused: () => number | undefined;

@@ -22,7 +22,7 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { accept, backdate, claim, create, overdueMs, row, type Seat, seat } from './support/task-database.ts';
 
 const startByMs = 60_000;
-/** In ascending order, so that the rows are used in the order of the test's text. */
+/** Uuids in ascending order, so that the test uses the rows in the order in which they are locked. */
 const uuids = (count: number) => Array.from({ length: count }, () => randomUUID()).sort();
 
 async function world(t: Test, count = 2) {

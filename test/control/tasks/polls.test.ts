@@ -21,7 +21,7 @@ function setUp() {
     tick: 7,
     failure: undefined as Error | undefined,
     noteFailure: undefined as Error | undefined,
-    /** For each sweep: in how many ticks queued and claimed tasks are late; whether there is room for posts. */
+    /** The arguments of each sweep: after how many ticks queued and claimed tasks are late, and room for posts. */
     sweeps: [] as unknown[][],
     swept: [] as string[][],
     noted: [] as string[][],

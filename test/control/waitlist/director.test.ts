@@ -7,7 +7,7 @@ import { systemRandom } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
 
-/** As many as one statement may expire: more may be due. */
+/** The maximum number of tickets that one statement expires. More may be due. */
 const BATCH = 200;
 /** More statements than any test needs. */
 const MAX_ASKED = 20;

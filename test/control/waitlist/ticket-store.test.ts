@@ -252,7 +252,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     const queue = newQueue();
     const tickets = await addSome(db, queue, 8);
     const [one = '', two = '', three = '', four = '', five = '', six = '', seven = ''] = tickets;
-    /** Of these tickets, those that were changed by `change`, by their places. */
+    /** The places of those tickets that `change` has changed. */
     const changedBy = async (change: () => Promise<unknown>) => {
       await db.query(
         `update cnapi_waitlist_tickets set updated_at = updated_at - interval '1 hour'

@@ -27,7 +27,7 @@ interface Numbers {
   socket: (agent: number, socket: number) => number;
 }
 
-/** In place, for the parts of `state` that belong to the caller. */
+/** Changes `state` in place, and only those parts that belong to the caller. */
 export function normalise(state: RosterState): RosterState {
   const epochs = new Ranks();
   const conns = new Ranks();

@@ -40,7 +40,7 @@ function isOwnerless({ run, mayMarkOthersUnknown, pendings, session }: InstanceS
   return pendings.length === 0 && session?.epoch !== row.epoch;
 }
 
-/** As the last poll left them; the grace passes between two polls. */
+/** The rows without an owner after the last poll. The grace passes between two polls. */
 function ownerlessAtLastPoll(known: InstanceState['ownerlessRow']): OwnerlessRows {
   const ownerless = observeOwnerless(GRACE_MS);
   if (known !== undefined) {

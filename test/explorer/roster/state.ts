@@ -38,7 +38,7 @@ export interface Connection {
   isAgentOpen: boolean;
   isInstanceOpen: boolean;
   isCut: boolean;
-  /** As in lib/control/link/connection.ts. */
+  /** A state of lib/control/link/connection.ts. */
   state: 'greeting' | 'accepting' | 'awaiting-inventory' | 'live';
   /** The epoch of the session it carries at its instance. */
   epoch: number | undefined;

@@ -36,7 +36,7 @@ function withWork(state: State, id: string, phase: WorkPhase | undefined): State
   return { ...state, agent: { ...state.agent, works } };
 }
 
-/** To the newest session, whichever gave the task. */
+/** Sends a report to the newest session, whichever session gave the task. */
 const report = (state: State, frame: UpFrame): State =>
   state.agent.session === undefined ? state : say(state, state.agent.session, frame);
 

@@ -31,7 +31,7 @@ export interface Connection {
 export type WorkPhase = 'accepting' | 'queued' | 'starting' | 'running' | 'ending';
 
 export interface AgentState {
-  /** As the process has it, and as the disk has it. */
+  /** The journal in the memory of the process; `disk` is the journal on the disk. */
   journal: JournalState;
   disk: JournalState;
   works: Readonly<Record<string, WorkPhase>>;

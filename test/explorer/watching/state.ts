@@ -38,14 +38,14 @@ export interface AgentState {
 
 /** Real durations in ticks. */
 export interface Truth {
-  /** By server: since a byte of it reached the instance of its session, or could have. */
+  /** Ticks since a byte of each server reached the instance of its session, or could have. */
   silent: readonly number[];
-  /** By server: since its row has had no owner, with a database to read it. */
+  /** Ticks since the row of each server lost its owner, while the database could be read. */
   ownerless: readonly number[];
-  /** By run: since its last beat, with a database to take it. */
+  /** Ticks since the last beat of each run, while the database accepted beats. */
   unbeaten: Readonly<Record<string, number>>;
   /**
-   * By server: since its agent died, and by how many of these ticks a status change may be late.
+   * Ticks since the agent of each server died. A status change may be late by this number.
    */
   dead: readonly number[];
 }

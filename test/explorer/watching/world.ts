@@ -104,7 +104,7 @@ function* ticks(product: Rules, state: State): Generator<Move<State>> {
   }
 }
 
-/** In either order. */
+/** Both parts of a tick, in either order. */
 function* tick(
   product: Rules,
   before: State,

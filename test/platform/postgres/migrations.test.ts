@@ -13,7 +13,7 @@ const stepOf = (subsystem: string, number: number, sql: string, name = `step ${n
   return { subsystem, number, name, sql };
 };
 const step = (number: number, sql: string, name?: string): Migration => stepOf('a', number, sql, name);
-/** In the order in which they were applied. */
+/** The steps in the order in which they were applied. */
 const stepsIn = async (database: Database) => {
   const { rows } = await database.query<{ subsystem: string; number: number }>(
     'select subsystem, number from cnapi_migrations order by applied_at, subsystem, number',

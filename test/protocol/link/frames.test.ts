@@ -65,7 +65,7 @@ t.test('each request id that REST accepts fits a frame', async (t) => {
 t.test('a body that grows most when it is encoded again fits a frame', async (t) => {
   const head = 'script=';
   const form = parseBody(head + '\u0001'.repeat(MAX_BODY_BYTES - head.length), 'application/x-www-form-urlencoded');
-  // As many values as a body may hold.
+  // The number of values is nearly the maximum of a body.
   const numbers = Array.from({ length: 49_000 }, () => '9e20').join();
   const json = parseBody(`{"task":"nop","params":{"numbers":[${numbers}]}}`, 'application/json');
   const frames = [

@@ -22,7 +22,7 @@ export const snapshot: Figure = {
 
 const RATE_SECONDS = 4;
 const TRIPS_SECONDS = 1.5;
-/** Of the turns, in the order of time: what an old snapshot costs is seen in the last ones. */
+/** The part of the turns that counts, from the last one back: an old snapshot is expensive at the end. */
 const COUNTED_SHARE = 1 / 3;
 
 interface Turn {

@@ -52,7 +52,7 @@ function floorOf(floors: Floors, pace: 'busy' | 'rested'): number {
   return 2 * (N ?? 0) + 3 * (C ?? 0) + 3 * (H ?? 0) + (W ?? 0) + 2 * (F ?? 0);
 }
 
-/** For each server, the two instances that do not hold its agent. */
+/** The two instances for each server that do not hold its agent. */
 async function routesOf(zone: Zone): Promise<TaskRoute[]> {
   const rows = await zone.sql<{ server_uuid: string; cnapi_uuid: string }>(
     `select server_uuid, cnapi_uuid from cnapi_roster_authority where status = 'running'`,

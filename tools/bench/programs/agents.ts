@@ -99,7 +99,7 @@ answerQuestions({
 });
 clock.every(TURN_MS, beatOnTime);
 
-/** From its arrival on it sends heartbeats. An instance stops admitting while many are silent. */
+/** Connects an agent, which sends heartbeats from its arrival on: many silent agents would stop admission. */
 function connect(url: string, sendsSysinfo: boolean): Promise<Agent> {
   const number = ++numbered;
   const serverUuid = serverUuidOf(seed, number);

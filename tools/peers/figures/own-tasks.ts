@@ -81,7 +81,7 @@ function workOf(context: BenchContext, zone: Zone, routes: readonly TaskRoute[])
   };
 }
 
-/** For each server, two instances that do not hold its agent. */
+/** Two instances for each server that do not hold its agent. */
 async function routesOf(zone: Zone): Promise<TaskRoute[]> {
   const rows = await zone.sql<{ server_uuid: string; cnapi_uuid: string }>(
     `select server_uuid, cnapi_uuid from cnapi_roster_authority where status = 'running'`,

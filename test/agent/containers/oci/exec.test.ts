@@ -12,7 +12,7 @@ import { until } from '../../../support/until.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 const skip = lacksContainers();
 const RUN = { id: 'a', number: 1 };
-/** Of the container itself. */
+/** The container has one process of its own. */
 const OWN_PROCESSES = 1;
 
 const prepared = (runtime: LinuxRuntime, script: string, change: Partial<ExecRequest> = {}) =>
@@ -154,7 +154,7 @@ t.test('programs run in a container', { skip }, async (t) => {
   });
 });
 
-/** For each program that names itself, a process of the container that opens the output of it. */
+/** A process of the container that opens the output of each program that writes its pid to /tmp/in. */
 const HOLDER = `/bin/busybox mkfifo /tmp/in; echo ready; while true; do
   read -r pid writes </tmp/in
   (exec >/proc/$pid/fd/1; touch /tmp/held-$pid; if test "$writes"; then while echo more; do sleep 0.05; done; fi; sleep 1000) &

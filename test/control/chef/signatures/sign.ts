@@ -10,7 +10,7 @@ export interface Signer {
   key: KeyLike;
   userId: string;
   version?: '1.0' | '1.1' | '1.2' | '1.3';
-  /** In ms. */
+  /** The present time in ms. */
   now?: number;
 }
 

@@ -10,7 +10,7 @@ import type { Teardown } from '../../../support/postgres.ts';
 
 const MIB = 1024 * 1024;
 
-/** For instances: no agent keeps these servers running. */
+/** Configuration of instances: heartbeats last long, because no agent keeps these servers running. */
 export const withoutAgents = { legacyHeartbeatLifetimeMs: 86_400_000 };
 
 interface ServerRoom {

@@ -9,7 +9,7 @@ import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { votesOf } from '../../../interleavings/push-statements.ts';
 import { claimedJob, nodeStates, seatedDatabase } from '../job-rows.ts';
 
-/** Of an agent. Its message is shown. */
+/** The error of an agent. Its message is shown. */
 const said = (code: string) => ({ code, message: `${code}: the agent says why` });
 
 /** How the task ends before its command has started, and the status of the node. */

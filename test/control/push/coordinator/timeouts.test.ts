@@ -22,14 +22,14 @@ async function started(t: Test, fields: Partial<NewPushJob> = {}) {
   const change = (run_timeout_ms: number) => changePushJob(database, duty.id, { changes: { run_timeout_ms } });
   const outdated = async () => (await advanceJob(database, duty)).outdatedTimeouts;
   const servers = seats.map(({ serverUuid }) => serverUuid);
-  /** Of the two nodes, by what a caller sees of their tasks. */
+  /** The time limits of the two nodes' tasks, as a caller sees them. */
   const limits = async () => {
     const { rows } = await database.query<{ server_uuid: string; timeout_ms: number }>(
       `select server_uuid, timeout_ms from cnapi_tasks where name = 'push_command'`,
     );
     return servers.map((server) => rows.find(({ server_uuid }) => server_uuid === server)?.timeout_ms);
   };
-  /** Of the two nodes, what their agents are to be told. */
+  /** The time limits that the agents of the two nodes must be told. */
   const told = async () => {
     const orders = await readOrders(database, {
       ...{ jobs: [duty.id], most: 10 },

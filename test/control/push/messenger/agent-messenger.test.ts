@@ -22,7 +22,7 @@ interface World {
   voters: { job: string; serverUuid: string }[];
   orders: PushOrder[];
   reads: number;
-  /** Of these, those of the list of orders. */
+  /** How many of the reads read the list of orders. */
   orderReads: number;
   /** How many times it was asked whether agents have not read what they were sent. */
   roomAsked: number;
@@ -149,7 +149,7 @@ t.test('nobody is asked while agents have not read what they were sent', async (
 t.test('agents are told to forget a job while nobody is asked', async (t) => {
   const [serverUuid = ''] = servers;
   const { messenger, world } = start(t, { isHalfFull: true });
-  // As many jobs as are asked for at the same time, and more.
+  // More jobs than the messenger asks for at the same time.
   for (let jobs = 1; jobs <= 8; jobs += 1) {
     const other = randomUUID();
     world.voters = [{ job: other, serverUuid }];

@@ -63,7 +63,7 @@ async function heldVotes(t: Test) {
     /** Statements that store votes. */
     begun: () => begun,
     other: (): PushSession => ({ ...session, serverUuid: randomUUID() }),
-    /** As many votes wait as there is room for. */
+    /** Fills the queue of votes. */
     fill() {
       while (messenger.stats().votes < MAX_WAITING) {
         const other: PushSession = { ...session, serverUuid: randomUUID() };

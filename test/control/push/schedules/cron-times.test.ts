@@ -138,7 +138,7 @@ const DAYS = ['*', '?', '1', '15', '29', '31', 'L', 'L-2', 'LW', '15W', '1W', '3
 const WEEKDAYS = ['*', '?', '0', '7', 'mon', 'mon-fri', '0L', 'fri#5', 'tue#1', '*/2', '5-1', '1,3,fri', 'sat#2,2L'];
 const MONTHS = ['*', '*', '2', 'mar', '3,10', '*/3', '10-12', 'nov-apr', '4,6,9,11'];
 
-/** As documented: either day is enough unless one of them begins with `*`. */
+/** The documented rule: either day is enough unless one of them begins with `*`. */
 function patternsOf([minute, hour, day = '*', month, weekday = '*']: readonly (string | undefined)[]): string[] {
   const head = `${minute} ${hour}`;
   if (/^[*?]/.test(day) || /^[*?]/.test(weekday)) return [`${head} ${day} ${month} ${weekday}`];

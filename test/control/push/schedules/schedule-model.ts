@@ -26,7 +26,7 @@ export interface Defect {
   cuts?: readonly Cut[];
   /** Replaces texts of statements on their way to the database. */
   ofStatements?: readonly Cut[];
-  /** Of the database, before it. */
+  /** SQL that the database runs before the statement. */
   also?: string;
 }
 
@@ -95,7 +95,7 @@ export async function runModel(t: Test, seed: string, defect?: Defect): Promise<
   for (const schedule of schedules) await first?.create(schedule);
 
   let now = START;
-  /** By which instances have acted: ahead of `now` if the database and one of them were. */
+  /** The latest time at which an instance acted: after `now` if its clock and the database's were ahead. */
   let latestOfAll = START;
   const known = new Set<string>();
   for (let round = 0; round < ROUNDS; round += 1) {

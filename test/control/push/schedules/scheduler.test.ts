@@ -168,7 +168,7 @@ t.test('a job that cannot be created is refused, with the reason, and the next t
   t.match(await one.get(schedule.id), { last_reason: null, last_message: null });
 });
 
-/** As many jobs as may be have not ended. */
+/** Adds the maximum number of unfinished jobs. */
 const fillWithJobs = (database: Queryable) =>
   database.query(
     `insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
@@ -331,7 +331,7 @@ t.test('a claim from before the clock of the database was set back holds nobody 
   t.same(await jobs(schedule.id), ['2030-01-01T00:10']);
 });
 
-/** As many jobs of the schedule as there are rows of `jobs`: their nodes, and whether they run. */
+/** Adds a job of the schedule for each row of `jobs`, which has the number of nodes and whether they run. */
 const addOldJobs = (database: Queryable, schedule: string, jobs: readonly { nodes: number; runs?: boolean }[]) =>
   database.query(
     `with times as (

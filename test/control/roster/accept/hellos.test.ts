@@ -40,7 +40,7 @@ function setUp() {
     isOtherLive: true,
     isTwinAlive: false,
     probes: [] as object[],
-    /** For each statement about inventories: the runs that it asks for. */
+    /** The runs that each statement about inventories asks for. */
     inventories: [] as string[][],
     runOfRow: 'mine',
     superseded: [] as string[],

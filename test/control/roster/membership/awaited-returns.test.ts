@@ -42,7 +42,7 @@ async function start(t: Test) {
     );
   await backdate(observer, 'started_at', 3_600_000);
   const read = (...runs: string[]) => readAwaitedReturns(database, observer, runs, GRACE_MS);
-  /** In how many seconds the last agent is to return, as the database says. */
+  /** Seconds until the last agent returns, by the database's clock. */
   const latestReturnInS = async () => {
     const [awaited, { rows }] = [await read(dead), await database.query<{ now: Date }>('select cnapi_now() as now')];
     return awaited && Math.round((awaited.latestReturnAt.getTime() - (rows[0] as { now: Date }).now.getTime()) / 1_000);

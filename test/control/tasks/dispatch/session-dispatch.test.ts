@@ -76,7 +76,7 @@ function setUp(most: number, sizes: Record<string, number>, perClaim = Number.PO
   return { claimed, clock, dispatch, failed, logged, reads, sent };
 }
 
-/** As many as are read at once, twice. */
+/** Twice as many tasks as one statement reads. */
 const twiceAsMany = (size: number) =>
   Object.fromEntries(Array.from({ length: 2 * MAX_READ_TASKS }, (_, n) => [`task ${n}`, size]));
 

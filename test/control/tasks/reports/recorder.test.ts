@@ -15,7 +15,7 @@ function setUp(
   answer: (names: string[], ids: string[]) => void = () => {},
 ) {
   const statements: string[][] = [];
-  /** For each statement: whether its reports may already be stored, and which they are. */
+  /** Whether the reports of each statement may already be stored, and the reports. */
   const repeated: unknown[] = [];
   const acknowledged: string[] = [];
   const database: Queryable = {

@@ -1,4 +1,4 @@
-/** For tests without legacy agents: a dispatch to servers without a session that sends nothing. */
+/** A dispatch to servers without a session that sends nothing, for tests without legacy agents. */
 import type { PostDispatch } from '../../../../lib/control/tasks/dispatch/post-dispatch.ts';
 
 export const noPosts: PostDispatch = {

@@ -29,7 +29,7 @@ t.test('a long line may arrive byte by byte', (t) => {
   const usedMs = () => (process.cpuUsage().user + process.cpuUsage().system) / 1_000;
   const before = usedMs();
   for (let sent = 0; sent < 3_000; sent += 1) lines.read(Buffer.from('y'));
-  // Of the processor. To look through the whole line each time takes several seconds.
+  // This is processor time. Searching the whole line each time takes several seconds.
   t.ok(usedMs() - before < 1_000);
   const messages = lines.read(Buffer.from('"}\n')) as Buffer[];
   t.equal(Buffer.concat(messages.map((one) => one.subarray(1))).toString(), data + 'y'.repeat(3_000));

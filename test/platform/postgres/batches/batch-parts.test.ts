@@ -19,7 +19,7 @@ interface Row {
   length: number;
   failure: BatchFailure['reason'];
   tookMs?: number;
-  /** Of the part that failed. */
+  /** Time limit of the part that failed. */
   within?: number;
   lengths: number[];
   eachWithin: number | undefined;

@@ -13,7 +13,7 @@ const STUCK = 137;
 
 interface Row {
   name: string;
-  /** Of a statement with these items; the first statement is slow in any case. */
+  /** Duration of a statement with these items. The first statement is slow in any case. */
   costMs: (items: readonly number[]) => number;
   /** Items that never succeed. */
   stuck?: number;

@@ -73,7 +73,7 @@ const folderOf = (t: Test) => ({
   outside: {},
 });
 
-/** In a folder on whose way nobody but root may change anything. */
+/** Paths in a folder whose parent directories only root can change. */
 async function placesOfRoot(t: Test): Promise<Record<'root' | 'source' | 'target', string>> {
   const root = await mountedFolder(t);
   const [source, target] = [path.join(root, 'source'), path.join(root, 'target')];
@@ -153,7 +153,7 @@ for (const kind of ['of this machine', 'of BusyBox'])
     await t.test('an archive whose end is missing changes nothing', async (t) => {
       const { source, target } = placesOf(t);
       const archive = await buffer(Readable.from(packTree(source)));
-      // Of the end: the header of its file, and two empty blocks.
+      // The end consists of the header of the last file and two empty blocks.
       const whole = archive.subarray(0, archive.length - 3 * 512);
       for (const input of [whole, archive.subarray(0, 700), Buffer.alloc(0)]) {
         const ran = await run(programs, RECEIVE, ['tree', target, '', '', ''], input);
