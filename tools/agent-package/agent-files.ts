@@ -48,7 +48,7 @@ function withDependencies(root: string, packages: Set<string>): Set<string> {
   return packages;
 }
 
-/** As Node resolves it: the nearest node_modules upwards. */
+/** Finds a dependency like Node: in the nearest node_modules upwards. */
 function resolveFrom(name: string, dependency: string, locked: Record<string, LockedPackage>): string | undefined {
   for (let at = name; at !== ''; at = at.slice(0, Math.max(at.lastIndexOf('/node_modules/'), 0))) {
     const candidate = `${at}/node_modules/${dependency}`;

@@ -9,7 +9,8 @@ import { VERSION } from '../../lib/platform/version.ts';
 import { agentFiles } from './agent-files.ts';
 import { buildPackage, type FileToPackage } from './build-package.ts';
 
-/** As package.json says in `engines`. */
+/** The version in package.json, `engines`. */
+
 const OLDEST_NODE = '22.18.0';
 const root = path.resolve(import.meta.dirname, '../..');
 const text = { type: 'string' } as const;

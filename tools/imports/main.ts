@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import { checkTable, checkTree } from './check.ts';
+import { checkComments } from './comments-check.ts';
 import { checkExports } from './exports-check.ts';
 import { checkNames } from './names-check.ts';
 import { checkTableUses } from './table-check.ts';
@@ -15,6 +16,7 @@ const complaints = [
   ...checkTableUses(root),
   ...checkExports(root),
   ...checkNames(root),
+  ...checkComments(root),
 ];
 for (const complaint of complaints) console.error(complaint);
 console.error(complaints.length === 0 ? 'imports: as they should be' : `imports: ${complaints.length} to fix`);

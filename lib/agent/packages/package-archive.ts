@@ -23,7 +23,7 @@ export interface VerifiedPackage extends InstalledVersion {
 const MAX_MANIFEST_BYTES = 16 * 1024 * 1024;
 const SIGNATURE_BYTES = 64;
 const MAX_UNPACKED_BYTES = 2 * 1024 ** 3;
-/** Of the archive in the package: headers and padding of its entries, beside the contents. */
+/** Size of an entry's headers and padding in the archive, besides its contents. */
 const BYTES_PER_ENTRY = 4_096;
 
 /** @throws UntrustedPackageError, InvalidPackageError, LayerError */

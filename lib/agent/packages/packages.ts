@@ -20,9 +20,9 @@ import { type VerifiedPackage, verifyPackage } from './package-archive.ts';
 import { PackageRefusedError, packageErrorOf } from './package-errors.ts';
 import { fetchPackage } from './package-source.ts';
 
-/** As the agent's configuration says. */
+/** The part of the agent's configuration that concerns packages. */
 export interface PackageOptions extends AllowedSources {
-  /** Packages must be signed with one of them. */
+  /** Packages must be signed with one of these keys. */
   keys: readonly KeyObject[];
   allowScripts: boolean;
 }

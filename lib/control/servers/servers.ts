@@ -182,7 +182,7 @@ export class Servers {
     return { servers: servers.map(composeServer), next };
   }
 
-  /** Of those of these servers that exist, by uuid. */
+  /** The standings of those of these servers that exist, by uuid. */
   standings(serverUuids: readonly string[]): Promise<Map<string, store.ServerStanding>> {
     return store.readStandings(this.#database, serverUuids);
   }

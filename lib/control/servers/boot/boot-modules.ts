@@ -11,9 +11,9 @@ interface BootModule {
   type: string;
 }
 
-/** Of the decoded content. */
+/** Size limit of the decoded content. */
 const MAX_MODULE_BYTES = 4096;
-/** Each list of servers reads them. */
+/** The limit is low because each list of servers reads the modules. */
 const MAX_MODULES = 16;
 const MAX_PATH_CHARS = 1000;
 const MAX_SHOWN_CHARS = 200;
@@ -43,7 +43,7 @@ function parseModule(value: unknown): { module: BootModule } | { errors: string[
   return errors.length > 0 ? { errors } : { module: { path, content, type } };
 }
 
-/** As a path is after its normalisation. A leading `..` would survive that, and leaves the folder of modules. */
+/** Whether the path is normalised and stays in the folder of modules. Normalisation would keep a leading `..`. */
 const isNormalPath = (path: string): boolean =>
   path !== '' &&
   path.length <= MAX_PATH_CHARS &&

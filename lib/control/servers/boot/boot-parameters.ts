@@ -20,7 +20,7 @@ export interface BootChange {
   serial?: string | undefined;
 }
 
-/** Of all kernel arguments of a server, or of all its flags, as JSON. */
+/** Size limit of all kernel arguments of a server, or of all its flags, as JSON. */
 const MAX_ARGUMENT_BYTES = 16 * 1024;
 
 /** Everything that the request leaves out has its initial value. @throws InvalidArgumentError */

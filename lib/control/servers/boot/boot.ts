@@ -26,7 +26,7 @@ interface BootDeps {
   log: Logger;
 }
 
-/** As Triton's CNAPI counts them for its `PUT /boot/:server_uuid`. */
+/** The counts in Triton's answer to `PUT /boot/:server_uuid`. */
 interface WriteStats {
   getObjectAttempts: number;
   getObjectErrors: number;
@@ -36,7 +36,7 @@ interface WriteStats {
   putObjectEtagErrors: number;
 }
 
-/** As many as Triton's CNAPI has. */
+/** Triton's CNAPI retries as often. */
 const ETAG_RETRIES = 10;
 
 /** Triton's status for it. */
