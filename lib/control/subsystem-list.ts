@@ -19,6 +19,7 @@ import { legacySubsystem } from './legacy/subsystem.ts';
 import { linkSubsystem } from './link/subsystem.ts';
 import * as nouns from './nouns/nouns.ts';
 import { organizationsSubsystem } from './organizations/subsystem.ts';
+import { packagesSubsystem } from './packages/subsystem.ts';
 import { placementSubsystem } from './placement/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
 import { scheduleSubsystem } from './push/schedules/subsystem.ts';
@@ -39,6 +40,7 @@ export const coreSubsystems = [
   tasksSubsystem,
   vmsSubsystem,
   serverImagesSubsystem,
+  packagesSubsystem,
   streamsSubsystem,
   dutySubsystem,
   pushSubsystem,

@@ -120,6 +120,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
   'control/images/routes': [...rest, 'control/tasks', 'control/tasks/requests'],
+  'control/packages/routes': [...rest, 'control/request-errors.ts', 'control/servers', 'control/tasks'],
+  'control/packages/subsystem.ts': ['control/subsystem.ts', 'control/packages/routes'],
   'control/images/subsystem.ts': ['control/subsystem.ts', 'control/images/routes'],
   // Changes of VMs are tasks.
   'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks', 'control/tasks/requests'],

@@ -7,6 +7,7 @@ import { eventContracts } from './events.ts';
 import { serverImageContracts } from './images.ts';
 import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';
+import { packageContracts } from './packages.ts';
 import { placementContracts } from './placement.ts';
 import { processContracts } from './process.ts';
 import { pushEventContracts } from './push/events.ts';
@@ -30,6 +31,7 @@ export const contractList: readonly Contract[] = [
   streamContracts,
   vmContracts,
   serverImageContracts,
+  packageContracts,
   placementContracts,
   taskContracts,
   pushJobContracts,

@@ -195,6 +195,8 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const network = { uuid: randomUUID() };
   await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/ensure-image`, image);
   await expect(200, 'GET', `/servers/${agent.machine.serverUuid}/images/${image.image_uuid}`);
+  await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/install-agent`, { package_file: '/a.tar' });
+  await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/uninstall-agents`, { agents: ['config-agent'] });
   await expect(200, 'POST', vms, { uuid: randomUUID(), ...image });
   for (const target of ['', '/info', '/proc']) await expect(200, 'GET', `${at}${target}`);
   await expect(501, 'GET', `${at}/vnc`);

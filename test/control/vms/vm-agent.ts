@@ -58,6 +58,8 @@ export class VmAgent {
       'vm_connect',
       'vm_stats',
       'image_delete',
+      'agent_install',
+      'agents_uninstall',
       ...VM_TASKS.map((name) => `machine_${name}`),
     ];
     const { agent } = await joinAgent(app.url, machine, { capabilities: names.map((name) => `task:${name}`) });

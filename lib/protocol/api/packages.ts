@@ -1,0 +1,51 @@
+/** Triton's routes for the agents of one server: packages that its agent installs or removes, by tasks. */
+import { z } from 'zod';
+import { contracts, errorResponse } from './contract/contract.ts';
+import { array, serverUuid } from './contract/rules.ts';
+import { refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
+
+const accepted = { description: 'The task was accepted', schema: taskId, example: taskIdExample };
+
+/** Triton checks none of them; the agent does. */
+const passedOn = (description: string) => z.unknown().optional().describe(description);
+
+export const packageContracts = contracts({
+  InstallAgent: {
+    method: 'POST',
+    path: '/servers/:server_uuid/install-agent',
+    summary:
+      'Installs a signed package of an agent: the task `agent_install`. An agent of this project must trust a key and allow the source; for its own package the task ends when the new version has come up or was rolled back',
+    tag: 'servers',
+    origin: 'reference',
+    lenient: true,
+    params: z.object({
+      ...serverUuid,
+      ...underTicket,
+      image_uuid: passedOn('For agents of Triton: an image of IMGAPI'),
+      package_name: passedOn('The name that the package must have'),
+      package_file: passedOn('Where the package is: http:, https: or file:, or the path of a file of the server'),
+      downgrade: passedOn('true: also a version older than the installed one'),
+    }),
+    preconditions: ['server', 'running'],
+    responses: { 200: accepted, ...refusals },
+  },
+  UninstallAgents: {
+    method: 'POST',
+    path: '/servers/:server_uuid/uninstall-agents',
+    summary: 'Removes packages of other agents from the server: the task `agents_uninstall`',
+    tag: 'servers',
+    origin: 'reference',
+    lenient: true,
+    params: z.object({
+      ...serverUuid,
+      ...underTicket,
+      agents: array().describe('Names of packages'),
+    }),
+    preconditions: ['server', 'running'],
+    responses: {
+      200: accepted,
+      ...refusals,
+      412: errorResponse('PreconditionFailed: the agent of Triton is older than 2.8.0', 'PreconditionFailed'),
+    },
+  },
+});
