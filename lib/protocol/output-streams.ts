@@ -1,4 +1,4 @@
 /** The streams that a command writes to, as frames, events and results name them. */
 export const OUTPUT_STREAMS = ['stdout', 'stderr'] as const;
 
-export type StreamName = (typeof OUTPUT_STREAMS)[number];
+export type OutputChannel = (typeof OUTPUT_STREAMS)[number];

@@ -13,7 +13,7 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/platform/postgres/pool.ts': 'runs the statements of others',
   'lib/platform/postgres/write-health.ts': 'writes pages of its own and rolls them back; no rows of coordination',
   'lib/platform/postgres/database.ts': 'gives the statements of others a lock timeout',
-  'lib/platform/postgres/batches/timed.ts': 'measures the statements of others',
+  'lib/platform/postgres/batches/timed-database.ts': 'measures the statements of others',
   'lib/platform/postgres/migrations.ts': 'changes the schema, under a lock of its own, before anything else runs',
   'lib/platform/moray/bucket-schema.ts': 'changes the schema of buckets',
   'lib/platform/moray/bucket-store.ts': 'documents of buckets, guarded by their etags; no rows of coordination',

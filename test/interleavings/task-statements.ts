@@ -26,6 +26,7 @@ import {
   resendTasks,
   settleInventory,
 } from '../../lib/control/tasks/dispatch/claim-store.ts';
+import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/record/change-result.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/record/task.ts';
 import type { PostLimits } from '../../lib/control/tasks/record/task-limits.ts';
 import { listAllTasks, readTaskTimes } from '../../lib/control/tasks/record/task-list-store.ts';
@@ -43,7 +44,6 @@ import {
   readTaskByKey,
 } from '../../lib/control/tasks/record/task-store.ts';
 import { createTaskUnderTicket } from '../../lib/control/tasks/record/ticketed-store.ts';
-import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/record/written.ts';
 import type { Report } from '../../lib/control/tasks/reports/report.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';

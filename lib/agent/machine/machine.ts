@@ -4,7 +4,7 @@
  */
 import { isIPv4 } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
-import type { StreamName } from '../../protocol/output-streams.ts';
+import type { OutputChannel } from '../../protocol/output-streams.ts';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 
@@ -104,7 +104,7 @@ export interface CommandRun {
   signal: AbortSignal;
   /** Resolves when the journal holds the group; the command does nothing before that. */
   begin(group?: ProcessGroup): Promise<void>;
-  output(stream: StreamName, offset: number, text: string): void;
+  output(stream: OutputChannel, offset: number, text: string): void;
 }
 
 export interface CommandResult {

@@ -6,7 +6,7 @@
 
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../../protocol/limits.ts';
-import type { StreamName } from '../../protocol/output-streams.ts';
+import type { OutputChannel } from '../../protocol/output-streams.ts';
 import { completeLength, continuationLength } from './utf8.ts';
 
 const cutMark = (bytes: number): string => `\n[… ${bytes} bytes cut …]\n`;
@@ -68,7 +68,7 @@ const PENDING_BYTES = 4 * PIECE_BYTES;
 
 export class OutputStreamer {
   readonly #clock: Clock;
-  readonly #emit: (stream: StreamName, offset: number, text: string) => void;
+  readonly #emit: (stream: OutputChannel, offset: number, text: string) => void;
   readonly #streams = { stdout: newStream(), stderr: newStream() };
   readonly #isPaced: boolean;
   #timer: Timer | undefined;
@@ -79,7 +79,7 @@ export class OutputStreamer {
    */
   constructor(
     clock: Clock,
-    emit: (stream: StreamName, offset: number, text: string) => void,
+    emit: (stream: OutputChannel, offset: number, text: string) => void,
     { isPaced = false }: { isPaced?: boolean } = {},
   ) {
     this.#clock = clock;
@@ -88,7 +88,7 @@ export class OutputStreamer {
   }
 
   /** Returns true when the stream is full until the next flush. */
-  add(name: StreamName, chunk: Buffer): boolean {
+  add(name: OutputChannel, chunk: Buffer): boolean {
     const stream = this.#streams[name];
     if (!stream.gap) {
       if (stream.pending.length === 0) stream.offset = stream.total;
@@ -115,7 +115,7 @@ export class OutputStreamer {
     this.#flushStream('stderr', last);
   }
 
-  #flushStream(name: StreamName, last: boolean): void {
+  #flushStream(name: OutputChannel, last: boolean): void {
     const stream = this.#streams[name];
     let rest = Buffer.concat(stream.pending);
     while (rest.length > 0) {

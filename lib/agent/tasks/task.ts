@@ -1,7 +1,7 @@
 /** The interface between a task of the catalogue and the runner. */
 import type { z } from 'zod';
 import type { Clock } from '../../platform/time/clock.ts';
-import type { StreamName } from '../../protocol/output-streams.ts';
+import type { OutputChannel } from '../../protocol/output-streams.ts';
 import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
@@ -40,7 +40,7 @@ export interface TaskContext {
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;
-  output(stream: StreamName, offset: number, text: string): void;
+  output(stream: OutputChannel, offset: number, text: string): void;
   /** Replaces the timeout of the task. Both are counted from the arrival of the task. */
   changeTimeout(timeoutMs: number): void;
   /** Sets whether the agent refuses other tasks. */

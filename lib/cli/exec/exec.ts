@@ -7,7 +7,7 @@ import type { Context } from '../invocation/context.ts';
 import { ticketOf } from '../jobs/job-options.ts';
 import { findTicket } from '../lookup/find.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
-import type { Listener, Run } from '../runs/ending.ts';
+import type { FleetCommand, ResultListener } from '../runs/ending.ts';
 import { PushJobRun } from '../runs/job-run.ts';
 import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../runs/program.ts';
 import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../runs/reports.ts';
@@ -219,7 +219,7 @@ interface Left {
 }
 
 /** Running commands continue without this one; no further server is asked. */
-async function leave({ output }: Context, run: Run, { servers, code }: Left): Promise<never> {
+async function leave({ output }: Context, run: FleetCommand, { servers, code }: Left): Promise<never> {
   await run.leave();
   for (const line of run.left(createLabelOf(servers))) output.complain(`left: ${line}`);
   await flushOutput();
@@ -240,11 +240,14 @@ interface Asked {
   asked: Awaited<ReturnType<typeof askedOf>>;
   concurrency: number;
   options: Options;
-  listener: Listener;
+  listener: ResultListener;
 }
 
 /** A task for one server; a push job for several, or to hold a lock. @throws UsageError */
-async function runOf(context: Context, { servers, asked, concurrency, options, listener }: Asked): Promise<Run> {
+async function runOf(
+  context: Context,
+  { servers, asked, concurrency, options, listener }: Asked,
+): Promise<FleetCommand> {
   const { client, random, output } = context;
   const { program, variables, timeoutMs } = asked;
   const [only, ...others] = servers;

@@ -10,7 +10,7 @@ import { errorReasonOf, isWrongUsage } from '../terminal/error-report.ts';
 import { errorCodeOf, errorOf, hasSucceeded } from './task-end.ts';
 
 /** `id`: the id of the task. */
-export type Ending =
+export type CommandOutcome =
   | { kind: 'ok'; id: string; result: unknown }
   | { kind: 'started'; id: string }
   | {
@@ -31,13 +31,13 @@ export type Ending =
     }
   | { kind: 'unknown'; id: string | undefined; reason: string /** The command that tells later. */; see?: string };
 
-export interface Listener {
+export interface ResultListener {
   onStart(server: NamedServer, id: string): void;
   /** Awaited: the next piece is requested when this one has been processed. */
   onOutput(server: NamedServer, event: Pick<TaskEvent, 'data' | 'attempt'>): Promise<void>;
-  onEnd(server: NamedServer, ending: Ending): void;
+  onEnd(server: NamedServer, ending: CommandOutcome): void;
   /** The same happened to all these servers together, such as the refusal of the whole command. */
-  onCommonEnd(servers: readonly NamedServer[], ending: Ending): void;
+  onCommonEnd(servers: readonly NamedServer[], ending: CommandOutcome): void;
   /** Following broke off; it continues at another instance. Without a server: of all of them. */
   onBroken(server: NamedServer | undefined, reason: string): void;
   /** No instance accepted the cancel: what it names continues. */
@@ -45,11 +45,11 @@ export interface Listener {
 }
 
 /** A command that runs on one server or on many. */
-export interface Run {
+export interface FleetCommand {
   /** On how many servers it has not ended. */
   readonly openCount: number;
   /** Results in the order of the servers. Never throws for a failure of one of them. */
-  run(): Promise<Ending[]>;
+  run(): Promise<CommandOutcome[]>;
   /** Starts nothing more, and asks running commands to end. */
   cancel(): Promise<void>;
   /** This program ends: nothing more starts, running commands continue. */
@@ -58,7 +58,7 @@ export interface Run {
   left(labelOf: (server: NamedServer) => string): string[];
 }
 
-export function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
+export function endedAs(id: string, end: Readonly<Record<string, unknown>>): CommandOutcome {
   if (hasSucceeded(end)) return { kind: 'ok', id, result: end.result };
   const code = errorCodeOf(end);
   const how = { timedOut: code === 'TaskTimeout', cancelled: code === 'Cancelled' };
@@ -72,7 +72,7 @@ export function endedAs(id: string, end: Readonly<Record<string, unknown>>): End
 export function endingOf(
   error: unknown,
   { id, mayRun = id !== undefined }: { id?: string | undefined; mayRun?: boolean },
-): Ending {
+): CommandOutcome {
   const isUnsure = error instanceof NoAnswerError || (error instanceof ApiError && error.statusCode >= 500);
   if (mayRun || isUnsure) return { kind: 'unknown', id, reason: messageOf(error) };
   if (!(error instanceof ApiError)) return { kind: 'failed', id, reason: messageOf(error), notStarted: true };

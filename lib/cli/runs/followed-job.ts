@@ -9,18 +9,18 @@ import type { CnapiClient } from '../../client/client.ts';
 import { followPushJob } from '../../client/follow-push-job.ts';
 import type { PushEvent } from '../../protocol/api/push/events.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type Ending, endingOf, type Listener } from './ending.ts';
+import { type CommandOutcome, endingOf, type ResultListener } from './ending.ts';
 import { endingOfNode, hasNodeEnded } from './node-ending.ts';
 
 export class FollowedJob {
-  readonly #deps: { client: CnapiClient; listener: Listener };
+  readonly #deps: { client: CnapiClient; listener: ResultListener };
   readonly #servers: readonly NamedServer[];
   readonly #byUuid: ReadonlyMap<string, NamedServer>;
   readonly #tasks = new Map<NamedServer, string>();
   readonly #taskEnds = new Map<NamedServer, Readonly<Record<string, unknown>>>();
-  readonly #endings = new Map<NamedServer, Ending>();
+  readonly #endings = new Map<NamedServer, CommandOutcome>();
 
-  constructor(deps: { client: CnapiClient; listener: Listener }, servers: readonly NamedServer[]) {
+  constructor(deps: { client: CnapiClient; listener: ResultListener }, servers: readonly NamedServer[]) {
     this.#deps = deps;
     this.#servers = servers;
     this.#byUuid = new Map(servers.map((server) => [server.uuid, server]));
@@ -46,9 +46,9 @@ export class FollowedJob {
    * Returns how it ended on each server. Servers without an end get one of the error. `job`: its
    * id; undefined if the job was perhaps not created.
    */
-  endings(job: string | undefined, error: unknown): Ending[] {
+  endings(job: string | undefined, error: unknown): CommandOutcome[] {
     const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job.slice(0, 8)}`;
-    const endingFor = (id: string | undefined): Ending => {
+    const endingFor = (id: string | undefined): CommandOutcome => {
       const ending = endingOf(error, { id, mayRun: job !== undefined });
       return ending.kind === 'unknown' ? { ...ending, see } : ending;
     };

@@ -11,7 +11,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import type { Ending, Listener, Run } from './ending.ts';
+import type { CommandOutcome, FleetCommand, ResultListener } from './ending.ts';
 import { FollowedJob } from './followed-job.ts';
 
 type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
@@ -19,13 +19,13 @@ type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>
 interface PushJobRunDeps {
   client: CnapiClient;
   random: Random;
-  listener: Listener;
+  listener: ResultListener;
   onJob(id: string): void;
 }
 
 const LEAVE_WITHIN_MS = 2_000;
 
-export class PushJobRun implements Run {
+export class PushJobRun implements FleetCommand {
   readonly #deps: PushJobRunDeps;
   readonly #servers: readonly NamedServer[];
   readonly #request: RunRequest;
@@ -49,7 +49,7 @@ export class PushJobRun implements Run {
     return this.#followed.openCount;
   }
 
-  async run(): Promise<Ending[]> {
+  async run(): Promise<CommandOutcome[]> {
     try {
       const id = await this.create();
       if (this.#isCancelled) await this.#abort(id);

@@ -8,7 +8,7 @@
 
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
-import { OUTPUT_STREAMS, type StreamName } from '../../protocol/output-streams.ts';
+import { OUTPUT_STREAMS, type OutputChannel } from '../../protocol/output-streams.ts';
 import { escapeControlsInLines } from '../terminal/escape-controls.ts';
 import type { Output } from '../terminal/output.ts';
 import { type OutputPiece, OutputSequence } from './output-sequence.ts';
@@ -43,7 +43,7 @@ export class LiveOutput {
   readonly #clock: Clock;
   readonly #options: LiveOutputOptions;
   readonly #sequence = new OutputSequence();
-  readonly #streams: Record<StreamName, Stream> = { stdout: newStream(), stderr: newStream() };
+  readonly #streams: Record<OutputChannel, Stream> = { stdout: newStream(), stderr: newStream() };
   #timer: Timer | undefined;
   #isIncomplete = false;
 
@@ -118,7 +118,7 @@ export class LiveOutput {
     }
   }
 
-  #reportHeld(name: StreamName): void {
+  #reportHeld(name: OutputChannel): void {
     const stream = this.#streams[name];
     if (!stream.isHeldReported)
       this.#report('note', `some of ${name} did not come while it ran; the rest follows at its end`);
@@ -132,7 +132,7 @@ export class LiveOutput {
     }
   }
 
-  #reportCut(name: StreamName, bytes: number | null): void {
+  #reportCut(name: OutputChannel, bytes: number | null): void {
     this.#isIncomplete = true;
     this.#endPending(name);
     this.#endLine(name);
@@ -144,7 +144,7 @@ export class LiveOutput {
     this.#output[how](this.#options.label === '' ? text : `${this.#options.label}: ${text}`);
   }
 
-  #show(name: StreamName, text: string): void {
+  #show(name: OutputChannel, text: string): void {
     const stream = this.#streams[name];
     if (this.#options.prefix === undefined) {
       stream.lastWasLineEnd = text.endsWith('\n');
@@ -156,20 +156,20 @@ export class LiveOutput {
     if (stream.pending.length > MAX_PENDING) this.#endPending(name);
   }
 
-  #endPending(name: StreamName): void {
+  #endPending(name: OutputChannel): void {
     const stream = this.#streams[name];
     if (stream.pending !== '') this.#emit(name, `${stream.pending}\n`);
     stream.pending = '';
   }
 
   /** Ends the line, so that the shell's prompt and remarks begin on a new line. */
-  #endLine(name: StreamName): void {
+  #endLine(name: OutputChannel): void {
     const stream = this.#streams[name];
     if (!stream.lastWasLineEnd && this.#output.isTerminalOf(name)) this.#emit(name, '\n');
     stream.lastWasLineEnd = true;
   }
 
-  #emit(name: StreamName, text: string): void {
+  #emit(name: OutputChannel, text: string): void {
     const safe = this.#output.isTerminalOf(name) && !this.#options.raw ? escapeControlsInLines(text) : text;
     const { prefix } = this.#options;
     // Splits at line feeds only; other characters that a pattern treats as line ends belong to the

@@ -3,7 +3,7 @@ import type { PushNode } from '../../protocol/api/push/job-schemas.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import { OPEN_NODE_STATUSES } from '../../protocol/push.ts';
 import { shortTime } from '../terminal/duration.ts';
-import { type Ending, endedAs } from './ending.ts';
+import { type CommandOutcome, endedAs } from './ending.ts';
 import { exitCodeOf } from './task-end.ts';
 
 export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN_NODE_STATUSES.includes(status);
@@ -20,7 +20,7 @@ const wasNotStarted = ({ status, reason }: Pick<PushNode, 'status' | 'reason'>):
   ['nacked', 'unavailable', 'was_ready'].includes(status) || reason === 'permission-denied';
 
 /** `end` is the reported end of the node's task, if there is one. */
-export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): Ending {
+export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): CommandOutcome {
   const { status, task_id: id } = node;
   if (status === 'succeeded') return { kind: 'ok', id: id ?? '', result: end?.result };
   const own = end === undefined || id === undefined || status === 'crashed' ? undefined : endedAs(id, end);

@@ -10,15 +10,15 @@
  */
 import { createHash } from 'node:crypto';
 import { MAX_OUTPUT_BYTES } from '../../protocol/limits.ts';
-import { OUTPUT_STREAMS, type StreamName } from '../../protocol/output-streams.ts';
+import { OUTPUT_STREAMS, type OutputChannel } from '../../protocol/output-streams.ts';
 
 /**
  * Text, or a number of missing bytes at that offset; null when it is unknown whether bytes are
  * missing.
  */
 export type OutputPiece =
-  | { stream: StreamName; offset: number; text: string }
-  | { stream: StreamName; offset: number; cut: number | null };
+  | { stream: OutputChannel; offset: number; text: string }
+  | { stream: OutputChannel; offset: number; cut: number | null };
 
 export class OutputSequence {
   #streams = newStreams();
@@ -34,12 +34,12 @@ export class OutputSequence {
     return [...before, ...this.#streams[stream].push(typeof offset === 'number' ? offset : undefined, text)];
   }
 
-  isHolding(stream: StreamName): boolean {
+  isHolding(stream: OutputChannel): boolean {
     return this.#streams[stream].isHolding;
   }
 
   /** Returns the pieces held back, after their gap. */
-  goOn(stream: StreamName): OutputPiece[] {
+  goOn(stream: OutputChannel): OutputPiece[] {
     return this.#streams[stream].goOn();
   }
 
@@ -94,7 +94,7 @@ const MAX_GAPS = 1000;
 const REPLACEMENT = '\ufffd';
 
 class StreamSequence {
-  readonly #name: StreamName;
+  readonly #name: OutputChannel;
   /** The offset in the stream at which the next text begins. */
   #at: Range = { least: 0, most: 0 };
   /**
@@ -108,7 +108,7 @@ class StreamSequence {
   readonly #given = createHash('sha256');
   #characters = 0;
 
-  constructor(name: StreamName) {
+  constructor(name: OutputChannel) {
     this.#name = name;
   }
 

@@ -7,7 +7,7 @@ import type { Context } from '../invocation/context.ts';
 import { labelsOf } from '../lookup/find.ts';
 import { EXIT } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import type { Ending, Listener } from './ending.ts';
+import type { CommandOutcome, ResultListener } from './ending.ts';
 import { LiveOutput, prefixOf } from './live-output.ts';
 import { type OutputPiece, OutputSequence } from './output-sequence.ts';
 import { exitCodeOf } from './task-end.ts';
@@ -38,7 +38,7 @@ export function listenerOf(
   context: Context,
   servers: readonly NamedServer[],
   options: ReportOptions,
-): Listener & Leavable {
+): ResultListener & Leavable {
   const { output } = context;
   const labelOf = createLabelOf(servers);
   const of = (server: NamedServer | undefined) => (server === undefined ? '' : `${labelOf(server)}: `);
@@ -65,7 +65,7 @@ export function listenerOf(
 }
 
 interface RunReport
-  extends Pick<Listener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'>,
+  extends Pick<ResultListener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'>,
     Pick<Leavable, 'isIncomplete'> {
   showHeld(): void;
   /** Discards the output that was held back. */
@@ -86,7 +86,7 @@ function recorded(output: Context['output']): RunReport {
     for (const piece of sequenceOf(server).end(result)) recordPiece(server, piece);
     sequences.delete(server);
   };
-  const onEnd = (server: NamedServer, ending: Ending) => {
+  const onEnd = (server: NamedServer, ending: CommandOutcome) => {
     end(server, resultOf(ending));
     record(server, 'end', recordOf(ending));
   };
@@ -119,13 +119,13 @@ function shown(context: Context, servers: readonly NamedServer[], options: Repor
     label: labelOf(server),
   });
   const liveOf = (server: NamedServer) => made(lives, server, () => new LiveOutput(context, about(server)));
-  const showEnd = (server: NamedServer, ending: Ending) => {
+  const showEnd = (server: NamedServer, ending: CommandOutcome) => {
     const live = liveOf(server);
     live.end(resultOf(ending), ending.id);
     isIncomplete ||= live.isIncomplete;
     lives.delete(server);
   };
-  const complain = (who: string, ending: Ending) => {
+  const complain = (who: string, ending: CommandOutcome) => {
     if (ending.kind === 'failed' || ending.kind === 'unknown')
       output.complain(`${who}: ${escapeControls(whyOf(ending))}`);
   };
@@ -164,22 +164,26 @@ function made<Key, Value>(all: Map<Key, Value>, key: Key, make: () => Value): Va
   return value;
 }
 
-function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string {
+function whyOf(ending: Extract<CommandOutcome, { kind: 'failed' | 'unknown' }>): string {
   const request = ending.kind === 'failed' && ending.requestId !== undefined ? ` (request ${ending.requestId})` : '';
   const see = ending.kind === 'unknown' ? (ending.see ?? (ending.id && `cnapi task ${ending.id}`)) : undefined;
   return `${ending.reason}${request}${see === undefined ? '' : `; see later: ${see}`}`;
 }
 
 /** Undefined if no instance reported it. */
-const resultOf = (ending: Ending): unknown => ('result' in ending ? ending.result : undefined);
+const resultOf = (ending: CommandOutcome): unknown => ('result' in ending ? ending.result : undefined);
 
-function recordOf(ending: Ending): object {
+function recordOf(ending: CommandOutcome): object {
   const { kind, id } = ending;
   const error = 'reason' in ending ? { error: ending.reason } : {};
   return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(resultOf(ending)) ?? null, ...error };
 }
 
-export function summarize({ output }: Context, servers: readonly NamedServer[], endings: readonly Ending[]): void {
+export function summarize(
+  { output }: Context,
+  servers: readonly NamedServer[],
+  endings: readonly CommandOutcome[],
+): void {
   const words = endings.map(wordOf);
   const said = WORDS.flatMap((word) => {
     const count = words.filter((one) => one === word).length;
@@ -190,7 +194,7 @@ export function summarize({ output }: Context, servers: readonly NamedServer[], 
 
 const WORDS = ['ok', 'started', 'failed', 'cancelled', 'not started', 'not known'] as const;
 
-function wordOf(ending: Ending): (typeof WORDS)[number] {
+function wordOf(ending: CommandOutcome): (typeof WORDS)[number] {
   if (ending.kind === 'unknown') return 'not known';
   if (ending.kind !== 'failed') return ending.kind;
   if (ending.notStarted === true) return 'not started';
@@ -200,12 +204,12 @@ function wordOf(ending: Ending): (typeof WORDS)[number] {
 /** The exit code of timeout(1). 143 would mean that somebody sent TERM. */
 const TIMED_OUT = 124;
 
-function ownCodeOf(ending: Ending): number | undefined {
+function ownCodeOf(ending: CommandOutcome): number | undefined {
   return ending.kind === 'failed' && ending.timedOut === true ? TIMED_OUT : exitCodeOf(resultOf(ending));
 }
 
 /** The exit code of `cnapi exec`. */
-export function exitCodeOfRun(endings: readonly Ending[], isIncomplete: boolean): number {
+export function exitCodeOfRun(endings: readonly CommandOutcome[], isIncomplete: boolean): number {
   const [only] = endings;
   const own = endings.length === 1 && only !== undefined ? ownCodeOf(only) : undefined;
   if (own !== undefined && own !== 0) return own;

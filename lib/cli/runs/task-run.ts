@@ -10,7 +10,7 @@ import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type Ending, endedAs, endingOf, type Listener, type Run } from './ending.ts';
+import { type CommandOutcome, endedAs, endingOf, type FleetCommand, type ResultListener } from './ending.ts';
 import { endOfTask } from './task-end.ts';
 
 interface TaskCommand extends Required<Pick<TaskOptions, 'params'>>, Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
@@ -22,10 +22,10 @@ interface TaskCommand extends Required<Pick<TaskOptions, 'params'>>, Pick<TaskOp
 interface TaskRunDeps {
   client: CnapiClient;
   random: Random;
-  listener: Listener;
+  listener: ResultListener;
 }
 
-export class TaskRun implements Run {
+export class TaskRun implements FleetCommand {
   readonly #deps: TaskRunDeps;
   readonly #command: TaskCommand;
   #id: string | undefined;
@@ -41,7 +41,7 @@ export class TaskRun implements Run {
     return this.#state === 'ended' ? 0 : 1;
   }
 
-  async run(): Promise<Ending[]> {
+  async run(): Promise<CommandOutcome[]> {
     const ending = await this.#run().catch((error: unknown) => endingOf(error, { id: this.#id }));
     this.#state = 'ended';
     this.#deps.listener.onEnd(this.#command.server, ending);
@@ -63,7 +63,7 @@ export class TaskRun implements Run {
     return [`${labelOf(server)}: task ${this.#id} may still run; see cnapi task ${this.#id}`];
   }
 
-  async #run(): Promise<Ending> {
+  async #run(): Promise<CommandOutcome> {
     const { client, random, listener } = this.#deps;
     const { server, params, timeoutMs, ticketUuid, detach } = this.#command;
     const about = { serverUuid: server.uuid, idempotencyKey: random.uuid() };
@@ -76,7 +76,7 @@ export class TaskRun implements Run {
     return this.#follow(id);
   }
 
-  async #follow(id: string): Promise<Ending> {
+  async #follow(id: string): Promise<CommandOutcome> {
     const { client, listener } = this.#deps;
     const { server } = this.#command;
     const onBroken = (reason: string) => listener.onBroken(server, reason);

@@ -5,7 +5,7 @@
  */
 import { getSystemErrorMessage } from 'node:util';
 import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
-import type { StreamName } from '../../protocol/output-streams.ts';
+import type { OutputChannel } from '../../protocol/output-streams.ts';
 import { EXIT } from './command-errors.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from './signals.ts';
@@ -17,7 +17,7 @@ interface OutputOptions {
   quiet: boolean;
   env: NodeJS.ProcessEnv;
   color: boolean;
-  streams: Pick<Streams, StreamName>;
+  streams: Pick<Streams, OutputChannel>;
 }
 
 /**
@@ -90,7 +90,7 @@ export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly #color: boolean;
-  readonly #streams: Pick<Streams, StreamName>;
+  readonly #streams: Pick<Streams, OutputChannel>;
   /** Called once when stdout cannot be written any more; EPIPE: the reader of the pipe is gone. */
   onUnwritable: (error: NodeJS.ErrnoException) => void = (error) => process.exit(isReaderGone(error) ? 0 : EXIT.failed);
   #isGone = false;
@@ -125,7 +125,7 @@ export class Output {
     return this.isTerminalOf('stdout');
   }
 
-  isTerminalOf(name: StreamName): boolean {
+  isTerminalOf(name: OutputChannel): boolean {
     return this.#streams[name].isTTY === true;
   }
 

@@ -14,7 +14,7 @@ import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchLimit } from '../../platform/postgres/batches/batch-limit.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
-import { TimedDatabase } from '../../platform/postgres/batches/timed.ts';
+import { TimedDatabase } from '../../platform/postgres/batches/timed-database.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { Loop } from '../../platform/time/loop.ts';

@@ -26,7 +26,7 @@ import { advanceTicks, recordFullServers, type SweepOptions, sweepTasks } from '
 import type { PostDispatch, PostOutcomes, PostStats } from './dispatch/post-dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
 import { SessionDispatch } from './dispatch/session-dispatch.ts';
-import type { ChangedTask } from './record/written.ts';
+import type { ChangedTask } from './record/change-result.ts';
 import { Recorder } from './reports/recorder.ts';
 import type { TaskSession, TaskSessions } from './sessions.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';

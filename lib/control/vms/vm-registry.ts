@@ -123,9 +123,9 @@ export class VmRegistry {
     const found = await this.find(uuid);
     if (found === undefined) return undefined;
     const { value } = found;
-    const claim = value.control?.claim;
-    if (value.server_uuid !== request.serverUuid || claim === undefined) throw new VmExistsError(uuid, value);
-    const known = await this.#deps.tasks.known({ ...request, idempotencyKey: claim }).catch((error: unknown) => {
+    const createKey = value.control?.claim;
+    if (value.server_uuid !== request.serverUuid || createKey === undefined) throw new VmExistsError(uuid, value);
+    const known = await this.#deps.tasks.known({ ...request, idempotencyKey: createKey }).catch((error: unknown) => {
       throw error instanceof IdempotencyConflictError ? new VmExistsError(uuid, value, error) : error;
     });
     if (known === undefined) throw new VmExistsError(uuid, value);

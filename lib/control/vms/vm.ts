@@ -8,6 +8,7 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 export interface VmDocument extends JsonObject {
   uuid: string;
   server_uuid: string;
+  /** `claim`: the idempotency key of the task that created the VM, or that task's id. */
   control?: { claim?: string; unreported?: boolean; ended?: boolean };
 }
 

@@ -1,12 +1,12 @@
 /** What `cnapi exec` reports after it was left, or when nobody reads its output any more. */
 import t from 'tap';
 import type { Context } from '../../../lib/cli/invocation/context.ts';
-import type { Ending } from '../../../lib/cli/runs/ending.ts';
+import type { CommandOutcome } from '../../../lib/cli/runs/ending.ts';
 import { listenerOf, summarize } from '../../../lib/cli/runs/reports.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const SERVER = { uuid: '00000000-0000-4000-8000-000000000001', hostname: 'web-1' };
-const FAILED: Ending = { kind: 'failed', id: 'a', reason: 'cancelled' };
+const FAILED: CommandOutcome = { kind: 'failed', id: 'a', reason: 'cancelled' };
 const HOLD_MS = 2000;
 
 const piece = (offset: number, text: string) => ({ data: { stream: 'stdout', offset, text }, attempt: 1 });
@@ -47,14 +47,14 @@ t.test('who leaves sees the output that was held back, and nothing after it', as
 t.test('the summary counts cancelled commands apart from failed ones', async (t) => {
   const said: string[] = [];
   const context = { output: { note: (text: string) => said.push(text) } } as unknown as Context;
-  const cancelled: Ending = { kind: 'failed', id: 'b', reason: 'it was cancelled', cancelled: true };
-  const notStarted: Ending = {
+  const cancelled: CommandOutcome = { kind: 'failed', id: 'b', reason: 'it was cancelled', cancelled: true };
+  const notStarted: CommandOutcome = {
     kind: 'failed',
     id: undefined,
     reason: 'cancelled before it was started',
     notStarted: true,
   };
-  const endings: Ending[] = [FAILED, cancelled, cancelled, notStarted];
+  const endings: CommandOutcome[] = [FAILED, cancelled, cancelled, notStarted];
   summarize(context, [SERVER, SERVER, SERVER, SERVER], endings);
   t.same(said, ['4 servers: 1 failed, 2 cancelled, 1 not started']);
 });

@@ -1,7 +1,7 @@
 /** What the dispatcher does in each slow poll, and whom it tells of changes, on a database that the test controls. */
 import t from 'tap';
 import { Dispatcher } from '../../../lib/control/tasks/dispatcher.ts';
-import type { ChangedTask } from '../../../lib/control/tasks/record/written.ts';
+import type { ChangedTask } from '../../../lib/control/tasks/record/change-result.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../../../lib/control/tasks/task-topics.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';

@@ -14,6 +14,7 @@ import {
   resendTasks,
   settleInventory,
 } from '../../../lib/control/tasks/dispatch/claim-store.ts';
+import type { ChangedTask, WrittenTasks } from '../../../lib/control/tasks/record/change-result.ts';
 import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/record/task.ts';
 import {
   type CancelledTask,
@@ -21,7 +22,6 @@ import {
   cancelTask,
   createTask,
 } from '../../../lib/control/tasks/record/task-store.ts';
-import type { ChangedTask, WrittenTasks } from '../../../lib/control/tasks/record/written.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';

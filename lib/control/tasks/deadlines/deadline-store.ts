@@ -3,6 +3,7 @@
  * overdue tasks, and the end of tasks that no agent takes or reports.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { ClaimingSession } from '../record/change-result.ts';
 import { taskEnds } from '../record/task.ts';
 import {
   MAX_CLAIMED_PER_SERVER,
@@ -10,7 +11,6 @@ import {
   MAX_POSTS_OF_SERVER,
   MAX_UNACCEPTED_BYTES,
 } from '../record/task-limits.ts';
-import type { ClaimingSession } from '../record/written.ts';
 import { TICK_MS, type TickAdvance, toTicks } from './deadline-counter.ts';
 
 const MAX_SWEPT_AT_ONCE = 500;

@@ -4,7 +4,7 @@
  * `session-dispatch.ts`.
  */
 
-import type { ChangedTask } from '../record/written.ts';
+import type { ChangedTask } from '../record/change-result.ts';
 import type { EndReport, ReportSubject } from '../reports/report.ts';
 
 /** Claims queued tasks for this instance and sends each once, by one request (a post). */

@@ -14,8 +14,8 @@ import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import type { InventoryFrame } from '../../../protocol/link/frames.ts';
+import type { ChangedTask, WrittenTasks } from '../record/change-result.ts';
 import { decideAtInventory } from '../record/task.ts';
-import type { ChangedTask, WrittenTasks } from '../record/written.ts';
 import type { TaskSession, TaskSessions } from '../sessions.ts';
 import { type InventorySettlement, readEndedTasks, readInheritedTasks, settleInventory } from './claim-store.ts';
 

@@ -9,7 +9,7 @@ import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { toStorableText } from '../../../protocol/json/storable.ts';
 import { MAX_FRAME_BYTES } from '../../../protocol/limits.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/link/frames.ts';
-import type { StreamName } from '../../../protocol/output-streams.ts';
+import type { OutputChannel } from '../../../protocol/output-streams.ts';
 import type { TaskError } from '../record/task.ts';
 
 /** The task and attempt of a report, and the server whose agent sent it. */
@@ -22,7 +22,7 @@ export interface ReportSubject {
 export type EventReport =
   | { name: 'accepted' | 'started'; reportedAt: string }
   | { name: 'progress'; reportedAt: string; value: number; message: string | undefined }
-  | { name: 'output'; reportedAt: string; stream: StreamName; offset: number; text: string; bytes: number };
+  | { name: 'output'; reportedAt: string; stream: OutputChannel; offset: number; text: string; bytes: number };
 
 export type EndReport =
   | { name: 'complete'; reportedAt: string; resultJson: string | undefined }

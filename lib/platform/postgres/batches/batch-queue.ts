@@ -25,8 +25,14 @@ import type { Clock, Timer } from '../../time/clock.ts';
 import { type Queryable, withLimits } from '../database.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type BatchPart, BatchParts } from './batch-parts.ts';
-import { type FailedTry, LONGEST_PAUSE_MS, LONGEST_REFUSED_PAUSE_MS, nextBackoffMs, SetAside } from './set-aside.ts';
-import { TimedDatabase } from './timed.ts';
+import {
+  DelayedRetries,
+  type FailedTry,
+  LONGEST_PAUSE_MS,
+  LONGEST_REFUSED_PAUSE_MS,
+  nextBackoffMs,
+} from './delayed-retries.ts';
+import { TimedDatabase } from './timed-database.ts';
 
 export interface BatchQueueDeps<Item> {
   clock: Clock;
@@ -93,7 +99,7 @@ export class BatchQueue<Item> {
   /** Number of items in these two maps. */
   #waitingCount = 0;
   readonly #parts = new BatchParts<Item>();
-  readonly #aside: SetAside<Item>;
+  readonly #aside: DelayedRetries<Item>;
   /** Keys in a statement, in a part, or set aside. */
   readonly #taken = new Set<string>();
   readonly #inFlight = new Set<Promise<void>>();
@@ -112,7 +118,7 @@ export class BatchQueue<Item> {
 
   constructor(deps: BatchQueueDeps<Item>) {
     this.#deps = deps;
-    this.#aside = new SetAside(deps.clock);
+    this.#aside = new DelayedRetries(deps.clock);
     this.#limit = deps.batchLimit ?? new BatchLimit(deps);
     this.#database = withLimits(deps.database, { lockTimeoutMs: deps.lockTimeoutMs });
   }

@@ -34,7 +34,7 @@ interface Aside<Item> {
   isAlone: boolean;
 }
 
-export class SetAside<Item> {
+export class DelayedRetries<Item> {
   readonly #clock: Clock;
   readonly #asides = new Map<string, Aside<Item>>();
   /** No item is due before this. */
