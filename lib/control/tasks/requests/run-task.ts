@@ -40,7 +40,7 @@ class TaskContinuesError extends CnapiError {
   }
 }
 
-interface RunTaskDeps {
+export interface RunTaskDeps {
   tasks: Pick<Tasks, 'create' | 'wait'>;
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;

@@ -9,17 +9,18 @@ import { untilAborted } from '../../../platform/time/until-aborted.ts';
 import { VM_EXEC_TASK } from '../../../protocol/streams/stream.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
 import { TaskRunError } from '../../tasks/requests/run-task.ts';
-import { copyError, NotSupportedError } from '../vm-errors.ts';
+import { NotSupportedError } from '../vm-errors.ts';
 import { DockerArchive, NoHeadError } from './docker-archive.ts';
+import { copyError } from './docker-errors.ts';
 import { dockerCopyOf, readHead } from './docker-path.ts';
 import {
   type DockerContext,
   type DockerDeps,
   type DockerParams,
-  loadVm,
   type OpenPort,
   openPort,
   requireNoToken,
+  requireRunningVm,
 } from './docker-task.ts';
 
 type CopyContext = DockerContext & {
@@ -33,20 +34,12 @@ type CopyContext = DockerContext & {
 /** The port is open for 30 seconds; the rest is the caller's. */
 const HEAD_WITHIN_MS = 20_000;
 const ENDS_WITHIN_MS = 1_000;
-const STOPPED = 'DockerCopyStoppedContainerNoPlatformSupport';
 
 /** Answers what is at the path, and where the caller can connect within seconds. */
 export async function dockerCopy(deps: DockerDeps, context: CopyContext): Promise<Record<string, unknown>> {
   const { mode, path, args } = dockerCopyOf(context.params);
-  const { vm_uuid: uuid } = context.params;
   requireNoToken(context, 'docker-copy', 'copy with `cnapi vm cp`');
-  const { state } = await loadVm(deps, context);
-  if (state !== 'running')
-    throw new CnapiError(
-      STOPPED,
-      409,
-      `VM ${uuid} is ${String(state)}; files can be copied from or to a VM that is running`,
-    );
+  await requireRunningVm(deps, context, 'copy');
   const codec = new DockerArchive();
   const task = { task: VM_EXEC_TASK, params: { args }, hasInput: mode === 'write', codec };
   const opened = await openPort(deps, context, task);

@@ -9,21 +9,16 @@ import {
   type DockerContext,
   type DockerDeps,
   type DockerParams,
-  loadVm,
   openPort,
+  readVmState,
   requireNoToken,
+  requireRunningVm,
 } from './docker-task.ts';
 
 type ExecContext = DockerContext & { params: DockerParams & { command: Readonly<Record<string, unknown>> } };
 
 /** How long a detached program may take to start. Afterwards its task says what became of it. */
 const STARTS_WITHIN_MS = 30_000;
-
-class VmNotRunningError extends CnapiError {
-  constructor(uuid: string, state: unknown) {
-    super('VmNotRunning', 409, `VM ${uuid} is ${String(state)}; programs can be run in a VM that is running`);
-  }
-}
 
 /** A server runs only so many programs to which nobody is connected. */
 class TooManyProgramsError extends CnapiError {
@@ -40,7 +35,9 @@ export async function dockerExec(deps: DockerDeps, context: ExecContext): Promis
   const exec = dockerExecOf(command);
   const { task, params, isDetached, isTty, hasInput, hasExitCode } = exec;
   if (!isDetached) requireNoToken(context, 'docker-exec', 'run the program with `cnapi vm exec`');
-  await requireVm(deps, context, exec);
+  // The log of a VM outlives its program.
+  if (hasExitCode) await requireRunningVm(deps, context, 'exec');
+  else await readVmState(deps, context);
   if (isDetached) {
     await startDetached(deps, context, exec);
     return {};
@@ -48,13 +45,6 @@ export async function dockerExec(deps: DockerDeps, context: ExecContext): Promis
   const codec = new DockerLines({ isTty, hasExitCode });
   const { host, port } = await openPort(deps, context, { task, params, hasInput, codec });
   return { host, port };
-}
-
-/** @throws VmNotFoundError, VmNotRunningError */
-async function requireVm(deps: DockerDeps, context: ExecContext, { hasExitCode }: DockerExec): Promise<void> {
-  const { state } = await loadVm(deps, context);
-  // The log of a VM outlives its program.
-  if (hasExitCode && state !== 'running') throw new VmNotRunningError(context.params.vm_uuid, state);
 }
 
 /** Returns when it has started, or ended; or after a moment. @throws TooManyProgramsError */

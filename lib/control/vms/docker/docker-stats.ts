@@ -1,15 +1,15 @@
 /** `docker-stats` for servers with an agent of this project. */
 import { z } from 'zod';
-import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
+import { invalidParameter } from '../../../platform/errors.ts';
 import { VM_STATS_TASK } from '../../../protocol/streams/stream.ts';
 import { DockerStatsLines } from './docker-stats-lines.ts';
 import {
   type DockerContext,
   type DockerDeps,
   type DockerParams,
-  loadVm,
   openPort,
   requireNoToken,
+  requireRunningVm,
 } from './docker-task.ts';
 
 type StatsContext = DockerContext & {
@@ -35,15 +35,8 @@ const SAMPLES_OF_ONE_LINE = 2;
 /** Answers where the caller can connect within 30 seconds. */
 export async function dockerStats(deps: DockerDeps, context: StatsContext): Promise<{ host: string; port: number }> {
   const { apiVersion, ...params } = dockerStatsOf(context.params.payload);
-  const { vm_uuid: uuid } = context.params;
   requireNoToken(context, 'docker-stats', 'ask GET …/info');
-  const { state } = await loadVm(deps, context);
-  if (state !== 'running')
-    throw new CnapiError(
-      'VmNotRunning',
-      409,
-      `VM ${uuid} is ${String(state)}; only one that is running has statistics`,
-    );
+  await requireRunningVm(deps, context, 'stats');
   const codec = new DockerStatsLines(apiVersion);
   const { host, port } = await openPort(deps, context, { task: VM_STATS_TASK, params, hasInput: false, codec });
   return { host, port };

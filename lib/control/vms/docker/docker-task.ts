@@ -13,10 +13,10 @@ import { InstanceDrainingError } from '../../request-errors.ts';
 import type { CallerStreams } from '../../streams/caller-streams.ts';
 import { placeOf } from '../../streams/stream-place.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
-import { runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import type { Waiters } from '../../tasks/waiters.ts';
-import { explainFailure } from '../vm-errors.ts';
+import { askAboutVm } from '../vm-question.ts';
+import { type RunningNeed, VmNotRunningError } from './docker-errors.ts';
 import { DockerPort, listenForCaller } from './docker-port.ts';
 import type { PortCodec } from './port-codec.ts';
 
@@ -73,12 +73,17 @@ export function requireNoToken({ actor }: DockerContext, route: string, instead:
   if (actor.tokenUuid !== undefined || actor.principal !== undefined) throw new NoPortError(route, instead);
 }
 
-/** The VM as its agent knows it. @throws VmNotFoundError */
-export function loadVm(deps: DockerDeps, context: DockerContext): Promise<Record<string, unknown>> {
+/** Returns the state of the VM as its agent knows it. @throws VmNotFoundError */
+export async function readVmState(deps: DockerDeps, context: DockerContext): Promise<unknown> {
   const { server_uuid, vm_uuid: uuid } = context.params;
-  const task = 'machine_load';
-  const about = { name: task, seconds: 60, isRead: true, params: { server_uuid, uuid } };
-  return runTask(deps, context, about).catch((error: unknown) => explainFailure(error, { task, uuid }));
+  const params = { server_uuid, uuid };
+  return (await askAboutVm(deps, context, { task: 'machine_load', seconds: 60, params })).state;
+}
+
+/** @throws VmNotFoundError, VmNotRunningError */
+export async function requireRunningVm(deps: DockerDeps, context: DockerContext, need: RunningNeed): Promise<void> {
+  const state = await readVmState(deps, context);
+  if (state !== 'running') throw new VmNotRunningError(context.params.vm_uuid, state, need);
 }
 
 /** @throws CnapiError if there are too many streams, or the task is refused; then nothing listens */

@@ -12,20 +12,15 @@ import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { createRequestedTask, taskRequestOf } from '../../tasks/requests/requested-task.ts';
-import { runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { dockerCopy } from '../docker/docker-copy.ts';
+import { explainLegacyFailure } from '../docker/docker-errors.ts';
 import { dockerExec } from '../docker/docker-exec.ts';
 import { dockerStats } from '../docker/docker-stats.ts';
 import type { DockerDeps } from '../docker/docker-task.ts';
 import { type VmDocument, vmOfServer, vmWithServer, withoutReason } from '../vm.ts';
-import {
-  checkMigrationTask,
-  checkStartUpdate,
-  explainFailure,
-  InvalidVersionError,
-  NotSupportedError,
-} from '../vm-errors.ts';
+import { checkMigrationTask, checkStartUpdate, InvalidVersionError, NotSupportedError } from '../vm-errors.ts';
+import { askAboutVm, type VmQuestion } from '../vm-question.ts';
 import type { VmRegistry } from '../vm-registry.ts';
 import { infoOf, vncOf } from './vm-info.ts';
 import { issueOf } from './vm-params.ts';
@@ -44,13 +39,8 @@ interface OfServer {
 
 type OfVm = OfServer & { vm_uuid: string };
 
-/** A task that the request waits for. */
-interface Question {
-  task: string;
-  seconds: number;
-  /** Parameters beside those of the request. */
-  params?: JsonObject;
-}
+/** The parameters are beside those of the request. */
+type Question = Omit<VmQuestion, 'params'> & Partial<Pick<VmQuestion, 'params'>>;
 
 const LIST_BYTES = 2 * 1024 * 1024;
 
@@ -77,12 +67,14 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     return params;
   };
 
-  const ask = async (context: RequestContext<OfVm>, { task, seconds, params }: Question) => {
-    const isRead = task.startsWith('machine_');
-    const uuid = context.params.vm_uuid;
-    const about = { name: task, seconds, isRead, params: { ...forwarded(context), ...params } };
-    return runTask(deps, context, about).catch((error: unknown) => explainFailure(error, { task, uuid }));
-  };
+  const ask = (context: RequestContext<OfVm>, { params, ...question }: Question) =>
+    askAboutVm(deps, context, { ...question, params: { ...forwarded(context), ...params } });
+
+  /** For Docker's clients of a server with an agent of Triton. */
+  const askLegacyAgent = (context: RequestContext<OfVm>, question: Question) =>
+    ask(context, question).catch((error: unknown) =>
+      explainLegacyFailure(error, { task: question.task, uuid: context.params.vm_uuid }),
+    );
 
   /** @throws NotSupportedError unless the agent is one of Triton's, whatever that can do */
   const requireLegacyAgent = async (what: string, serverUuid: string) => {
@@ -191,11 +183,11 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       async DockerCopy(context) {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerCopy(deps, context));
         const { mode = 'read' } = context.params;
-        return ok(await ask(context, { task: 'docker_copy', seconds: 10, params: { mode } }));
+        return ok(await askLegacyAgent(context, { task: 'docker_copy', seconds: 10, params: { mode } }));
       },
       async DockerStats(context) {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerStats(deps, context));
-        return ok(await ask(context, { task: 'docker_stats', seconds: 30 }));
+        return ok(await askLegacyAgent(context, { task: 'docker_stats', seconds: 30 }));
       },
       async DockerBuild(context) {
         await requireLegacyAgent('docker-build', context.params.server_uuid);

@@ -1,0 +1,29 @@
+/** Asks the agent of a server about a VM, by a task that the request waits for. Called by the routes of VMs. */
+import { CnapiError } from '../../platform/errors.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { type RunContext, type RunTaskDeps, runTask, TaskRunError } from '../tasks/requests/run-task.ts';
+import { VmNotFoundError } from './vm-registry.ts';
+
+export interface VmQuestion {
+  task: string;
+  seconds: number;
+  params: JsonObject;
+}
+
+/** @throws VmNotFoundError, NotSupported if the agent has no containers; the errors of `runTask` */
+export async function askAboutVm(
+  deps: RunTaskDeps,
+  context: RunContext & { params: { vm_uuid: string } },
+  { task, seconds, params }: VmQuestion,
+): Promise<JsonObject> {
+  const isRead = task.startsWith('machine_');
+  try {
+    return await runTask(deps, context, { name: task, seconds, isRead, params });
+  } catch (error) {
+    const code = error instanceof TaskRunError ? error.taskCode : undefined;
+    if (code === 'VmNotFound') throw new VmNotFoundError(context.params.vm_uuid);
+    if (code === 'NoContainers')
+      throw new CnapiError('NotSupported', 501, (error as TaskRunError).message, { cause: error });
+    throw error;
+  }
+}
