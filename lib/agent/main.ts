@@ -30,6 +30,8 @@ import { Packages } from './packages/packages.ts';
 import { packagesSysinfo } from './packages/packages-sysinfo.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
+import { recordFiles } from './records/record-files.ts';
+import { RecoveryKeeper, slotOf } from './recovery/recovery-keeper.ts';
 import { AgentStreams } from './streams/agent-streams.ts';
 import { catalogueOf } from './tasks/catalogue.ts';
 import { type CONFIRMED, Trial } from './versions/trial.ts';
@@ -80,6 +82,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
   if (packages) opened.use(packages);
   const containers = await containersFor(options.containers, data.path, log);
   if (containers) opened.use(containers);
+  const recovery = options.encryptedZpool ? await openRecovery(data.path, log) : undefined;
   const machine = await openLinuxMachine({
     clock,
     serverUuid,
@@ -89,6 +92,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     bootParameters: options.bootParameters,
     containers: containers?.summary,
     packages: packages && (() => packagesSysinfo(packages)),
+    recovery,
   });
   const kept = options.containers?.images;
   const images = kept && containers && (await openImages({ ...kept, ...containers, clock, log, data: data.path }));
@@ -113,7 +117,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     dial: dialWebSocket(clock, credentials),
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
-    tasks: catalogueOf({ streams, vms, images }),
+    tasks: catalogueOf({ streams, vms, images, recovery }),
     allowReboot: options.allowReboot,
     pushCommands,
     protocol: options.protocol,
@@ -166,6 +170,9 @@ async function packagesFor(
   await packages.start();
   return packages;
 }
+
+const openRecovery = (data: string, log: Logger): Promise<RecoveryKeeper> =>
+  RecoveryKeeper.open({ files: recordFiles(join(data, 'recovery'), slotOf), log });
 
 async function httpPortFor(
   http: AgentOptions['http'],

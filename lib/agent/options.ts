@@ -39,6 +39,8 @@ export interface AgentOptions {
   data: string;
   uuid: string | undefined;
   allowReboot: boolean;
+  /** Recovery configurations are kept. */
+  encryptedZpool: boolean;
   /** File with the commands of push jobs that it runs. */
   pushCommands: string | undefined;
   /** Reported beside the kernel's boot parameters, and override them. */
@@ -88,6 +90,7 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
+    encryptedZpool: values['encrypted-zpool'] ?? false,
     pushCommands: values['push-commands'],
     bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
     protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),

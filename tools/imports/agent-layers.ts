@@ -9,6 +9,8 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/reloaded-file.ts': base,
   'agent/records': [...base, 'agent/sync-directory.ts'],
   'agent/config-file.ts': base,
+  // Recovery configurations of an encrypted zpool.
+  'agent/recovery': [...base, 'agent/records', 'protocol'],
   'agent/output': [...base, 'protocol'],
   'agent/journal': [...base, 'agent/sync-directory.ts', 'protocol', 'protocol/link'],
   'agent/link': [
@@ -73,6 +75,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/machine',
     'agent/packages',
     'agent/push',
+    'agent/recovery',
     'agent/streams',
     'agent/task-failure.ts',
     'agent/vms',
@@ -151,6 +154,8 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/packages',
     'agent/program.ts',
     'agent/push',
+    'agent/records',
+    'agent/recovery',
     'agent/streams',
     'agent/tasks',
     'agent/versions',

@@ -35,6 +35,8 @@ interface LinuxMachineDeps {
   containers?: string | undefined;
   /** What it says of packages. */
   packages?: (() => Sysinfo) | undefined;
+  /** Undefined if the machine has no encrypted zpool. */
+  recovery?: { readonly sysinfo: Sysinfo; onChange(listener: () => void): () => void } | undefined;
 }
 
 const BYTES_PER_KIB = 1024;
@@ -56,9 +58,14 @@ class LinuxMachine implements Machine {
     return hostname();
   }
 
-  sysinfo(): Promise<Sysinfo> {
-    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages } = this.#deps;
-    return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters, containers, packages: packages?.() });
+  async sysinfo(): Promise<Sysinfo> {
+    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages, recovery } = this.#deps;
+    const of = { uuid, agentVersion, taskAddress, bootParameters, containers, packages: packages?.() };
+    return { ...(await readSysinfo(of)), ...recovery?.sysinfo };
+  }
+
+  onSysinfoChange(listener: () => void): () => void {
+    return this.#deps.recovery?.onChange(listener) ?? (() => undefined);
   }
 
   async status(): Promise<Record<string, unknown>> {

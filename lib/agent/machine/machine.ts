@@ -26,11 +26,11 @@ export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
 
 /**
  * The agents of this machine, for clients of Triton's CNAPI. They decide by the version of its
- * agent what they ask for. From this version on they read sysinfo and reboot servers by tasks,
- * which this agent knows.
+ * agent what they ask for. From this version on they read sysinfo, reboot servers and set recovery
+ * configurations by tasks, which this agent knows.
  */
 export const TRITON_AGENTS = [
-  { name: 'cn-agent', version: '2.11.0', image_uuid: '00000000-0000-0000-0000-000000000000' },
+  { name: 'cn-agent', version: '2.13.0', image_uuid: '00000000-0000-0000-0000-000000000000' },
 ];
 
 /**
@@ -127,6 +127,8 @@ export interface Machine {
   /** The hostname that the sysinfo has. */
   readonly hostname: string;
   sysinfo(): Promise<Sysinfo>;
+  /** Calls it when the sysinfo has changed at once. Returns what ends the calls. Absent: it does not. */
+  onSysinfoChange?(listener: () => void): () => void;
   /** Memory, disk and VMs in the form of Triton's status body. */
   status(): Promise<Record<string, unknown>>;
   /**

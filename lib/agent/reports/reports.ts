@@ -1,6 +1,6 @@
 /**
- * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change
- * (checked each minute). Status: at the start of a session, on a significant change (checked every
+ * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change (of
+ * which the machine tells, or which is found each minute). Status: at the start of a session, on a significant change (checked every
  * 5 s), and each minute. A change of a VM is reported immediately.
  */
 import type { Logger } from '../../platform/log.ts';
@@ -41,11 +41,14 @@ export class Reports {
   /** A status about VMs was sent just now, or is being sent. */
   #isAfterVms = false;
   #vmsTimer: Timer | undefined;
-  readonly #unlisten: (() => void) | undefined;
+  readonly #unlisten: readonly ((() => void) | undefined)[];
 
   constructor(deps: ReportsDeps) {
     this.#deps = deps;
-    this.#unlisten = deps.vms?.onChange(() => this.#vmChanged());
+    this.#unlisten = [
+      deps.vms?.onChange(() => this.#vmChanged()),
+      deps.machine.onSysinfoChange?.(() => this.#guard(this.#sendSysinfo(false))),
+    ];
   }
 
   /** Digest of the sysinfo, for the hello. */
@@ -59,7 +62,7 @@ export class Reports {
   }
 
   stop(): void {
-    this.#unlisten?.();
+    for (const unlisten of this.#unlisten) unlisten?.();
     this.#vmsTimer?.cancel();
   }
 

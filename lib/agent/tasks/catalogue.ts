@@ -3,6 +3,7 @@
  * has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
+import { RECOVERY_TASK } from '../../protocol/recovery.ts';
 import {
   CONNECT_TASK,
   EXEC_TASK,
@@ -12,6 +13,7 @@ import {
   VM_STATS_TASK,
 } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
+import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
 import { agentInstall, agentsUninstall } from './agent-packages.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -20,6 +22,7 @@ import { exec } from './exec.ts';
 import { imageTasks } from './image-tasks.ts';
 import { nop } from './nop.ts';
 import { pushCommand } from './push-command.ts';
+import { recoveryConfig } from './recovery-config.ts';
 import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { sleep } from './sleep.ts';
@@ -32,16 +35,19 @@ import { vmTasks } from './vm-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
 
-type Parts = Partial<Pick<TaskContext, 'streams' | 'vms' | 'images'>>;
+interface Parts extends Partial<Pick<TaskContext, 'streams' | 'vms' | 'images'>> {
+  recovery?: RecoveryKeeper | undefined;
+}
 
 /** The tasks of an agent with these parts. */
-export const catalogueOf = ({ streams, vms, images }: Parts): Catalogue =>
+export const catalogueOf = ({ streams, vms, images, recovery }: Parts): Catalogue =>
   new Map([
     ...everywhere,
     ...(streams === undefined ? [] : streamTasks),
     ...(vms === undefined ? [] : vmTasks),
     ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
     ...(images === undefined ? [] : imageTasks),
+    ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig(recovery)] as const]),
   ]);
 
 const everywhere: readonly (readonly [string, AgentTask])[] = [

@@ -119,6 +119,9 @@ const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(),
 /** The result of a command, as the agent's task `command_execute` defines it. */
 export type CommandTaskResult = Known<z.output<typeof commandResult>>;
 
+/** Its route checks it, because a failure is 412. */
+const anyText = (description: string) => z.unknown().optional().meta({ type: 'string' }).describe(description);
+
 export const serverTaskContracts = contracts({
   CreateTask: {
     method: 'POST',
@@ -219,6 +222,33 @@ export const serverTaskContracts = contracts({
       503: errorResponse(
         'TooManyAgentRequests: this instance waits for too many legacy agents',
         'TooManyAgentRequests',
+      ),
+    },
+  },
+  SetRecoveryConfig: {
+    method: 'POST',
+    path: '/servers/:server_uuid/recovery-config',
+    summary:
+      'Has the agent stage, or then activate, the configuration by which the encrypted zpool of the server can be recovered',
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({
+      ...serverUuid,
+      ...underTicket,
+      action: anyText('`stage` or `activate`'),
+      recovery_uuid: anyText('Uuid of the configuration'),
+      pivtoken: anyText('The token of the server'),
+      template: anyText('Required to stage'),
+      token: anyText('Required to stage'),
+    }),
+    lenient: true,
+    preconditions: ['server', 'running'],
+    responses: {
+      200: { description: 'The task was accepted', schema: taskId, example: taskIdExample },
+      ...refusals,
+      412: errorResponse(
+        'A parameter is missing or wrong, the agent is too old, the zpool is not encrypted, the configuration is active already, or it is not staged',
+        'PreconditionFailed',
       ),
     },
   },

@@ -9,6 +9,7 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
 import { EVENT_KINDS } from '../../../lib/protocol/api/events.ts';
+import { recoveryUuidOf, templateDigest } from '../../../lib/protocol/recovery.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { answered, mismatchOf } from '../../support/contracts.ts';
@@ -89,6 +90,11 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(202, 'POST', `${server}/exec`, { script: 'cat', stream: `${cnapiUuid}.${randomUUID()}` });
   await expect(202, 'POST', `${server}/connect`, { port: 80, stream: `${cnapiUuid}.${randomUUID()}` });
   await expect(200, 'POST', `${server}/sysinfo-refresh`, {});
+  const recovery_uuid = recoveryUuidOf(templateDigest('x'));
+  const recovery = { action: 'stage', recovery_uuid, pivtoken: 'x', template: 'x', token: 'x' };
+  const { id: staging } = await expect(200, 'POST', `${server}/recovery-config`, recovery);
+  await expect(200, 'GET', `/tasks/${staging}/wait`);
+  await expect(412, 'POST', `${server}/recovery-config`, { ...recovery, action: 'no' });
   await expect(204, 'POST', `${server}/cn-agent/pause`, {});
   await expect(204, 'POST', `${server}/cn-agent/resume`, {});
   await expect(200, 'GET', `${server}/task-history`);
@@ -251,7 +257,7 @@ function mismatchOfEvent(
 
 async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-answers-'));
-  const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
+  const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER, '--encrypted-zpool'];
   const command = ownProgram('lib/agent/main.ts', args);
   const agent = new Program({ name: 'agent', command, logFile: path.join(folder, 'agent.log') });
   t.teardown(async () => {

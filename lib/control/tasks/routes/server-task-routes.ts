@@ -8,6 +8,7 @@ import { optionalField } from '../../../platform/optional-field.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
+import { RECOVERY_TASK } from '../../../protocol/recovery.ts';
 import { STREAM_TASKS } from '../../../protocol/streams/stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
@@ -15,16 +16,18 @@ import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import { ServerNotRunningError } from '../../servers/server-errors.ts';
+import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { ServerTaskCursor } from '../record/task-store.ts';
 import { createRequestedTask, taskRequestOf } from '../requests/requested-task.ts';
 import { type RunContext, runTask, TaskRunError } from '../requests/run-task.ts';
 import type { Tasks } from '../tasks.ts';
+import { checkRecoverable, parseRecoveryRequest } from './recovery-config.ts';
 import { toLegacyHistoryEntry, toTaskHistoryEntry } from './task-view.ts';
 
 interface ServerTaskRouteDeps {
   tasks: Pick<Tasks, 'create' | 'known' | 'wait' | 'history'>;
-  servers: Pick<Servers, 'recordSysinfo'>;
+  servers: Pick<Servers, 'recordSysinfo' | 'sysinfoParts' | 'get'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has' | 'history' | 'setPaused'>;
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
@@ -92,6 +95,16 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
           },
         });
       },
+      async SetRecoveryConfig(context) {
+        const { server_uuid } = context.params;
+        const params = parseRecoveryRequest(context.params);
+        const [found, sysinfo] = await Promise.all([
+          servers.get(server_uuid, { ...CORE_PARTS, agents: true }),
+          servers.sysinfoParts(server_uuid, ['Zpool Encrypted', 'Zpool Recovery']),
+        ]);
+        checkRecoverable(params, { agents: found?.server.agents ?? [], sysinfo: sysinfo ?? {} });
+        return ok({ id: await createRequestedTask(context, tasks, { name: RECOVERY_TASK, params, idempotent: true }) });
+      },
       PauseAgent: (context) => setPaused(deps, context, 'pause'),
       ResumeAgent: (context) => setPaused(deps, context, 'resume'),
     },
@@ -100,6 +113,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
       NopTask: { commitsRecord: true },
       CommandExecute: { commitsRecord: true },
       RefreshSysinfo: { commitsRecord: true },
+      SetRecoveryConfig: { commitsRecord: true },
       TaskHistory: { answerBytes: ROW_STREAM_BYTES },
     },
   );
@@ -107,10 +121,12 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
 
 /**
  * Tasks that other routes create. With the first a caller could start a job before its quorum; the
- * others name an address to which the agent sends its token.
+ * second has secrets, which its route hides; the others name an address to which the agent sends its
+ * token.
  */
 const OWN_TASKS: Readonly<Record<string, string>> = {
   [PUSH_TASK]: 'is created by push jobs only; POST /push-jobs',
+  [RECOVERY_TASK]: 'has a route of its own; POST /servers/:server_uuid/recovery-config',
   ...Object.fromEntries(
     Object.entries(STREAM_TASKS).map(([name, route]) => [name, `has a route of its own; ${route}`]),
   ),
