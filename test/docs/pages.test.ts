@@ -40,6 +40,15 @@ t.test('the table of contents lists every page but the single decisions and test
   );
 });
 
+t.test('what reading-the-code names in a file is declared there', async (t) => {
+  const named = [...read('docs/reading-the-code.md').matchAll(/`(#?\w+)`\s+in\s+`([\w/.-]+\.ts)`/g)];
+  t.ok(named.length >= 10, 'the names are found');
+  for (const [, symbol = '', file = ''] of named) {
+    const declaration = new RegExp(`^\\s*(?:(?:export|async|function|const) )*${symbol}(?: =|[(:<])`, 'm');
+    t.match(read(`lib/${file}`), declaration, `${symbol} in ${file}`);
+  }
+});
+
 function read(page: string): string {
   return readFileSync(path.join(root, page), 'utf8');
 }
