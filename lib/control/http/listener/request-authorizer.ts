@@ -8,17 +8,17 @@ import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { RecordPart } from '../../../platform/postgres/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract/contract.ts';
 import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
 import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
-import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
+import type { AuditLog } from '../../audit/audit-log.ts';
 import type { AuditOutcome } from '../../audit/audit-store.ts';
+import { RequestAudit } from '../../audit/request-audit.ts';
 import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
 import { CALLER_LEFT_STATUS, type Exchange } from '../answer/exchange.ts';
-import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
+import { type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
 import { changesSomething, type Route, type RouteAnswer } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
@@ -29,7 +29,7 @@ import {
   type SignedCaller,
 } from './request-signing.ts';
 
-type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
+type UnauthenticatedRequest = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
 /** Who may upgrade a request; about this server. */
 interface AskedUpgrade {
@@ -39,11 +39,6 @@ interface AskedUpgrade {
 
 /** The caller had disconnected before the answer; the log uses the same status. */
 const CALLER_LEFT_OUTCOME: AuditOutcome = { status: CALLER_LEFT_STATUS, code: 'CallerLeft', object: undefined };
-/**
- * The status of a refusal because of a caller's limit. Metrics count these; a flood of them would
- * fill the audit.
- */
-const LIMITED = 429;
 const MAX_PATH_CHARS = 500;
 
 interface RequestAuthorizerDeps {
@@ -104,7 +99,7 @@ export class RequestAuthorizer {
     const isSigned = route.signed === true && hasSignatureHeaders(routed.request);
     if (this.#authenticator.isOpen && !changesSomething(route) && !isSigned)
       return readAndHandle(route, { ...routed, actor: OPEN_ACTOR });
-    const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
+    const record = changesSomething(route) ? auditOf(this.#audit, route, routed) : undefined;
     let caller: SignedCaller | undefined;
     try {
       const { actor, body, signed } = isSigned
@@ -117,7 +112,7 @@ export class RequestAuthorizer {
     } catch (error) {
       const { status } = (route.errorAnswer ?? errorAnswer)(error);
       const { code } = errorAnswer(error).body as { code: string };
-      const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
+      const isAbandoned = routed.exchange.hasCallerLeft && record?.mayHaveChanged === true;
       record?.end(isAbandoned ? CALLER_LEFT_OUTCOME : { status, code, object: undefined });
       if (caller !== undefined && record?.isRefusedByStatement === true && isRefusedForNow(error))
         await this.#permitRepetition(caller, routed.request);
@@ -162,8 +157,8 @@ export class RequestAuthorizer {
 
   async #authenticate(
     route: Route,
-    { request, path, exchange }: Asked,
-    record: AuditEntry | undefined,
+    { request, path, exchange }: UnauthenticatedRequest,
+    record: RequestAudit | undefined,
   ): Promise<Actor> {
     const entry = {
       address: request.socket.remoteAddress ?? '',
@@ -175,14 +170,14 @@ export class RequestAuthorizer {
     const actor = await this.#authenticator.authenticate(entry).catch((error: unknown) => {
       // The request is refused, but the caller is known: the record names it.
       const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
-      if (known !== undefined) record?.setActor(known);
+      if (known !== undefined) record?.setActor(auditedActor(known));
       // A caller with neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
         this.#signing.check(readSignedHead(request));
       throw error;
     });
     exchange.actor = actor;
-    record?.setActor(actor);
+    record?.setActor(auditedActor(actor));
     this.#authenticator.authorize(actor, entry);
     if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
     if (record !== undefined) this.#refuseWhileUnhealthy();
@@ -196,8 +191,8 @@ export class RequestAuthorizer {
    */
   async #authenticateSigned(
     route: Route,
-    { request, path, exchange }: Asked,
-    record: AuditEntry | undefined,
+    { request, path, exchange }: UnauthenticatedRequest,
+    record: RequestAudit | undefined,
   ): Promise<{ actor: Actor; body: Buffer; signed: SignedCaller }> {
     const organization = path.organization ?? '';
     const head = readSignedHead(request);
@@ -218,12 +213,12 @@ export class RequestAuthorizer {
         this.#refuseWhileUnhealthy();
         await signed.receive(normalizeAddress(address));
       } catch (error) {
-        if (isTemporary(error)) record.setActor(actor);
+        if (isTemporary(error)) record.setActor(auditedActor(actor));
         throw error;
       }
     });
     exchange.bodyIsSigned();
-    record?.setActor(actor);
+    record?.setActor(auditedActor(actor));
     return { actor, body, signed };
   }
 
@@ -264,75 +259,29 @@ export class RequestAuthorizer {
   }
 }
 
-/** The audit record of one request. */
-class AuditEntry implements ChangeRecord {
-  readonly #audit: AuditLog;
-  readonly #subject: AuditSubject;
-  #isTried = false;
-  #isBegun = false;
-  /** The request may have changed something. */
-  hasHandlerStarted = false;
-  #createdObject: string | undefined;
-
-  constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
-    const { server_uuid: serverUuid, ...others } = path;
-    this.#audit = audit;
-    this.#subject = {
-      key: audit.newKey(),
-      actor: 'nobody',
-      roles: [],
-      tokenUuid: undefined,
-      action: route.name,
-      method: route.method,
-      path: exchange.path.slice(0, MAX_PATH_CHARS),
-      serverUuid: isUuid(serverUuid) ? serverUuid : undefined,
-      object: keepable(Object.values(others)[0]),
-      requestId: exchange.requestId,
-      source: normalizeAddress(request.socket.remoteAddress ?? ''),
-    };
-  }
-
-  setActor({ name, roles, tokenUuid, principal }: Actor): void {
-    Object.assign(this.#subject, { actor: name, roles, tokenUuid, principalUuid: principal?.uuid });
-  }
-
-  /** The handler has checked the rights and tried the change, which may have failed. */
-  get isRefusedByStatement(): boolean {
-    return this.hasHandlerStarted && this.#isTried && !this.#isBegun;
-  }
-
-  handlerStarted(): void {
-    this.hasHandlerStarted = true;
-  }
-
-  setAuditedObject(object: string): void {
-    this.#createdObject = object;
-  }
-
-  /** @throws DatabaseUnavailableError */
-  async begin(): Promise<void> {
-    this.#isTried = true;
-    await this.#audit.begin(this.#subject);
-    this.#isBegun = true;
-  }
-
-  async beginWith<Result>(work: (record: RecordPart) => Promise<Result>, object: string | undefined): Promise<Result> {
-    const part = this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object });
-    const result = await work((...about) => {
-      // The statement writes the record also if it refuses the change.
-      this.#isTried = true;
-      return part(...about);
-    });
-    this.#isBegun = true;
-    return result;
-  }
-
-  end(outcome: AuditOutcome): void {
-    if (this.#isBegun) this.#audit.end(this.#subject, { ...outcome, object: outcome.object ?? this.#createdObject });
-    else if (this.#isTried || outcome.status !== LIMITED)
-      this.#audit.refuse(this.#subject, outcome, { mayHaveBegun: this.#isTried });
-  }
+function auditOf(audit: AuditLog, route: Route, { request, path, exchange }: UnauthenticatedRequest): RequestAudit {
+  const { server_uuid: serverUuid, ...others } = path;
+  return new RequestAudit(audit, {
+    key: audit.newKey(),
+    actor: 'nobody',
+    roles: [],
+    tokenUuid: undefined,
+    action: route.name,
+    method: route.method,
+    path: exchange.path.slice(0, MAX_PATH_CHARS),
+    serverUuid: isUuid(serverUuid) ? serverUuid : undefined,
+    object: keepable(Object.values(others)[0]),
+    requestId: exchange.requestId,
+    source: normalizeAddress(request.socket.remoteAddress ?? ''),
+  });
 }
+
+const auditedActor = ({ name: actor, roles, tokenUuid, principal }: Actor) => ({
+  actor,
+  roles,
+  tokenUuid,
+  principalUuid: principal?.uuid,
+});
 
 /** A path may contain characters that the database cannot store. */
 function keepable(text: string | undefined): string | undefined {

@@ -6,9 +6,10 @@
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { RecordPart, WithRecord } from '../../../platform/postgres/sql-text.ts';
+import type { WithRecord } from '../../../platform/postgres/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
+import type { RequestAudit } from '../../audit/request-audit.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Exchange } from '../answer/exchange.ts';
 import type { RequestContext, RequireServer, Route, RouteAnswer, ServerState } from '../route.ts';
@@ -25,19 +26,7 @@ export interface RoutedExchange {
   actor: Actor;
   /** The body of a route with `rawBody`, if it was read already. */
   body?: Buffer | undefined;
-  record?: ChangeRecord | undefined;
-}
-
-/** What the audit records about a request that may change something. */
-export interface ChangeRecord {
-  /** Called when the parameters are valid, before anything is changed. */
-  begin(): Promise<void>;
-  /** Instead of `begin`: `work` writes the record together with the change. */
-  beginWith<Result>(work: (record: RecordPart) => Promise<Result>, object: string | undefined): Promise<Result>;
-  /** Called when all rules are met: what follows may change something. */
-  handlerStarted(): void;
-  /** The object that the request creates, for a request without an answer. */
-  setAuditedObject(object: string): void;
+  record?: RequestAudit | undefined;
 }
 
 /** A request whose parameters are gathered, from any source. */
