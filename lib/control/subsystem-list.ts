@@ -30,6 +30,7 @@ import { streamsSubsystem } from './streams/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
 import { vmsSubsystem } from './vms/subsystem.ts';
 import { waitlistSubsystem } from './waitlist/subsystem.ts';
+import { workflowSubsystem } from './workflows/subsystem.ts';
 
 /** Subsystems that need nothing but a core (`core.ts`), so the simulation runs them, too. */
 export const coreSubsystems = [
@@ -44,6 +45,7 @@ export const coreSubsystems = [
   streamsSubsystem,
   dutySubsystem,
   pushSubsystem,
+  workflowSubsystem,
   waitlistSubsystem,
   placementSubsystem,
   eventsSubsystem,

@@ -24,7 +24,7 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/control/organizations/organization-store.ts':
     'questions about documents, and the deletion of those whose owner is gone; no rows of coordination',
   'lib/control/chef/signatures/signature-store.ts': 'a row for each signature, inserted once; no rows of coordination',
-  'lib/control/push/duty-fence.ts': 'sends the statements of others',
+  'lib/control/duty/duty-fence.ts': 'sends the statements of others',
   'lib/control/promotion/promotion-watch.ts':
     'reads the timeline; what is under way is a statement of the store of claims',
   'lib/control/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',

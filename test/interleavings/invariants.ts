@@ -234,6 +234,17 @@ const duties: Record<string, string> = {
     select d.key::text from lab.duties_log d where d.id > $1 and (d.now).id is null and (d.was).state <> 'ended'`,
 };
 
+/** Invariants of the present rows of workflow jobs. */
+const workflowJobs: Record<string, string> = {
+  'a task of a workflow job is that of none of its steps': `
+    select t.id::text from cnapi_tasks t
+      where t.name = 'server_reboot' and not exists (
+        select 1 from cnapi_workflow_jobs j where j.task = t.id or j.results @> jsonb_build_array(jsonb_build_object('task', t.id)))`,
+  'a workflow job was canceled before its step began': `
+    select j.id::text from cnapi_workflow_jobs j
+      where j.is_begun and j.step_since > j.cancel_requested_at`,
+};
+
 /** Invariants of the present rows of push jobs. */
 const pushJobs: Record<string, string> = {
   'a node takes part in a push job, and its server is not taken by it': `
@@ -310,6 +321,7 @@ export const invariants: Readonly<Record<string, string>> = {
   ...tasks,
   ...tickets,
   ...duties,
+  ...workflowJobs,
   ...pushJobs,
   ...servers,
   ...vms,

@@ -165,6 +165,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
         fraction,
       ).slice(0, 5),
     pushJob: () => undefined,
+    workflowJob: () => undefined,
     schedule: () => undefined,
     inOrder: (items) => [...items],
     uuid: () => randomUUID(),

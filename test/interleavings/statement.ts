@@ -75,6 +75,9 @@ export type PushKind =
 
 export type ScheduleKind = 'due' | 'queued' | 'paused' | 'ended';
 
+/** Workflow jobs: the first step is due, or has begun with its task; or the job has ended. */
+export type WorkflowKind = 'due' | 'begun' | 'ended';
+
 export type VmKind =
   /** Nobody has it yet. */
   | 'new'
@@ -103,6 +106,8 @@ export interface World {
   duties(kind: DutyKind): readonly HeldDuty[];
   /** A push job, by the duty under which I carry it out. */
   pushJob(kind: PushKind): HeldDuty | undefined;
+  /** A workflow job, by the duty under which I carry it out. */
+  workflowJob(kind: WorkflowKind): HeldDuty | undefined;
   /** A schedule of push jobs. */
   schedule(kind: ScheduleKind): string | undefined;
   /** A VM of a server. */

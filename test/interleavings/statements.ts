@@ -7,6 +7,7 @@ import { scheduleStatements } from './schedule-statements.ts';
 import type { Call, Statement } from './statement.ts';
 import { taskStatements } from './task-statements.ts';
 import { ticketStatements } from './ticket-statements.ts';
+import { workflowStatements } from './workflow-statements.ts';
 
 export const statements: readonly Statement[] = [
   ...rosterStatements,
@@ -15,6 +16,7 @@ export const statements: readonly Statement[] = [
   ...dutyStatements,
   ...pushStatements,
   ...scheduleStatements,
+  ...workflowStatements,
   ...eventStatements,
 ];
 

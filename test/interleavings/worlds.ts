@@ -41,9 +41,11 @@ import type {
   TaskKind,
   TicketKind,
   VmKind,
+  WorkflowKind,
   World,
 } from './statement.ts';
 import { newVms, reportRunning, type Vms, vmHoldsOf } from './vm-world.ts';
+import { createWorkflowJobs } from './workflow-statements.ts';
 
 /**
  * Each world, and the tables whose rows differ in it: pairs that conflict in other tables do so in
@@ -74,6 +76,7 @@ export const WORLDS = {
   rehab: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
   scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
   vms: ['cnapi_vms'],
+  workflows: ['cnapi_workflow_jobs'],
 } as const satisfies Readonly<Record<string, readonly TableOf<'raced'>[]>>;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
@@ -118,6 +121,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
       return scheduledWorld(ground);
     case 'vms':
       return vmWorld(ground);
+    case 'workflows':
+      return workflowWorld(ground);
     default:
       return name satisfies never;
   }
@@ -134,6 +139,7 @@ interface Ground {
   duties: Duties;
   pushJobs: Partial<Record<PushKind, HeldDuty>>;
   schedules: Partial<Record<ScheduleKind, string>>;
+  workflowJobs: Partial<Record<WorkflowKind, HeldDuty>>;
   vms: Vms;
 }
 
@@ -167,6 +173,7 @@ async function layGround(database: Database): Promise<Ground> {
     duties: {},
     pushJobs: {},
     schedules: {},
+    workflowJobs: {},
     vms: {},
   };
 }
@@ -351,6 +358,13 @@ async function vmWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
+/** Connected servers with a workflow job each. */
+async function workflowWorld(ground: Ground): Promise<StillWorld> {
+  await connect(ground, ground.me);
+  ground.workflowJobs = await createWorkflowJobs(ground.database, ground.me.run, ground.seats);
+  return finish(ground);
+}
+
 async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
@@ -409,7 +423,7 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules, vms } = ground;
+  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules, workflowJobs, vms } = ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -426,6 +440,7 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     queue: (kind) => queues[kind],
     duties: (kind) => duties[kind] ?? [],
     pushJob: (kind) => pushJobs[kind],
+    workflowJob: (kind) => workflowJobs[kind],
     schedule: (kind) => schedules[kind],
     vm: (kind, serverUuid) => vms[kind]?.get(serverUuid),
     places,

@@ -8,6 +8,7 @@
  * what such a line allows, `*` is the same name.
  */
 import { agentLayers } from './agent-layers.ts';
+import { dutyLayers } from './duty-layers.ts';
 import { serverLayers } from './server-layers.ts';
 
 /** Imports that every part may use, and need not: lib/platform itself, its time, network and limits, and JSON. */
@@ -94,31 +95,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
   ],
-  // Push jobs: their work is a duty for each job, and a task for each node. They are created for servers, or for
-  // groups of them, which are documents.
-  'control/push': [
-    ...database,
-    'platform/moray',
-    'control/documents/document-bucket.ts',
-    'platform/bus',
-    'platform/waits',
-    'protocol',
-    'protocol/link',
-    'protocol/api',
-    'control/duty',
-    'control/tasks',
-    'control/waitlist',
-  ],
-  'control/push/expiry/expiry-record.ts': ['platform/postgres', 'control/audit'],
-  'control/push/schedules/routes': [...rest, 'control/access', 'control/push', 'control/push/routes'],
-  'control/push/schedules/subsystem.ts': [
-    ...database,
-    ...subsystem,
-    'control/push',
-    'control/push/expiry/expiry-record.ts',
-    'control/push/schedules/routes',
-  ],
-  'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
+  ...dutyLayers({ database, subsystem, rest }),
   'control/images/routes': [...rest, 'control/tasks', 'control/tasks/requests'],
   'control/packages/routes': [...rest, 'control/request-errors.ts', 'control/servers', 'control/tasks'],
   'control/packages/subsystem.ts': ['control/subsystem.ts', 'control/packages/routes'],
@@ -295,13 +272,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
   'control/*/subsystem.ts': [...database, ...subsystem, 'control/*', 'control/doctor', 'control/*/routes'],
-  'control/push/subsystem.ts': [
-    ...database,
-    ...subsystem,
-    'control/push',
-    'control/push/expiry/expiry-record.ts',
-    'control/push/routes',
-  ],
   'control/link/subsystem.ts': [...base, ...subsystem, 'control/access', 'control/link'],
   'control/streams/subsystem.ts': [
     ...base,

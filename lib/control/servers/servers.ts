@@ -222,6 +222,16 @@ export class Servers {
     });
   }
 
+  /** The server is displayed as `rebooting`, unless it has booted since `lastBoot`. @throws ServerNotFoundError */
+  async markRebooting(serverUuid: string, lastBoot: unknown): Promise<void> {
+    const epoch = (await store.readRosterRow(this.#database, serverUuid))?.epoch ?? null;
+    await this.#write(serverUuid, SYSINFO_RETRIES, (before) => {
+      if (before === undefined) throw new ServerNotFoundError(serverUuid);
+      const hasBooted = (before.last_boot ?? null) !== lastBoot;
+      return hasBooted ? before : applyUpdate(before, { transitional_status: 'rebooting' }, epoch);
+    });
+  }
+
   /**
    * Stores a server's sysinfo and the fields derived from it; creates the server if it does not
    * exist. `digest` is the agent's own; from it the agent knows whether to send the sysinfo again.

@@ -33,7 +33,7 @@ import {
   TooManyTasksError,
 } from './record/task-errors.ts';
 import { summaryOf, type TaskFilter } from './record/task-list.ts';
-import { listAllTasks, readTaskTimes, type TaskListPage } from './record/task-list-store.ts';
+import { countUnfinishedTasks, listAllTasks, readTaskTimes, type TaskListPage } from './record/task-list-store.ts';
 import {
   type CreatedTask,
   cancelTask,
@@ -167,7 +167,7 @@ export class Tasks {
     }
     if (made.requestHash !== task.requestHash)
       throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
-    this.#notifyAuthority(request.serverUuid, made.run);
+    this.notifyAuthority(request.serverUuid, made.run);
     return { id: made.id, created: made.id === task.id };
   }
 
@@ -210,7 +210,7 @@ export class Tasks {
   async cancel(id: string): Promise<TaskRow> {
     const cancelled = await cancelTask(this.#deps.database, id);
     if (cancelled?.isEnded) this.dispatcher.announce([{ id, ended: true }]);
-    else if (cancelled !== undefined) this.#notifyAuthority(cancelled.serverUuid, cancelled.run);
+    else if (cancelled !== undefined) this.notifyAuthority(cancelled.serverUuid, cancelled.run);
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
     if (cancelled !== undefined) return row;
@@ -223,6 +223,11 @@ export class Tasks {
    */
   list(filter: TaskFilter): Promise<TaskListPage> {
     return listAllTasks(this.#deps.database, filter);
+  }
+
+  /** How many tasks of this server have not ended; counts no further than 1,000. */
+  unfinished(serverUuid: string): Promise<number> {
+    return countUnfinishedTasks(this.#deps.database, serverUuid);
   }
 
   /**
@@ -251,6 +256,13 @@ export class Tasks {
   /** Claims new work for those of these servers that have a session on this instance. */
   hintSessions(serverUuids: readonly string[]): void {
     this.dispatcher.sessionDispatch.hintAll(serverUuids);
+  }
+
+  /** A task of this server was created, or is to be canceled. `run`: that had authority for it. */
+  notifyAuthority(serverUuid: string, run: string | null): void {
+    if (run === null) return this.dispatcher.postDispatch.hint(serverUuid);
+    this.hintSessions([serverUuid]);
+    if (run !== this.#deps.sessions.run()) publishTaskHint(this.#deps.bus, run, [serverUuid]);
   }
 
   /** Hints may have been missed (a subscription was renewed): reads everything immediately. */
@@ -283,12 +295,6 @@ export class Tasks {
   #wake(id: string, isEnded: boolean): void {
     if (isEnded) this.#recentEnds.set(id, true);
     this.#watches.wake(id, isEnded);
-  }
-
-  #notifyAuthority(serverUuid: string, run: string | null): void {
-    if (run === null) return this.dispatcher.postDispatch.hint(serverUuid);
-    this.hintSessions([serverUuid]);
-    if (run !== this.#deps.sessions.run()) publishTaskHint(this.#deps.bus, run, [serverUuid]);
   }
 
   async #poll(): Promise<void> {

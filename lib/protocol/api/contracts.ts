@@ -21,6 +21,7 @@ import { taskContracts } from './tasks.ts';
 import { ticketContracts } from './tickets.ts';
 import { tokenContracts } from './tokens.ts';
 import { vmContracts } from './vms.ts';
+import { workflowContracts } from './workflows.ts';
 
 export const contractList: readonly Contract[] = [
   processContracts,
@@ -34,6 +35,7 @@ export const contractList: readonly Contract[] = [
   packageContracts,
   placementContracts,
   taskContracts,
+  workflowContracts,
   pushJobContracts,
   pushEventContracts,
   pushNodeContracts,

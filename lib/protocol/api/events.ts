@@ -6,8 +6,18 @@ import { answer, contracts, errorResponse, extensibleObject, type Known } from '
 import { list, text, uuid } from './contract/rules.ts';
 import { JOB_STATUSES } from './push/job-schemas.ts';
 import { FIRING_OUTCOMES, SCHEDULE_STATUSES } from './push/schedules.ts';
+import { WORKFLOW_EXECUTIONS } from './workflows.ts';
 
-export const EVENT_KINDS = ['status', 'task', 'vm', 'ticket', 'instance', 'push_job', 'push_schedule'] as const;
+export const EVENT_KINDS = [
+  'status',
+  'task',
+  'vm',
+  'ticket',
+  'instance',
+  'push_job',
+  'push_schedule',
+  'workflow_job',
+] as const;
 
 /** The form of any kind. Only an instance knows all of them: each noun of documents is a kind. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
@@ -81,6 +91,15 @@ const bodies = {
     changed_by: z.string().nullable().describe('Who changed the schedule by UpdatePushSchedule; null for other events'),
     time,
   }),
+  workflow_job: answer({
+    id: uuid(),
+    name: z.string().describe('Of its workflow'),
+    server_uuid: uuid(),
+    execution: z.enum(WORKFLOW_EXECUTIONS),
+    step: z.string().nullable().describe('Its present step; null: it has ended'),
+    actor: z.string().nullable().describe('Who created it'),
+    time,
+  }),
   gap: answer({ message: z.string().describe('Which changes may be missing'), time }),
 };
 
@@ -107,6 +126,7 @@ const ownEvents = [
   event('instance'),
   event('push_job'),
   event('push_schedule'),
+  event('workflow_job'),
   event('gap'),
 ] as const;
 const fleetEvent = z.union([...ownEvents, documentEvent(z.string().regex(KIND))]).meta({ id: 'FleetEvent' });

@@ -107,6 +107,8 @@ t.test('every route answers as its contract declares', async (t) => {
 
   await vmAnswers(t, app, expect);
 
+  await workflowAnswers(server, expect);
+
   const lock = { scope: 'vm', id: 'one', action: 'provision', extra: { by: 'test' }, expires_in: 600 };
   const { uuid: first } = await expect(202, 'POST', `${server}/tickets`, lock);
   const { uuid: second } = await expect(202, 'POST', `${server}/tickets`, lock);
@@ -190,6 +192,21 @@ t.test('every route answers as its contract declares', async (t) => {
 });
 
 type Expect = (status: number, method: string, target: string, body?: unknown) => Promise<unknown>;
+
+/** The agent may not reboot its machine, so a job that is not canceled while a task runs fails. */
+async function workflowAnswers(server: string, expect: Expect): Promise<void> {
+  const { id: task } = (await expect(200, 'POST', `${server}/nop`, { sleep: 600 })) as { id: string };
+  for (const method of ['PUT', 'POST']) {
+    const { job_uuid: job } = (await expect(202, 'POST', `${server}/reboot`, { drain: true })) as { job_uuid: string };
+    await expect(200, method, `/jobs/${job}/cancel`, {});
+    await expect(200, 'GET', `/jobs/${job}/wait?timeout=60`);
+    await expect(409, method, `/jobs/${job}/cancel`, {});
+    await expect(200, 'GET', `/jobs/${job}`);
+  }
+  await expect(202, 'POST', `/tasks/${task}/cancel`);
+  await expect(200, 'GET', '/jobs');
+  await expect(500, 'POST', `${server}/reboot`, { nojob: true });
+}
 
 async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const agent = await VmAgent.start(app);

@@ -4,9 +4,9 @@ import type { Queryable } from '../../../platform/postgres/database.ts';
 import { NODE_STATUSES, type NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
+import { fenced, fenceValues } from '../../duty/duty-fence.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
-import { fenced, fenceValues } from '../duty-fence.ts';
 import type { AbortCause, NodeCounts, PushJobOutcome, PushJobSnapshot, PushJobState } from '../push-job.ts';
 
 interface AdvanceRow {

@@ -2,7 +2,7 @@
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { HeldDuty } from '../../duty/duty.ts';
-import { fenced } from '../duty-fence.ts';
+import { fenced } from '../../duty/duty-fence.ts';
 
 /** What a job asks of the waitlist. */
 export interface WantedTicket {

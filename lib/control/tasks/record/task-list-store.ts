@@ -126,3 +126,15 @@ function filterConditions({ status, name, actor }: TaskFilter, values: unknown[]
 
 const where = (conditions: readonly string[]): string =>
   conditions.length === 0 ? '' : `where ${conditions.join(' and ')}`;
+
+/** How many tasks of this server have not ended; counts no further than 1,000. */
+export async function countUnfinishedTasks(database: Queryable, serverUuid: string): Promise<number> {
+  const { rows } = await database.query<{ count: number }>(
+    `select count(*)::int as count from (
+       (select from cnapi_tasks where server_uuid = $1::uuid and state = 'queued' limit 1000)
+       union all (select from cnapi_tasks where server_uuid = $1::uuid and state = 'claimed' limit 1000)) as unfinished`,
+    [serverUuid],
+    { name: 'count unfinished tasks' },
+  );
+  return rows[0]?.count ?? 0;
+}

@@ -40,6 +40,7 @@ export const ERROR_CODES = {
   RequestEntityTooLarge: 'The URL, the headers or the body are too large',
   RequestTimeout: 'The request did not arrive in time',
   ResourceNotFound: 'No such object or path',
+  ServerHasWorkflowJob: 'Another workflow job of the server has not ended',
   ServerNotRunning: "The server's agent is not connected",
   ServiceUnavailable: 'The instance is stopping or cannot reach its database; try again, or another instance',
   TaskEnded: 'The task has ended',
@@ -63,6 +64,7 @@ export const ERROR_CODES = {
   TooManyStreams: 'The caller, or the instance, has as many streams as it may',
   TooManyTasks: 'The queue of the server is full',
   TooManyTickets: 'The queue, or its server, holds as many tickets as it may',
+  TooManyWorkflowJobs: 'As many workflow jobs are unfinished as there may be; try again when some have ended',
   TooManyWaiters: 'The instance has as many waits as it may',
   Unauthorized: 'No token, or an invalid one',
   UniqueAttribute: 'Another object has this value, and no two may have it',
@@ -72,6 +74,7 @@ export const ERROR_CODES = {
   VmExists: 'A VM with this uuid exists, or is being created, on this or another server',
   VolumeServerNoResourcesError: 'No server has the VMs whose volumes the VM needs, and may have it',
   VmNotRunning: 'The VM does not run',
+  WorkflowJobEnded: 'The workflow job has ended',
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_CODES;

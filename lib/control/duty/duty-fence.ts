@@ -1,6 +1,6 @@
 /** The fence of statements that write for the holder of a job's duty. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
+import { DutyLostError, type HeldDuty } from './duty.ts';
 
 /** Runs a statement that returns whether the duty is still held. @throws DutyLostError if not */
 export async function fenced(

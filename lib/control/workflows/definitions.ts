@@ -1,0 +1,113 @@
+/**
+ * The workflows: which steps each has, and what each step does. A job stores the names of its steps, so an
+ * instance of another version carries out the same ones or, if it does not know one, leaves the job to others.
+ * Pure. Called where jobs are created, and by `workflow-runner.ts`.
+ */
+
+import type { WORKFLOW_NAMES } from '../../protocol/api/workflows.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { Plan } from './workflow.ts';
+
+export type WorkflowName = (typeof WORKFLOW_NAMES)[number];
+
+/** What a step does. */
+export type StepWork =
+  | {
+      kind: 'task';
+      task: string;
+      /** The parameters of the task, from those of the job. Absent: none. */
+      params?: (params: JsonObject) => JsonObject;
+      /** Errors of the task with which the step is done all the same. */
+      accepts?: readonly string[];
+    }
+  /** The server is displayed as `rebooting` until it is back. */
+  | { kind: 'mark-rebooting' }
+  /** Until the server has no other task that has not ended. */
+  | { kind: 'await-idle' }
+  /** Until the server runs, and has another boot time than when the job noted it. */
+  | { kind: 'await-boot' };
+
+export interface WorkflowStep {
+  /** The limit of a task, or of the wait. */
+  timeoutMs: number;
+  /** Default 1. */
+  maxTries?: number;
+  work: StepWork;
+  /** The boot time of the server is noted before the step begins. */
+  notesBoot?: boolean;
+  /** In `onerror`: the step of the chain that it undoes. */
+  undoes?: string;
+}
+
+interface Workflow {
+  steps: Readonly<Record<string, WorkflowStep>>;
+  /** Names of steps. */
+  chain: (params: JsonObject) => string[];
+  onerror?: readonly string[];
+}
+
+const MINUTE_MS = 60_000;
+const QUICK_MS = 5 * MINUTE_MS;
+
+/** The reference asks 180 times, every 5 s. */
+const DRAIN_MS = 15 * MINUTE_MS;
+const BOOT_MS = 60 * MINUTE_MS;
+
+/** A machine that stops may take its agent with it before the end of the task is recorded. */
+export const ENDS_OF_A_REBOOT: readonly string[] = ['AgentRestarted', 'AgentStopped', 'OutcomeUnknown', 'TaskTimeout'];
+
+const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
+  'server-reboot': {
+    steps: {
+      'pause-agent': { timeoutMs: QUICK_MS, work: { kind: 'task', task: 'agent_pause' } },
+      'await-idle': { timeoutMs: DRAIN_MS, work: { kind: 'await-idle' } },
+      reboot: {
+        timeoutMs: QUICK_MS,
+        notesBoot: true,
+        work: { kind: 'task', task: 'server_reboot', accepts: ENDS_OF_A_REBOOT },
+      },
+      'mark-rebooting': { timeoutMs: QUICK_MS, maxTries: 3, work: { kind: 'mark-rebooting' } },
+      'await-boot': { timeoutMs: BOOT_MS, work: { kind: 'await-boot' } },
+      'resume-agent': {
+        timeoutMs: QUICK_MS,
+        maxTries: 3,
+        work: { kind: 'task', task: 'agent_resume' },
+        undoes: 'pause-agent',
+      },
+    },
+    chain: ({ drain }) => [
+      ...(drain === true ? ['pause-agent', 'await-idle'] : []),
+      ...['reboot', 'mark-rebooting', 'await-boot'],
+    ],
+    onerror: ['resume-agent'],
+  },
+};
+
+/** The names of the steps of a new job. */
+export function stepNames(workflow: WorkflowName, params: JsonObject): { chain: string[]; onerror: string[] } {
+  const { chain, onerror = [] } = WORKFLOWS[workflow];
+  return { chain: chain(params), onerror: [...onerror] };
+}
+
+/** @throws for a step that this version does not know */
+export function workflowStep(workflow: string, name: string): WorkflowStep {
+  const steps = Object.hasOwn(WORKFLOWS, workflow) ? WORKFLOWS[workflow as WorkflowName].steps : undefined;
+  const step = steps !== undefined && Object.hasOwn(steps, name) ? steps[name] : undefined;
+  if (step === undefined) throw new Error(`this version does not know step ${name} of workflow ${workflow}`);
+  return step;
+}
+
+/** The plan of a job with these steps. @throws for a step that this version does not know */
+export function planOf(workflow: string, names: { chain: readonly string[]; onerror: readonly string[] }): Plan {
+  const planned = (name: string) => {
+    const { maxTries = 1, work, undoes = '' } = workflowStep(workflow, name);
+    return { name, maxTries, isTask: work.kind === 'task', undoes };
+  };
+  return { chain: names.chain.map(planned), onerror: names.onerror.map(planned) };
+}
+
+/** The longest that a job with this chain can take, in seconds. */
+export function timeoutSeconds(workflow: string, chain: readonly string[]): number {
+  const steps = chain.map((name) => workflowStep(workflow, name));
+  return steps.reduce((sum, { timeoutMs, maxTries = 1 }) => sum + (timeoutMs / 1000) * maxTries, 0);
+}

@@ -1,0 +1,121 @@
+/** Answers the routes of workflow jobs (lib/protocol/api/workflows.ts). */
+import { CnapiError } from '../../../platform/errors.ts';
+import type { Random } from '../../../platform/random.ts';
+import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
+import { WORKFLOW_PAGE, workflowContracts } from '../../../protocol/api/workflows.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
+import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
+import { InstanceDrainingError } from '../../request-errors.ts';
+import { ALL_PARTS } from '../../servers/server-store.ts';
+import type { Servers } from '../../servers/servers.ts';
+import { TaskUnknownError } from '../../tasks/record/task-errors.ts';
+import { runTask, TaskRunError } from '../../tasks/requests/run-task.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import { ENDS_OF_A_REBOOT, type WorkflowName } from '../definitions.ts';
+import type { WorkflowJobs } from '../workflow-jobs.ts';
+import { toWorkflowJob } from './workflow-view.ts';
+
+interface WorkflowRouteDeps {
+  workflowJobs: Pick<WorkflowJobs, 'create' | 'get' | 'list' | 'wait' | 'cancel'>;
+  tasks: Pick<Tasks, 'create' | 'wait'>;
+  servers: Pick<Servers, 'get'>;
+  random: Random;
+  /** Aborts when this instance leaves and every wait must be answered. */
+  instanceLeaving: AbortSignal;
+}
+
+/** 503, as in Triton's CNAPI. */
+class RebootWithoutJobError extends CnapiError {
+  constructor(serverUuid: string) {
+    super('ServiceUnavailable', 503, `The agent of server ${serverUuid} is too old to reboot it without a job`);
+  }
+}
+
+type JobContext = RequestContext<{ server_uuid: string }>;
+
+export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
+  const { workflowJobs, instanceLeaving: endSignal } = deps;
+  async function create(context: JobContext, name: WorkflowName) {
+    const { params, requestId, actor, withRecord } = context;
+    const id = deps.random.uuid();
+    const request = { name, serverUuid: params.server_uuid, params: given(params), requestId, actor: actor.name };
+    const job_uuid = await withRecord((record) => workflowJobs.create({ ...request, record }, id), id);
+    return accepted({ job_uuid });
+  }
+  async function cancel({ params: { uuid }, actor, withRecord }: RequestContext<{ uuid: string }>) {
+    await withRecord((record) => workflowJobs.cancel(uuid, { actor: actor.name, record }), uuid);
+    return ok(toWorkflowJob(await workflowJobs.get(uuid), actor));
+  }
+  return bind(
+    workflowContracts,
+    {
+      async ListWorkflowJobs({ params, actor }) {
+        const { execution, name, server_uuid: serverUuid, limit = WORKFLOW_PAGE, offset, after: first } = params;
+        return answerRows<unknown, string>({
+          limit,
+          async read(last, size) {
+            const filter = {
+              execution,
+              name,
+              serverUuid,
+              after: last ?? first,
+              offset: last === undefined ? offset : 0,
+            };
+            const jobs = await workflowJobs.list(filter, size);
+            return { rows: jobs.map((job) => toWorkflowJob(job, actor)), next: jobs.at(-1)?.id };
+          },
+        });
+      },
+      GetWorkflowJob: async ({ params, actor }) => ok(toWorkflowJob(await workflowJobs.get(params.uuid), actor)),
+      async WaitWorkflowJob({ params: { uuid, timeout, seen }, actor, signal }) {
+        const timeoutMs = (timeout ?? MAX_WAIT_SECONDS) * 1000;
+        const job = await workflowJobs.wait(uuid, { seen, timeoutMs, signal, endSignal });
+        if (job.ended_at === null && endSignal.aborted) throw new InstanceDrainingError();
+        return ok(toWorkflowJob(job, actor));
+      },
+      CancelWorkflowJob: cancel,
+      PutWorkflowCancel: cancel,
+      async RebootServer(context) {
+        if (context.params.nojob !== true) return create(context, 'server-reboot');
+        await rebootWithoutJob(deps, context);
+        return empty(204);
+      },
+    },
+    {
+      ListWorkflowJobs: { answerBytes: ROW_STREAM_BYTES },
+      CancelWorkflowJob: { commitsRecord: true },
+      PutWorkflowCancel: { commitsRecord: true },
+      RebootServer: { commitsRecord: true },
+    },
+  );
+}
+
+/** The parameters that the caller has given. */
+const given = (params: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
+
+/** Agents of Triton before 2.11.0 do not know the task, as in Triton's CNAPI. */
+async function rebootWithoutJob(deps: WorkflowRouteDeps, context: JobContext): Promise<void> {
+  const { server_uuid: serverUuid } = context.params;
+  const found = await deps.servers.get(serverUuid, {
+    ...ALL_PARTS,
+    report: false,
+    sysinfo: false,
+    lastHeartbeat: false,
+  });
+  if (!(found?.server.agents ?? []).some(canReboot)) throw new RebootWithoutJobError(serverUuid);
+  try {
+    await runTask(deps, context, { name: 'server_reboot', params: {} });
+  } catch (error) {
+    if (error instanceof TaskUnknownError) throw new RebootWithoutJobError(serverUuid);
+    if (!(error instanceof TaskRunError) || !ENDS_OF_A_REBOOT.includes(error.taskCode ?? '')) throw error;
+  }
+}
+
+function canReboot({ name, version }: JsonObject): boolean {
+  const [major = 0, minor = 0] = String(version ?? '')
+    .split('.')
+    .map(Number);
+  return name === 'cn-agent' && (major > 2 || (major === 2 && minor >= 11));
+}

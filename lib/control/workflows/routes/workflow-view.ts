@@ -1,0 +1,75 @@
+/**
+ * Workflow jobs as callers see them, in the form of Triton's workflow API. Callers without the right
+ * `task-contents` see neither the parameters nor the texts of errors, which may quote a program. Pure.
+ */
+import { optionalField } from '../../../platform/optional-field.ts';
+import type { WorkflowJob } from '../../../protocol/api/workflows.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
+import { timeoutSeconds, workflowStep } from '../definitions.ts';
+import type { WorkflowJobRow, WorkflowStepResult } from '../workflow-store.ts';
+
+export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
+  const isWhole = hasRight(actor, 'task-contents');
+  const { server_uuid, created_at, ended_at } = row;
+  const steps = (names: readonly string[]) => names.map((name) => toStep(row.name, name));
+  const results = (all: readonly WorkflowStepResult[]) => all.map((one) => toResult(one, isWhole));
+  return {
+    uuid: row.id,
+    name: row.name,
+    execution: row.execution,
+    server_uuid,
+    target: `/servers/${server_uuid}`,
+    params: isWhole ? row.params : {},
+    actor: row.actor,
+    chain: steps(row.chain),
+    chain_results: results(row.results),
+    onerror: steps(row.onerror),
+    onerror_results: results(row.onerror_results),
+    created_at: created_at.toISOString(),
+    exec_after: created_at.toISOString(),
+    timeout: timeoutOf(row),
+    ...(ended_at && { elapsed: (ended_at.getTime() - created_at.getTime()) / 1000 }),
+    ...optionalField('finished_at', ended_at?.toISOString()),
+    cancel_requested: row.cancel_requested_at !== null,
+    ...optionalField('canceled_by', row.cancel_actor),
+    ...(ended_at === null && { waiting_for: toPresentStep(row) }),
+    ...(!isWhole && { withheld: true }),
+  };
+}
+
+function toPresentStep({ phase, chain, onerror, step, step_since, task, tries }: WorkflowJobRow) {
+  const name = (phase === 'chain' ? chain : onerror)[step] ?? '';
+  return { step: name, since: step_since.toISOString(), ...optionalField('task_id', task), tries };
+}
+
+/** A job of a later version may have steps that this one does not know. */
+function toStep(workflow: string, name: string) {
+  const { timeoutMs, maxTries = 1 } = known(() => workflowStep(workflow, name)) ?? { timeoutMs: 0 };
+  return { name, timeout: timeoutMs / 1000, retry: maxTries };
+}
+
+const timeoutOf = ({ name, chain }: WorkflowJobRow): number => known(() => timeoutSeconds(name, chain)) ?? 0;
+
+function known<Value>(read: () => Value): Value | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
+
+function toResult(
+  { name, result, error, error_code, task, started_at, finished_at }: WorkflowStepResult,
+  isWhole: boolean,
+) {
+  return {
+    name,
+    result,
+    error: isWhole || error === '' ? error : 'withheld',
+    ...optionalField('error_code', error_code),
+    ...optionalField('task_id', task),
+    // The database's own texts of times; to the microsecond.
+    started_at: new Date(started_at).toISOString(),
+    finished_at: new Date(finished_at).toISOString(),
+  };
+}

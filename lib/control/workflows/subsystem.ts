@@ -1,0 +1,44 @@
+/** What workflow jobs contribute to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
+import type { Random } from '../../platform/random.ts';
+import type { Servers } from '../servers/servers.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import type { Tasks } from '../tasks/tasks.ts';
+import { workflowRoutes } from './routes/workflow-routes.ts';
+import { WorkflowJobs, type WorkflowJobsDeps } from './workflow-jobs.ts';
+import { WORKFLOW_DUTY } from './workflow-store.ts';
+
+const KEEP_DAYS = 30;
+
+interface WorkflowParts extends Omit<WorkflowJobsDeps, 'hintDuties' | 'tasks' | 'servers'> {
+  tasks: Tasks;
+  servers: Servers;
+  random: Random;
+  duties: { hint(): void };
+  instanceLeaving: AbortSignal;
+}
+
+export const workflowSubsystem: SubsystemDefinition<WorkflowParts> = {
+  // They need the duties and the tasks.
+  migrations: readMigrations('workflows', import.meta.dirname),
+  open(parts): Subsystem {
+    const workflowJobs = new WorkflowJobs({ ...parts, hintDuties: () => parts.duties.hint() });
+    return {
+      name: 'workflow jobs',
+      routes: workflowRoutes({ ...parts, workflowJobs }),
+      start: () => workflowJobs.start(),
+      stop: () => workflowJobs.stop(),
+      dutyHandlers: { [WORKFLOW_DUTY]: workflowJobs.runner },
+      metrics: [
+        {
+          kind: 'labelled gauge',
+          name: 'workflow_jobs',
+          help: 'Workflow jobs of the whole zone by execution; every instance reports the same numbers',
+          label: 'execution',
+          fetch: () => workflowJobs.counts(),
+        },
+      ],
+      chores: [{ name: 'old workflow jobs', batch: () => workflowJobs.deleteOlderThan(KEEP_DAYS) }],
+    };
+  },
+};

@@ -1,0 +1,44 @@
+/** Errors of workflow jobs that a caller can act on. */
+import { CnapiError } from '../../platform/errors.ts';
+
+export class WorkflowJobNotFoundError extends CnapiError {
+  constructor(id: string) {
+    super('ResourceNotFound', 404, `There is no workflow job ${id}`);
+  }
+}
+
+/** 409, as in Triton's workflow API. */
+export class WorkflowJobEndedError extends CnapiError {
+  constructor(id: string, execution: string) {
+    super(
+      'WorkflowJobEnded',
+      409,
+      `Workflow job ${id} has ${execution}; only a job that has not ended can be canceled`,
+    );
+  }
+}
+
+/** A server has one unfinished job at a time. */
+export class ServerHasWorkflowJobError extends CnapiError {
+  constructor(serverUuid: string, { id, name }: { id: string; name: string }) {
+    const advice = `wait for it at /jobs/${id}/wait, or cancel it`;
+    super(
+      'ServerHasWorkflowJob',
+      409,
+      `Server ${serverUuid} has workflow job ${id} (${name}), which has not ended; ${advice}`,
+    );
+  }
+}
+
+export class TooManyWorkflowJobsError extends CnapiError {
+  constructor(most: number) {
+    super(
+      'TooManyWorkflowJobs',
+      503,
+      `Nothing was created: at most ${most} workflow jobs may be unfinished; try again`,
+      {
+        retryAfterSeconds: 5,
+      },
+    );
+  }
+}

@@ -1,0 +1,304 @@
+/**
+ * Carries out the workflow jobs whose duties this instance holds. `workflow.ts` decides; each state is stored
+ * before its effect, or with it: a step and its task are begun by one statement. So the next holder continues
+ * from what the row says, and starts nothing twice. Owned by `workflow-jobs.ts`.
+ *
+ *     read ──▶ due: begin the step ──▶ read …
+ *       ▲      begun: its task has ended, its work is done, its time is up ──▶ store that ──▶ read …
+ *       └───── otherwise wait: a task has ended, a caller has changed the job, or slow poll
+ */
+import type { Bus, Subscription } from '../../platform/bus/bus.ts';
+import { isTemporary, messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import { changedIds, publishChanges } from '../../platform/waits/changes.ts';
+import { hasSecrets, maskParams } from '../../protocol/secret-params.ts';
+import { taskKind } from '../../protocol/tasks.ts';
+import type { DutyHandler, HeldDuty } from '../duty/duty.ts';
+import { CORE_PARTS } from '../servers/server-store.ts';
+import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
+import { endError, type TaskRow } from '../tasks/record/task.ts';
+import { TaskEndedError, TaskNotCancellableError, TaskNotFoundError } from '../tasks/record/task-errors.ts';
+import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
+import type { Tasks } from '../tasks/tasks.ts';
+import { planOf, type StepWork, type WorkflowStep, workflowStep } from './definitions.ts';
+import {
+  beginWorkflowStep,
+  type HeldWorkflowJob,
+  moveWorkflowJob,
+  readHeldWorkflowJob,
+  type StepTask,
+} from './step-store.ts';
+import {
+  type Plan,
+  type StepPosition,
+  stepOf,
+  stepWorkflow,
+  type WorkflowEvent,
+  type WorkflowState,
+} from './workflow.ts';
+import { WORKFLOW_CHANGES_TOPIC, WORKFLOW_ENDS_TOPIC } from './workflow-topics.ts';
+
+export interface WorkflowRunnerDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthority'>;
+  servers: Pick<Servers, 'get' | 'markRebooting'>;
+}
+
+/** A job that is not ended. */
+type Unfinished = Exclude<WorkflowState, { name: 'ended' }>;
+
+/** What this instance works on. */
+interface Present {
+  duty: HeldDuty;
+  job: HeldWorkflowJob;
+  plan: Plan;
+  state: Unfinished;
+  step: WorkflowStep;
+  stepName: string;
+}
+
+/** What has become of a step. */
+interface Outcome {
+  event: Extract<WorkflowEvent, { type: 'done' | 'failed' | 'timed-out' | 'cancel' }>;
+  error?: { code: string; message: string };
+}
+
+/** Wakes the work on one job. */
+interface Sleeper {
+  task: string | undefined;
+  wake: AbortController;
+}
+
+/** How often a job that waits is looked at when nothing is announced. */
+const POLL_MS = 2_000;
+/** The pause before a step is tried again. */
+const RETRY_MS = 1_000;
+const MAX_MESSAGE_CHARS = 500;
+
+export class WorkflowRunner implements DutyHandler {
+  readonly #deps: WorkflowRunnerDeps;
+  readonly #sleepers = new Map<string, Sleeper>();
+  #subscriptions: Subscription[] = [];
+
+  constructor(deps: WorkflowRunnerDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    const { bus } = this.#deps;
+    this.#subscriptions = [
+      bus.subscribe(WORKFLOW_CHANGES_TOPIC, (message) => this.#wake(changedIds(message))),
+      bus.subscribe(TASK_ENDS_TOPIC, (message) => this.#tasksEnded(changedIds(message))),
+    ];
+  }
+
+  stop(): void {
+    for (const subscription of this.#subscriptions) subscription.close();
+    this.#subscriptions = [];
+  }
+
+  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {
+    const sleeper: Sleeper = { task: undefined, wake: new AbortController() };
+    this.#sleepers.set(duty.id, sleeper);
+    try {
+      for (;;) {
+        signal.throwIfAborted();
+        // Before the read, so that a change during it wakes the next sleep.
+        sleeper.wake = new AbortController();
+        const job = await readHeldWorkflowJob(this.#deps.database, duty.id);
+        if (job === undefined || job.state.name === 'ended') return;
+        sleeper.task = job.task;
+        const pauseMs = await this.#advance(presentOf(duty, job, job.state));
+        if (pauseMs > 0) await this.#deps.clock.sleep(pauseMs, AbortSignal.any([sleeper.wake.signal, signal]));
+      }
+    } finally {
+      if (this.#sleepers.get(duty.id) === sleeper) this.#sleepers.delete(duty.id);
+    }
+  }
+
+  /** Takes the job one step on, if that is possible now. Returns how long to wait then. */
+  async #advance(present: Present): Promise<number> {
+    const { job, state } = present;
+    if (state.name === 'due') {
+      if (job.isCanceled && state.phase === 'chain') return this.#move(present, { event: { type: 'cancel' } });
+      if (state.tries > 0 && job.stepMs < RETRY_MS) return RETRY_MS;
+      return this.#begin(present);
+    }
+    const outcome = await this.#look(present);
+    return outcome === undefined ? POLL_MS : this.#move(present, outcome);
+  }
+
+  async #begin(present: Present): Promise<number> {
+    const { duty, job, state, step, stepName } = present;
+    const { database, random, tasks, servers } = this.#deps;
+    const facts = step.notesBoot
+      ? { last_boot: (await servers.get(job.serverUuid, CORE_PARTS))?.server.last_boot ?? null }
+      : {};
+    const task = step.work.kind === 'task' ? taskOf(step.work, job, { id: random.uuid(), step }) : undefined;
+    const begun = await beginWorkflowStep(database, duty, { at: positionOf(state), facts, task });
+    if (begun === undefined) return 0;
+    this.#log(present, { to: `${stepName} begun`, task: task?.id });
+    if (task !== undefined) tasks.notifyAuthority(job.serverUuid, begun.run);
+    return 0;
+  }
+
+  /** What has become of the step that has begun; undefined: it goes on. */
+  async #look(present: Present): Promise<Outcome | undefined> {
+    const { job, state, step } = present;
+    const isCanceled = job.isCanceled && state.phase === 'chain';
+    if (job.task !== undefined && step.work.kind === 'task') {
+      const task = await this.#readTask(job.task);
+      if (task !== undefined && task.outcome === null) {
+        if (isCanceled) await this.#cancelTask(job.task);
+        return undefined;
+      }
+      return this.#lookAtEnd(job, step.work, task);
+    }
+    if (isCanceled) return { event: { type: 'cancel' } };
+    try {
+      if (await this.#work(job, step.work)) return done(job);
+    } catch (error) {
+      if (isTemporary(error)) throw error;
+      const isFinal = error instanceof ServerNotFoundError;
+      return failed(job, { code: 'StepFailed', message: messageOf(error) }, isFinal);
+    }
+    if (job.stepMs < step.timeoutMs) return undefined;
+    const message = `${present.stepName} was not done within ${step.timeoutMs / 1000} s: ${await this.#why(job, step.work)}`;
+    return { event: { type: 'timed-out' }, error: { code: 'StepTimeout', message } };
+  }
+
+  /** Harmless when it is repeated, also by a former holder: a job stays canceled. */
+  async #cancelTask(id: string): Promise<void> {
+    await this.#deps.tasks.cancel(id).catch((error: unknown) => {
+      const hasEnded = error instanceof TaskEndedError || error instanceof TaskNotFoundError;
+      if (!hasEnded && !(error instanceof TaskNotCancellableError)) throw error;
+    });
+  }
+
+  /** Undefined: the record of the task was deleted. */
+  #readTask(id: string): Promise<TaskRow | undefined> {
+    return this.#deps.tasks.get(id).catch((error: unknown) => {
+      if (error instanceof TaskNotFoundError) return undefined;
+      throw error;
+    });
+  }
+
+  #lookAtEnd(
+    job: HeldWorkflowJob,
+    { accepts = [] }: Extract<StepWork, { kind: 'task' }>,
+    task: TaskRow | undefined,
+  ): Outcome {
+    if (task === undefined)
+      return failed(job, { code: 'OutcomeUnknown', message: 'the record of its task was deleted' }, true);
+    const error = endError(task) ?? { code: 'Failed', message: 'no error given' };
+    if (task.outcome === 'failure') return accepts.includes(error.code) ? done(job) : failed(job, error, false);
+    return done(job);
+  }
+
+  /** Does the work of a step without a task, or looks whether it is done. */
+  async #work(job: HeldWorkflowJob, work: StepWork): Promise<boolean> {
+    const { servers, tasks } = this.#deps;
+    const { serverUuid } = job;
+    switch (work.kind) {
+      case 'task':
+        throw new Error(`workflow job ${job.id}: a step has begun without its task`);
+      case 'mark-rebooting':
+        await servers.markRebooting(serverUuid, job.facts.last_boot);
+        return true;
+      case 'await-idle':
+        return (await tasks.unfinished(serverUuid)) === 0;
+      case 'await-boot': {
+        const found = await servers.get(serverUuid, CORE_PARTS);
+        if (found === undefined) throw new ServerNotFoundError(serverUuid);
+        return found.isRunning && (found.server.last_boot ?? null) !== job.facts.last_boot;
+      }
+      default:
+        return work satisfies never;
+    }
+  }
+
+  /** Why a step that waits is not done. */
+  async #why({ serverUuid }: HeldWorkflowJob, { kind }: StepWork): Promise<string> {
+    if (kind === 'await-idle')
+      return `${await this.#deps.tasks.unfinished(serverUuid)} tasks of the server have not ended`;
+    const found = await this.#deps.servers.get(serverUuid, CORE_PARTS);
+    return found?.isRunning ? 'the server runs, and its boot time is the same' : 'the server is not running';
+  }
+
+  async #move(present: Present, { event, error }: Outcome): Promise<number> {
+    const { duty, job, plan, state, stepName: name } = present;
+    const { database, bus, log } = this.#deps;
+    const { state: to } = stepWorkflow(plan, state, event, job.id);
+    const hasBegun = state.name === 'begun';
+    const entry = hasBegun ? { name, ...resultOf(event, error) } : undefined;
+    if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 0;
+    publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
+    this.#log(present, { to: to.name === 'ended' ? to.execution : `${stepOf(plan, to).name} due`, event: event.type });
+    if (error !== undefined)
+      log.warn({ workflow_job: job.id, step: name, reason: error }, 'workflow job: a step failed');
+    return 0;
+  }
+
+  #log({ job, state, stepName }: Present, { to, ...more }: { to: string; [field: string]: unknown }): void {
+    const fields = { workflow_job: job.id, workflow: job.name, server_uuid: job.serverUuid, ...more };
+    this.#deps.log.info(fields, `workflow job: ${stepName} ${state.name} -> ${to}`);
+  }
+
+  #wake(ids: readonly string[]): void {
+    for (const id of ids) this.#sleepers.get(id)?.wake.abort();
+  }
+
+  #tasksEnded(ids: readonly string[]): void {
+    const ended = new Set(ids);
+    for (const { task, wake } of this.#sleepers.values()) if (task === undefined || ended.has(task)) wake.abort();
+  }
+}
+
+function presentOf(duty: HeldDuty, job: HeldWorkflowJob, state: Unfinished): Present {
+  const plan = planOf(job.name, job);
+  const { name: stepName } = stepOf(plan, state);
+  return { duty, job, plan, state, stepName, step: workflowStep(job.name, stepName) };
+}
+
+const positionOf = ({ phase, step, tries }: StepPosition): StepPosition => ({ phase, step, tries });
+
+function taskOf(
+  { task: name, params: paramsOf = () => ({}) }: Extract<StepWork, { kind: 'task' }>,
+  { params: given }: HeldWorkflowJob,
+  { id, step: { timeoutMs } }: { id: string; step: WorkflowStep },
+): StepTask {
+  const own = paramsOf(given);
+  const { secret_params } = given;
+  const params = Object.keys(own).length === 0 || secret_params === undefined ? own : { ...own, secret_params };
+  const maskedParams = hasSecrets(params) ? maskParams(params) : undefined;
+  return { id, name, params, maskedParams, timeoutMs, idempotent: taskKind(name).idempotent };
+}
+
+const done = ({ isCanceled }: HeldWorkflowJob): Outcome => ({ event: { type: 'done', isCanceled } });
+
+const failed = (
+  { isCanceled }: HeldWorkflowJob,
+  error: { code: string; message: string },
+  isFinal: boolean,
+): Outcome => ({
+  event: { type: 'failed', isCanceled, isFinal },
+  error,
+});
+
+function resultOf(
+  event: WorkflowEvent,
+  error: Outcome['error'],
+): { result: string; error: string; error_code?: string } {
+  if (error !== undefined)
+    return { result: '', error: error.message.slice(0, MAX_MESSAGE_CHARS).toWellFormed(), error_code: error.code };
+  return event.type === 'cancel'
+    ? { result: '', error: 'canceled', error_code: 'Canceled' }
+    : { result: 'OK', error: '' };
+}

@@ -1,0 +1,227 @@
+/** SQL of workflow jobs as callers see them: create, read, list, cancel, delete, count. */
+import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
+import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/postgres/sql-text.ts';
+import type { WORKFLOW_EXECUTIONS } from '../../protocol/api/workflows.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+
+/** The kind of the duties that carry out workflow jobs. The id of the duty is that of the job. */
+export const WORKFLOW_DUTY = 'workflow-job';
+
+type WorkflowExecution = (typeof WORKFLOW_EXECUTIONS)[number];
+
+interface NewWorkflowJob {
+  id: string;
+  name: string;
+  serverUuid: string;
+  chain: readonly string[];
+  onerror: readonly string[];
+  params: JsonObject;
+  /** Shown to callers in place of `params` if these hold secrets. */
+  maskedParams: JsonObject | undefined;
+  /** Over what identifies the request. */
+  requestHash: string;
+  requestId: string | undefined;
+  actor: string | undefined;
+  /** A record of who asks for it, written in the same statement. */
+  record?: RecordPart | undefined;
+}
+
+const UNIQUE_VIOLATION = '23505';
+/** Jobs that have not ended: an instance carries out 2,000 duties. */
+export const MAX_UNFINISHED_WORKFLOWS = 1_000;
+
+/**
+ * Creates the job and its duty, or nothing. `busy`: its server has an unfinished job. `full`: there are as many
+ * jobs as there may be.
+ */
+export async function createWorkflowJob(
+  database: Queryable,
+  job: NewWorkflowJob,
+): Promise<'created' | 'busy' | 'full'> {
+  const { record } = job;
+  const parameters = new Parameters([
+    ...[job.id, job.name, job.serverUuid, job.chain, job.onerror, JSON.stringify(job.params)],
+    ...[job.maskedParams === undefined ? null : JSON.stringify(job.maskedParams), job.requestHash],
+    ...[job.requestId ?? null, job.actor ?? null, WORKFLOW_DUTY, MAX_UNFINISHED_WORKFLOWS],
+  ]);
+  const { text, values } = combineStatement(
+    `with room as (
+       select count(*) < $12::int as is_left
+         from (select from cnapi_workflow_jobs where ended_at is null limit $12::int) as unfinished
+     ), made as (
+       insert into cnapi_workflow_jobs
+           (id, name, server_uuid, chain, onerror, params, masked_params, request_hash, req_id, actor)
+         select $1::uuid, $2::text, $3::uuid, $4::text[], $5::text[], $6::json, $7::json, $8::text, $9::text, $10::text
+           from room where is_left
+         returning id
+     )
+     select room.is_left, duty.id is not null as is_made
+       from room left join (select cnapi_create_duties(array[made.id], $11::text) as id from made) as duty on true`,
+    parameters,
+    record,
+  );
+  const name = statementName('create workflow job', record);
+  try {
+    const { rows } = await database.query<{ is_left: boolean; is_made: boolean }>(text, values, { name });
+    return rows[0]?.is_made === true ? 'created' : 'full';
+  } catch (error) {
+    if (sqlStateOf(error) === UNIQUE_VIOLATION) return 'busy';
+    throw error;
+  }
+}
+
+/** The end of a step. */
+export interface WorkflowStepResult {
+  name: string;
+  result: string;
+  error: string;
+  error_code?: string;
+  task?: string | null;
+  started_at: string;
+  finished_at: string;
+}
+
+/** The columns that callers may see. Times are the database's. */
+export interface WorkflowJobRow {
+  id: string;
+  name: string;
+  server_uuid: string;
+  chain: string[];
+  onerror: string[];
+  params: JsonObject;
+  request_hash: string;
+  actor: string | null;
+  execution: WorkflowExecution;
+  phase: 'chain' | 'onerror';
+  step: number;
+  tries: number;
+  is_begun: boolean;
+  task: string | null;
+  results: WorkflowStepResult[];
+  onerror_results: WorkflowStepResult[];
+  cancel_requested_at: Date | null;
+  cancel_actor: string | null;
+  created_at: Date;
+  step_since: Date;
+  ended_at: Date | null;
+}
+
+const columns = `j.id, j.name, j.server_uuid, j.chain, j.onerror, coalesce(j.masked_params, j.params) as params,
+  j.request_hash, j.actor, j.execution, j.phase, j.step, j.tries, j.is_begun, j.task, j.results, j.onerror_results,
+  j.cancel_requested_at, j.cancel_actor, j.created_at, j.step_since, j.ended_at`;
+
+export async function readWorkflowJob(database: Queryable, id: string): Promise<WorkflowJobRow | undefined> {
+  const { rows } = await database.query<WorkflowJobRow>(
+    `select ${columns} from cnapi_workflow_jobs j where j.id = $1::uuid`,
+    [id],
+    { name: 'read workflow job' },
+  );
+  return rows[0];
+}
+
+/** The job of this server that has not ended. */
+export async function readUnfinishedWorkflowJob(
+  database: Queryable,
+  serverUuid: string,
+): Promise<WorkflowJobRow | undefined> {
+  const { rows } = await database.query<WorkflowJobRow>(
+    `select ${columns} from cnapi_workflow_jobs j where j.server_uuid = $1::uuid and j.ended_at is null`,
+    [serverUuid],
+    { name: 'read unfinished workflow job' },
+  );
+  return rows[0];
+}
+
+export interface WorkflowJobFilter {
+  execution?: WorkflowExecution | undefined;
+  name?: string | undefined;
+  serverUuid?: string | undefined;
+  /** The last job of the page before, which may have been deleted since; then the list begins anew. */
+  after?: string | undefined;
+  offset?: number | undefined;
+}
+
+/** The newest first, at most `size.rows`. Ends after `size.bytes` of parameters, but not before one row. */
+export async function listWorkflowJobs(
+  database: Queryable,
+  { execution, name, serverUuid, after, offset = 0 }: WorkflowJobFilter,
+  size: { rows: number; bytes: number },
+): Promise<WorkflowJobRow[]> {
+  const { rows } = await database.query<WorkflowJobRow>(
+    `select ${columns} from (
+       select *, sum(octet_length(w.params::text)) over (order by w.created_at desc, w.id desc)
+           - octet_length(w.params::text) as bytes_before
+         from (
+           select * from cnapi_workflow_jobs o
+             where ($1::text is null or o.execution = $1::text) and ($2::text is null or o.name = $2::text)
+               and ($3::uuid is null or o.server_uuid = $3::uuid)
+               and coalesce((o.created_at, o.id) < (select a.created_at, a.id from cnapi_workflow_jobs a where a.id = $4::uuid),
+                 true)
+             order by o.created_at desc, o.id desc limit $5::int offset $6::bigint
+         ) as w
+     ) as j where j.bytes_before < $7::int order by j.created_at desc, j.id desc`,
+    [execution ?? null, name ?? null, serverUuid ?? null, after ?? null, size.rows, offset, size.bytes],
+    { name: 'list workflow jobs' },
+  );
+  return rows;
+}
+
+/** How far jobs are, for those who wait: `ends` counts the ends of steps. */
+export interface WorkflowPosition {
+  id: string;
+  ends: number;
+  isEnded: boolean;
+}
+
+export async function readWorkflowPositions(database: Queryable, ids: readonly string[]): Promise<WorkflowPosition[]> {
+  const { rows } = await database.query<WorkflowPosition>(
+    `select j.id, jsonb_array_length(j.results) + jsonb_array_length(j.onerror_results) as ends,
+         j.ended_at is not null as "isEnded"
+       from cnapi_workflow_jobs j where j.id = any ($1::uuid[])`,
+    [ids],
+    { name: 'read workflow positions' },
+  );
+  return rows;
+}
+
+/** False if the job has ended or does not exist. */
+export async function requestWorkflowCancel(
+  database: Queryable,
+  id: string,
+  { actor, record }: { actor: string | undefined; record?: RecordPart | undefined },
+): Promise<boolean> {
+  const { text, values } = combineStatement(
+    `update cnapi_workflow_jobs j
+       set cancel_requested_at = coalesce(j.cancel_requested_at, cnapi_now()),
+         cancel_actor = case when j.cancel_requested_at is null then $2::text else j.cancel_actor end
+       where j.id = $1::uuid and j.ended_at is null`,
+    new Parameters([id, actor ?? null]),
+    record,
+  );
+  const name = statementName('request cancel of workflow job', record);
+  const { rowCount } = await database.query(text, values, { name });
+  return rowCount > 0;
+}
+
+/** Deletes some jobs that ended more than `days` ago; returns how many. */
+export async function deleteEndedWorkflowJobs(database: Queryable, days: number, most: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_workflow_jobs j where j.ended_at is not null and j.id = any (array(
+       select o.id from cnapi_workflow_jobs o
+         where o.ended_at is not null and o.ended_at < cnapi_now() - $1::int * interval '1 day'
+         order by o.ended_at limit $2::int for update skip locked))`,
+    [days, most],
+  );
+  return rowCount;
+}
+
+/** The number of jobs in each execution. */
+export async function countWorkflowJobs(database: Queryable): Promise<Record<string, number>> {
+  const { rows } = await database.query<{ execution: string; count: number }>(
+    'select j.execution, count(*)::int as count from cnapi_workflow_jobs j group by j.execution',
+    [],
+    { name: 'count workflow jobs' },
+  );
+  const none = { queued: 0, running: 0, succeeded: 0, failed: 0, canceled: 0 };
+  return { ...none, ...Object.fromEntries(rows.map(({ execution, count }) => [execution, count])) };
+}

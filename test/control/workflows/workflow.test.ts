@@ -1,0 +1,169 @@
+/** How a workflow job goes from step to step: each row of its table. */
+import t from 'tap';
+import { planOf, stepNames } from '../../../lib/control/workflows/definitions.ts';
+import {
+  type Plan,
+  stepWorkflow,
+  type WorkflowEvent,
+  type WorkflowState,
+} from '../../../lib/control/workflows/workflow.ts';
+
+/** `two` is a task that is tried twice, `three` a wait. */
+const plan: Plan = {
+  chain: [
+    { name: 'one', maxTries: 1, isTask: true },
+    { name: 'two', maxTries: 2, isTask: true },
+    { name: 'three', maxTries: 1, isTask: false },
+  ],
+  onerror: [
+    { name: 'undo-three', maxTries: 1, isTask: true, undoes: 'three' },
+    { name: 'undo-one', maxTries: 2, isTask: true, undoes: 'one' },
+    { name: 'undo-two', maxTries: 1, isTask: true, undoes: 'two' },
+  ],
+};
+
+type At = Exclude<WorkflowState, { name: 'ended' }>;
+const at = (name: 'due' | 'begun', step: number, tries = 0): At => ({ name, phase: 'chain', step, tries });
+const undo = (name: 'due' | 'begun', step: number, left: NonNullable<At['left']>, tries = 0): At => ({
+  ...{ name, phase: 'onerror', step, tries, left },
+});
+const ended = (execution: 'succeeded' | 'failed' | 'canceled'): WorkflowState => ({ name: 'ended', execution });
+
+const begin = { type: 'begin' } as const;
+const cancel = { type: 'cancel' } as const;
+const timedOut = { type: 'timed-out' } as const;
+const done = (isCanceled = false) => ({ type: 'done', isCanceled }) as const;
+const failed = (isFinal = false, isCanceled = false) => ({ type: 'failed', isFinal, isCanceled }) as const;
+
+const left = (ending: 'failed' | 'canceled', begun: number) => ({ ending, begun });
+
+const rows: [about: string, from: WorkflowState, event: WorkflowEvent, to: WorkflowState, effects?: object[]][] = [
+  ['a due step begins', at('due', 0), begin, at('begun', 0), [{ do: 'start', step: 'one' }]],
+  ['a step that has begun is not started again', at('begun', 0), begin, at('begun', 0)],
+  ['the next step is due when one is done', at('begun', 0), done(), at('due', 1)],
+  ['the job succeeds with its last step', at('begun', 2), done(), ended('succeeded')],
+  ['a step that fails is due again', at('begun', 1), failed(), at('due', 1, 1)],
+  [
+    'a step that is tried again begins again',
+    at('due', 1, 1),
+    begin,
+    at('begun', 1, 1),
+    [{ do: 'start', step: 'two' }],
+  ],
+  ['a step that was tried often enough fails the job', at('begun', 1, 1), failed(), undo('due', 1, left('failed', 2))],
+  [
+    'a step for which a repeat is no use fails the job',
+    at('begun', 1),
+    failed(true),
+    undo('due', 1, left('failed', 2)),
+  ],
+  ['a wait whose time is up fails the job', at('begun', 2), timedOut, undo('due', 0, left('failed', 3))],
+  ['a cancel before the first step ends the job', at('due', 0), cancel, ended('canceled')],
+  ['a cancel before a step undoes the steps before', at('due', 1), cancel, undo('due', 1, left('canceled', 1))],
+  ['a cancel before a second try undoes the first', at('due', 1, 1), cancel, undo('due', 1, left('canceled', 2))],
+  ['a cancel during a task has the task canceled', at('begun', 1), cancel, at('begun', 1), [{ do: 'cancel-task' }]],
+  ['a cancel ends a wait', at('begun', 2), cancel, undo('due', 0, left('canceled', 3))],
+  ['a canceled task that was done all the same', at('begun', 0), done(true), undo('due', 1, left('canceled', 1))],
+  ['a canceled task is not tried again', at('begun', 1), failed(false, true), undo('due', 1, left('canceled', 2))],
+  [
+    'an undo step begins',
+    undo('due', 1, left('failed', 1)),
+    begin,
+    undo('begun', 1, left('failed', 1)),
+    [{ do: 'start', step: 'undo-one' }],
+  ],
+  ['undo steps of what has not begun are left out', undo('begun', 1, left('failed', 1)), done(), ended('failed')],
+  ['the next undo step', undo('begun', 1, left('canceled', 2)), done(true), undo('due', 2, left('canceled', 2))],
+  [
+    'an undo step is tried again, also of a canceled job',
+    undo('begun', 1, left('canceled', 1)),
+    failed(false, true),
+    undo('due', 1, left('canceled', 1), 1),
+  ],
+  [
+    'an undo step that fails holds up no other',
+    undo('begun', 1, left('failed', 2), 1),
+    failed(),
+    undo('due', 2, left('failed', 2)),
+  ],
+  [
+    'an undo step whose time is up holds up no other',
+    undo('begun', 0, left('failed', 3)),
+    timedOut,
+    undo('due', 1, left('failed', 3)),
+  ],
+  ['the last undo step ends the job', undo('begun', 2, left('canceled', 2)), done(true), ended('canceled')],
+  ['a due undo step cannot be canceled', undo('due', 1, left('failed', 1)), cancel, undo('due', 1, left('failed', 1))],
+  [
+    'a begun undo step cannot be canceled',
+    undo('begun', 1, left('failed', 1)),
+    cancel,
+    undo('begun', 1, left('failed', 1)),
+  ],
+  ['an end is final', ended('failed'), cancel, ended('failed')],
+];
+
+t.test('each row of the table', async (t) => {
+  for (const [about, from, event, state, effects = []] of rows)
+    t.strictSame(stepWorkflow(plan, from, event, 'job'), { state: { ...state }, effects }, about);
+});
+
+t.test('what cannot happen throws with the job, its state and the event', async (t) => {
+  const illegal: [WorkflowState, WorkflowEvent][] = [
+    [at('due', 0), done()],
+    [at('due', 0), failed()],
+    [at('due', 0), timedOut],
+    [ended('succeeded'), begin],
+    [ended('failed'), done()],
+    [ended('canceled'), failed()],
+    [ended('failed'), timedOut],
+  ];
+  for (const [state, event] of illegal)
+    t.throws(() => stepWorkflow(plan, state, event, 'j1'), {
+      name: 'WorkflowTransitionError',
+      message: `workflow job j1: ${event.type} in state ${state.name}`,
+    });
+});
+
+t.test('every workflow ends, whatever its steps become', async (t) => {
+  const all = [
+    ['server-reboot', { drain: true }],
+    ['server-reboot', {}],
+  ] as const;
+  for (const [name, params] of all) {
+    const workflow = planOf(name, stepNames(name, params));
+    for (const event of [done(), failed(), failed(true), done(true), cancel, timedOut] as const) {
+      let state: WorkflowState = at('due', 0);
+      for (let turns = 0; state.name !== 'ended' && turns < 100; turns += 1) {
+        const isTask: boolean | undefined = state.name === 'begun' && workflow[state.phase][state.step]?.isTask;
+        const next: WorkflowEvent =
+          state.name === 'due' ? begin : event.type === 'cancel' && isTask ? failed(false, true) : event;
+        const isKept: boolean = state.name === 'begun' && next.type === 'cancel' && state.phase === 'onerror';
+        state = stepWorkflow(workflow, state, isKept ? done() : next, 'job').state;
+      }
+      t.equal(state.name, 'ended', `${name} with ${event.type}`);
+    }
+  }
+});
+
+t.test('a reboot with drain resumes the agent if it fails after the pause', async (t) => {
+  const reboot = planOf('server-reboot', stepNames('server-reboot', { drain: true }));
+  t.strictSame(
+    reboot.chain.map(({ name }) => name),
+    ['pause-agent', 'await-idle', 'reboot', 'mark-rebooting', 'await-boot'],
+  );
+  const { state } = stepWorkflow(reboot, { name: 'begun', phase: 'chain', step: 2, tries: 0 }, failed(), 'job');
+  t.strictSame(state, undo('due', 0, left('failed', 3)));
+  t.strictSame(
+    reboot.onerror.map(({ name }) => name),
+    ['resume-agent'],
+  );
+});
+
+t.test('a step that this version does not know is an error', async (t) => {
+  t.throws(
+    () => planOf('server-reboot', { chain: ['dance'], onerror: [] }),
+    /does not know step dance of workflow server-reboot/,
+  );
+  t.throws(() => planOf('server-dance', { chain: ['reboot'], onerror: [] }), /does not know step reboot/);
+});
