@@ -4,7 +4,7 @@
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
-import { TaskRun } from '../../lib/cli/runs/task-run.ts';
+import { TaskRun } from '../../lib/cli/exec/task-run.ts';
 import { safeJson } from '../../lib/cli/terminal/escape-controls.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { follow } from '../../lib/client/follow.ts';

@@ -4,14 +4,12 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { ticketOf } from '../jobs/job-options.ts';
+import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../invocation/remote-program.ts';
 import { findTicket } from '../lookup/find.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
-import type { FleetCommand, ResultListener } from '../runs/ending.ts';
-import { PushJobRun } from '../runs/job-run.ts';
-import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../runs/program.ts';
-import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../runs/reports.ts';
-import { TaskRun } from '../runs/task-run.ts';
+import type { FleetCommand, ResultListener } from '../output/outcome.ts';
+import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../output/reports.ts';
+import { ticketOf } from '../push-jobs/job-options.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
@@ -19,7 +17,9 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { ESCAPE_TEXT, interactiveExec } from './interactive-exec.ts';
+import { PushJobRun } from './job-run.ts';
 import { createExec } from './stream-task.ts';
+import { TaskRun } from './task-run.ts';
 import { UnreadInput } from './unread-input.ts';
 
 interface Options extends TargetOptions, ReportOptions {

@@ -10,7 +10,7 @@ import { messageOf } from '../../platform/errors.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { type StreamStatus, streamStatus, type Terminal, type TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
-import { errorOf } from '../runs/task-end.ts';
+import { errorOf } from '../output/task-end.ts';
 
 /** Work on a server as a task; `stream` is the name of its stream. */
 interface StreamTaskRequest {

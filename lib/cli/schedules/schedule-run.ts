@@ -3,8 +3,8 @@ import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { followStarted } from '../jobs/follow-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
+import { followStarted } from '../push-jobs/follow-job.ts';
 import { RefusedError } from '../terminal/command-errors.ts';
 import { errorReasonOf, isWrongValue } from '../terminal/error-report.ts';
 

@@ -3,17 +3,17 @@ import { Command, Option } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { commandOf, jobFieldsOf, type PushJobOptions } from '../jobs/job-options.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { targetFieldsOf, targetsOf } from '../lookup/targets.ts';
-import { UsageError } from '../terminal/command-errors.ts';
+import { commandOf, jobFieldsOf, type PushJobOptions } from '../push-jobs/job-options.ts';
 import {
   refuseSecrets,
   scheduleTimesOf,
   type TimeOptions,
   withScheduledJobOptions,
   withTimeOptions,
-} from './schedule-create.ts';
+} from '../push-jobs/schedule-create.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 import { showSchedule } from './schedule-view.ts';
 
 interface UpdateOptions extends PushJobOptions, TimeOptions {

@@ -5,11 +5,11 @@ import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/pus
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';
-import { JOB_COLUMNS } from '../jobs/job-progress.ts';
 import { newestJobs } from '../lookup/find-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
+import { JOB_COLUMNS } from '../push-jobs/job-progress.ts';
+import { createCommand } from '../push-jobs/schedule-create.ts';
 import { parseCount } from '../terminal/count.ts';
-import { createCommand } from './schedule-create.ts';
 import { scheduleRunCommand } from './schedule-run.ts';
 import { updateCommand } from './schedule-update.ts';
 import { SCHEDULE_COLUMNS, showSchedule } from './schedule-view.ts';

@@ -4,7 +4,7 @@
  */
 import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
-import { shownStatus } from '../runs/task-end.ts';
+import { shownStatus } from '../output/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 

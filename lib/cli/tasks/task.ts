@@ -5,8 +5,16 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { explainNoTask, findTask } from '../lookup/find.ts';
-import { LiveOutput } from '../runs/live-output.ts';
-import { endOfTask, errorCodeOf, errorOf, exitCodeOf, hasSucceeded, shownStatus, WITHHELD } from '../runs/task-end.ts';
+import { LiveOutput } from '../output/live-output.ts';
+import {
+  endOfTask,
+  errorCodeOf,
+  errorOf,
+  exitCodeOf,
+  hasSucceeded,
+  shownStatus,
+  WITHHELD,
+} from '../output/task-end.ts';
 import { EXIT } from '../terminal/command-errors.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';

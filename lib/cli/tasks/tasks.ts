@@ -9,7 +9,7 @@ import { TASK_STATUSES } from '../../protocol/statuses.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, serverLabels } from '../lookup/find.ts';
-import { WITHHELD } from '../runs/task-end.ts';
+import { WITHHELD } from '../output/task-end.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime } from '../terminal/duration.ts';

@@ -7,7 +7,7 @@ import { ESCAPE_TEXT, interactiveExec } from '../exec/interactive-exec.ts';
 import { UnreadInput } from '../exec/unread-input.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { variableParamsOf, variablesOf } from '../runs/program.ts';
+import { variableParamsOf, variablesOf } from '../invocation/remote-program.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { findVm, VM_TEXT } from './vm-lookup.ts';

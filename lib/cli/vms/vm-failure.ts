@@ -1,6 +1,6 @@
 /** Why the task of a VM or an image failed, in the words of the command line, and what to do. Pure. */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import { errorCodeOf, errorOf } from '../runs/task-end.ts';
+import { errorCodeOf, errorOf } from '../output/task-end.ts';
 import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
 
 /** Explanations of errors that contain nothing beyond their code. */

@@ -4,7 +4,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { suggestion } from '../../platform/suggestion.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { vmCreate, vmUpdate } from '../../protocol/vms.ts';
-import { variablesOf } from '../runs/program.ts';
+import { variablesOf } from '../invocation/remote-program.ts';
 import { UsageError, unreadable } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 

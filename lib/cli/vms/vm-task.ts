@@ -1,7 +1,7 @@
 /** Waits for the task of a VM or an image and says how it ended. Used by `cnapi vm` and `cnapi image`. */
 import type { Task } from '../../protocol/api/tasks.ts';
 import type { Context } from '../invocation/context.ts';
-import { endOfTask, hasSucceeded } from '../runs/task-end.ts';
+import { endOfTask, hasSucceeded } from '../output/task-end.ts';
 import { EXIT } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';

@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import t from 'tap';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
-import { jobCommandOf, taskParamsOf } from '../../../lib/cli/runs/program.ts';
+import { jobCommandOf, taskParamsOf } from '../../../lib/cli/invocation/remote-program.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import type { Clock } from '../../../lib/platform/time/clock.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';

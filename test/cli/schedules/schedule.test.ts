@@ -1,6 +1,6 @@
 /** `cnapi schedule`, and `cnapi job start --at` and `--ticket`, as people and scripts run them. */
 import t from 'tap';
-import { laterTime } from '../../../lib/cli/schedules/schedule-create.ts';
+import { laterTime } from '../../../lib/cli/push-jobs/schedule-create.ts';
 import type { PushJob } from '../../../lib/protocol/api/push/job-schemas.ts';
 import type { PushSchedule } from '../../../lib/protocol/api/push/schedules.ts';
 import { freshZone } from '../../support/apps.ts';

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { INSTANCE_COLUMNS } from '../../../lib/cli/instances/instance-columns.ts';
-import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/jobs/job-progress.ts';
+import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/push-jobs/job-progress.ts';
 import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule-view.ts';
 import { STATUS_CHANGE_COLUMNS } from '../../../lib/cli/servers/server.ts';
 import { fleetColumns, TASK_COLUMNS } from '../../../lib/cli/tasks/task-table.ts';

@@ -50,7 +50,7 @@ export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
   );
 }
 
-/** Of other agents nothing is asked, and an unknown version may be new enough. */
+/** Other agents need no certain version, and an unknown version may be new enough. */
 function canUninstall(agent: unknown): boolean {
   const { name, version } = agent as { name?: unknown; version?: unknown };
   const [, ...parts] = /^(\d{1,6})\.(\d{1,6})\.(\d{1,6})/.exec(String(version)) ?? [];

@@ -25,13 +25,7 @@ import type { Clock, Timer } from '../../time/clock.ts';
 import { type Queryable, withLimits } from '../database.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type BatchPart, BatchParts } from './batch-parts.ts';
-import {
-  DelayedRetries,
-  type FailedTry,
-  LONGEST_PAUSE_MS,
-  LONGEST_REFUSED_PAUSE_MS,
-  nextBackoffMs,
-} from './delayed-retries.ts';
+import { DelayedRetries, type FailedTry, MAX_PAUSE_MS, nextBackoffMs, REFUSED_PAUSE_MS } from './delayed-retries.ts';
 import { TimedDatabase } from './timed-database.ts';
 
 export interface BatchQueueDeps<Item> {
@@ -348,7 +342,7 @@ export class BatchQueue<Item> {
     const key = keyOf(instead);
     const isFirst = this.#aside.since(key) === undefined;
     const pauseMs = this.#aside.put(key, instead, { isAlone: true, tookMs, isRefused: refused === undefined });
-    if (refused === undefined && (isFirst || pauseMs >= LONGEST_REFUSED_PAUSE_MS))
+    if (refused === undefined && (isFirst || pauseMs >= REFUSED_PAUSE_MS))
       log.error({ err: error, what, key }, 'database work: an item failed; it will be retried');
   }
 
@@ -360,7 +354,7 @@ export class BatchQueue<Item> {
     if (busy?.(item, error, agedMs)) return this.#free(item);
     const pauseMs = this.#aside.put(key, item, how);
     const isTooLarge = error.condition === 'unanswered' && since === undefined;
-    if (!isTooLarge && (pauseMs < LONGEST_PAUSE_MS || this.#isBlocked)) return;
+    if (!isTooLarge && (pauseMs < MAX_PAUSE_MS || this.#isBlocked)) return;
     this.#isBlocked = true;
     const fields = { what, key, size: sizeOf?.(item), took_ms: Math.round(how.tookMs), set_aside: this.#aside.size };
     log.warn(fields, reasons[error.condition]);

@@ -6,15 +6,14 @@
 import type { Clock } from '../../time/clock.ts';
 
 const FIRST_PAUSE_MS = 100;
-export const LONGEST_PAUSE_MS = 1_000;
-/** A repetition rarely helps, and takes the lane from items that are only locked. */
-export const LONGEST_REFUSED_PAUSE_MS = 30_000;
+export const MAX_PAUSE_MS = 1_000;
+/** The longest pause of a refused item. A retry rarely helps, and takes the lane from items that are only locked. */
+export const REFUSED_PAUSE_MS = 30_000;
 /** Limits the share of the network and of the lane that items which never succeed use. */
 const LONGEST_PAUSE_FACTOR = 4;
 
 /** The pause after this one. */
-export const nextBackoffMs = (pauseMs: number): number =>
-  Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
+export const nextBackoffMs = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), MAX_PAUSE_MS);
 
 export interface FailedTry {
   /** Whether it failed alone, so it is tried alone; skipped items are tried together. */
@@ -71,7 +70,7 @@ export class DelayedRetries<Item> {
   put(key: string, item: Item, { isAlone, tookMs, isRefused = false }: FailedTry): number {
     const now = this.#clock.now();
     const before = this.#asides.get(key);
-    const longestMs = Math.max(isRefused ? LONGEST_REFUSED_PAUSE_MS : LONGEST_PAUSE_MS, LONGEST_PAUSE_FACTOR * tookMs);
+    const longestMs = Math.max(isRefused ? REFUSED_PAUSE_MS : MAX_PAUSE_MS, LONGEST_PAUSE_FACTOR * tookMs);
     const pauseMs = Math.min(Math.max(2 * (before?.pauseMs ?? 0), FIRST_PAUSE_MS, tookMs), longestMs);
     const dueAt = now + pauseMs;
     this.#asides.set(key, { item, since: before?.since ?? now - tookMs, dueAt, pauseMs, isAlone });

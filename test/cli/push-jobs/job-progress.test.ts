@@ -1,6 +1,6 @@
 /** How a push job is summed up for people. */
 import t from 'tap';
-import { nodeCountLines, progressOf } from '../../../lib/cli/jobs/job-progress.ts';
+import { nodeCountLines, progressOf } from '../../../lib/cli/push-jobs/job-progress.ts';
 
 t.test('the summary has a line for each state, with numbers below each other', (t) => {
   const job = { status: 'complete', counts: { succeeded: 14, nacked: 1, failed: 0 } } as never;

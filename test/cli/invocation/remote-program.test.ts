@@ -1,6 +1,6 @@
 /** The command of a user as tasks and push jobs take it. */
 import t from 'tap';
-import { jobCommandOf, shellCommandOf, taskParamsOf, variablesOf } from '../../../lib/cli/runs/program.ts';
+import { jobCommandOf, shellCommandOf, taskParamsOf, variablesOf } from '../../../lib/cli/invocation/remote-program.ts';
 
 t.test('one word is for sh, several run a program with its arguments', async (t) => {
   const none = { env: {}, secrets: [] };

@@ -1,6 +1,6 @@
 /** How the command line words the end of a node. */
 import t from 'tap';
-import { endingOfNode, mayRetry } from '../../../lib/cli/runs/node-ending.ts';
+import { endingOfNode, mayRetry } from '../../../lib/cli/output/node-ending.ts';
 import type { PushNode } from '../../../lib/protocol/api/push/job-schemas.ts';
 
 const TASK = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';

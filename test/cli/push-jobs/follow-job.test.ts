@@ -1,6 +1,6 @@
 /** The question that Ctrl-C asks while a push job is followed. */
 import t from 'tap';
-import { askYesOrNo } from '../../../lib/cli/jobs/follow-job.ts';
+import { askYesOrNo } from '../../../lib/cli/push-jobs/follow-job.ts';
 
 t.test('only yes or no is an answer to whether a job is aborted', async (t) => {
   const rows: [answers: string[], isYes: boolean][] = [

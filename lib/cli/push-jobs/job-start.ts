@@ -3,11 +3,11 @@ import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { followStarted } from '../jobs/follow-job.ts';
-import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from '../jobs/job-options.ts';
 import { printServers, serversOf, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
-import { createSchedule } from '../schedules/schedule-create.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
+import { followStarted } from './follow-job.ts';
+import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from './job-options.ts';
+import { createSchedule } from './schedule-create.ts';
 
 interface StartOptions extends PushJobOptions {
   at?: string;

@@ -3,9 +3,9 @@ import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { watchJob } from '../jobs/follow-job.ts';
 import { findJob } from '../lookup/find-job.ts';
 import { WithheldError } from '../terminal/command-errors.ts';
+import { watchJob } from './follow-job.ts';
 
 const MORE = `
 It shows the progress of the job and the output of its nodes from the beginning, each line with the name of its server, until the \

@@ -6,13 +6,13 @@ import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { SECRET_MASK } from '../../protocol/secret-params.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { followStarted } from '../jobs/follow-job.ts';
-import { fileOf, nodeStatusOption } from '../jobs/job-options.ts';
-import { hasEnded } from '../jobs/job-progress.ts';
+import { jobVariablesOf, type Variables, variablesOf } from '../invocation/remote-program.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
-import { hasNodeEnded } from '../runs/node-ending.ts';
-import { jobVariablesOf, type Variables, variablesOf } from '../runs/program.ts';
+import { hasNodeEnded } from '../output/node-ending.ts';
 import { RefusedError, UsageError, WithheldError } from '../terminal/command-errors.ts';
+import { followStarted } from './follow-job.ts';
+import { fileOf, nodeStatusOption } from './job-options.ts';
+import { hasEnded } from './job-progress.ts';
 
 interface Options {
   status?: string[];

@@ -8,14 +8,14 @@ import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
-import { nodeStatusOption } from '../jobs/job-options.ts';
 import { findJob, findNode, nodesOf } from '../lookup/find-job.ts';
-import { LiveOutput, prefixOf } from '../runs/live-output.ts';
-import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
-import { createLabelOf } from '../runs/reports.ts';
-import { endOfTask } from '../runs/task-end.ts';
+import { LiveOutput, prefixOf } from '../output/live-output.ts';
+import { hasNodeEnded, lateReportOf } from '../output/node-ending.ts';
+import { createLabelOf } from '../output/reports.ts';
+import { endOfTask } from '../output/task-end.ts';
 import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/command-errors.ts';
 import { sortByName } from '../terminal/name-order.ts';
+import { nodeStatusOption } from './job-options.ts';
 
 const MORE = `
 Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \

@@ -8,10 +8,10 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from '../jobs/job-options.ts';
 import { printServers, serversOf, type Targets, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from './job-options.ts';
 
 export interface TimeOptions {
   at?: string;

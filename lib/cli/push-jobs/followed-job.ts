@@ -9,8 +9,8 @@ import type { CnapiClient } from '../../client/client.ts';
 import { followPushJob } from '../../client/follow-push-job.ts';
 import type { PushEvent } from '../../protocol/api/push/events.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandOutcome, endingOf, type ResultListener } from './ending.ts';
-import { endingOfNode, hasNodeEnded } from './node-ending.ts';
+import { endingOfNode, hasNodeEnded } from '../output/node-ending.ts';
+import { type CommandOutcome, endingOf, type ResultListener } from '../output/outcome.ts';
 
 export class FollowedJob {
   readonly #deps: { client: CnapiClient; listener: ResultListener };

@@ -3,7 +3,7 @@
  * specification. Pure; used by follow-job.ts and `cnapi job`.
  */
 import { JOB_ENDS, type NodeStatus, type PushJob, type PushNode } from '../../protocol/api/push/job-schemas.ts';
-import { hasNodeEnded } from '../runs/node-ending.ts';
+import { hasNodeEnded } from '../output/node-ending.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { errorOf, exitCodeOf, hasSucceeded } from '../../../lib/cli/runs/task-end.ts';
+import { errorOf, exitCodeOf, hasSucceeded } from '../../../lib/cli/output/task-end.ts';
 
 t.test('success, error text and exit code of a task are derived from its end', (t) => {
   t.ok(hasSucceeded({ status: 'complete', result: { exitCode: 0 } }));

@@ -3,7 +3,7 @@ import type { PushNode } from '../../protocol/api/push/job-schemas.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import { OPEN_NODE_STATUSES } from '../../protocol/push.ts';
 import { shortTime } from '../terminal/duration.ts';
-import { type CommandOutcome, endedAs } from './ending.ts';
+import { type CommandOutcome, endedAs } from './outcome.ts';
 import { exitCodeOf } from './task-end.ts';
 
 export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN_NODE_STATUSES.includes(status);

@@ -1,8 +1,8 @@
 /** What `cnapi exec` reports after it was left, or when nobody reads its output any more. */
 import t from 'tap';
 import type { Context } from '../../../lib/cli/invocation/context.ts';
-import type { CommandOutcome } from '../../../lib/cli/runs/ending.ts';
-import { listenerOf, summarize } from '../../../lib/cli/runs/reports.ts';
+import type { CommandOutcome } from '../../../lib/cli/output/outcome.ts';
+import { listenerOf, summarize } from '../../../lib/cli/output/reports.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const SERVER = { uuid: '00000000-0000-4000-8000-000000000001', hostname: 'web-1' };

@@ -11,8 +11,8 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import type { CommandOutcome, FleetCommand, ResultListener } from './ending.ts';
-import { FollowedJob } from './followed-job.ts';
+import type { CommandOutcome, FleetCommand, ResultListener } from '../output/outcome.ts';
+import { FollowedJob } from '../push-jobs/followed-job.ts';
 
 type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
 

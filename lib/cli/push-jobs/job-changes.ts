@@ -5,12 +5,12 @@ import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';
-import { parseAmount, parseQuorum, percentageOf } from '../jobs/amounts.ts';
 import { findServers } from '../lookup/find.ts';
 import { findJob } from '../lookup/find-job.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
+import { parseAmount, parseQuorum, percentageOf } from './amounts.ts';
 
 /** Removes a limit. */
 const NONE = 'none';

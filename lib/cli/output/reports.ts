@@ -7,8 +7,8 @@ import type { Context } from '../invocation/context.ts';
 import { labelsOf } from '../lookup/find.ts';
 import { EXIT } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import type { CommandOutcome, ResultListener } from './ending.ts';
 import { LiveOutput, prefixOf } from './live-output.ts';
+import type { CommandOutcome, ResultListener } from './outcome.ts';
 import { type OutputPiece, OutputSequence } from './output-sequence.ts';
 import { exitCodeOf } from './task-end.ts';
 

@@ -9,13 +9,13 @@ import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { Context } from '../invocation/context.ts';
 import { nodesOf } from '../lookup/find-job.ts';
-import { FollowedJob } from '../runs/followed-job.ts';
-import { mayRetry } from '../runs/node-ending.ts';
-import { listenerOf } from '../runs/reports.ts';
+import { mayRetry } from '../output/node-ending.ts';
+import { listenerOf } from '../output/reports.ts';
 import { EXIT, RefusedError } from '../terminal/command-errors.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { FollowedJob } from './followed-job.ts';
 import { hasEnded, hasJobSucceeded, NODE_COLUMNS, nodeCountLines, progressOf } from './job-progress.ts';
 
 const LOOK_MS = 500;

@@ -1,6 +1,6 @@
 /** What `cnapi exec` shows of output that did not come while the command ran. */
 import t from 'tap';
-import { LiveOutput } from '../../../lib/cli/runs/live-output.ts';
+import { LiveOutput } from '../../../lib/cli/output/live-output.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const piece = (offset: number, text: string) => ({ data: { stream: 'stdout', offset, text }, attempt: 1 });

@@ -1,7 +1,7 @@
 /** How `cnapi exec` combines the live output of a command with the output in its result. */
 import t from 'tap';
 import { KeptOutput, OutputStreamer } from '../../../lib/agent/output/output.ts';
-import { type OutputPiece, OutputSequence } from '../../../lib/cli/runs/output-sequence.ts';
+import { type OutputPiece, OutputSequence } from '../../../lib/cli/output/output-sequence.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const out = (offset: number, text: string) => ({ stream: 'stdout', offset, text });

@@ -10,8 +10,8 @@ import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandOutcome, endedAs, endingOf, type FleetCommand, type ResultListener } from './ending.ts';
-import { endOfTask } from './task-end.ts';
+import { type CommandOutcome, endedAs, endingOf, type FleetCommand, type ResultListener } from '../output/outcome.ts';
+import { endOfTask } from '../output/task-end.ts';
 
 interface TaskCommand extends Required<Pick<TaskOptions, 'params'>>, Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
   server: NamedServer;
