@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { messageOf } from '../platform/errors.ts';
 import { type DirectoryLock, takeDirectoryLock } from './directory-lock.ts';
 import { removeLeftFiles } from './machine/command-files.ts';
-import { AgentUsageError } from './options.ts';
+import { AgentUsageError } from './usage-error.ts';
 
 interface DataDirectory {
   path: string;

@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
 import { isAbsolute, normalize, resolve } from 'node:path';
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { parseServer } from '../platform/dns/resolve.ts';
-import { CnapiError, messageOf } from '../platform/errors.ts';
+import { messageOf } from '../platform/errors.ts';
 import { LOG_LEVELS, type LogLevel } from '../platform/log.ts';
 import { reasonNotANetwork } from '../platform/network/networks.ts';
 import { UUID } from '../platform/uuid.ts';
@@ -13,22 +13,12 @@ import type { ContainerOptions } from './containers/open-containers.ts';
 import type { ImageOptions } from './images/images.ts';
 import { DEFAULT_TRIAL_SECONDS } from './launcher/launcher-options.ts';
 import type { CredentialOptions } from './link/credentials.ts';
+import type { AgentDiscovery } from './link/discovery.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';
 import { agentOptions, type discoveryOptions } from './option-table.ts';
 import type { PackageOptions } from './packages/packages.ts';
-
-/** The agent was given options it cannot run with. */
-export class AgentUsageError extends CnapiError {
-  constructor(message: string, cause?: unknown) {
-    super('InvalidArgument', 409, message, { cause });
-  }
-}
-
-/** Where instances are found: by DNS, or at fixed addresses. */
-export type AgentDiscovery =
-  | { dns: string | undefined; datacenter: string; domain: string }
-  | { endpoints: Endpoint[] };
+import { AgentUsageError } from './usage-error.ts';
 
 /** How the agent and instances authenticate each other: `tls`, `caFile`, `tlsName`, `tokenFile`. */
 export type CredentialValues = Omit<CredentialOptions, 'usualTokenFile'>;

@@ -1,6 +1,6 @@
 /** What both programs of agents do at their start and end. */
 import { messageOf } from '../platform/errors.ts';
-import { AgentUsageError } from './options.ts';
+import { AgentUsageError } from './usage-error.ts';
 
 /** Exit codes: 1 error, 2 usage. */
 export function runProgram(name: string, main: () => Promise<void>): void {

@@ -6,7 +6,7 @@ import { Containers } from '../../lib/agent/containers/containers.ts';
 import type { LogEntry } from '../../lib/agent/containers/logs/log-parser.ts';
 import type { RootSnapshots } from '../../lib/agent/containers/root/root-snapshots.ts';
 import { ImageNotFoundError } from '../../lib/agent/images/image-errors.ts';
-import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../../lib/agent/vms/vm-images.ts';
+import type { ImageContents, ImageDefaults, ImageStore, VmImage } from '../../lib/agent/images/image-store.ts';
 import type { VmRecord } from '../../lib/agent/vms/vm-record.ts';
 import { Vms } from '../../lib/agent/vms/vms.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -29,7 +29,7 @@ export const payload = (number: number, change: object = {}): VmCreate =>
 
 async function* noLog(): AsyncGenerator<LogEntry[]> {}
 
-class MemoryImages implements VmImages {
+class MemoryImages implements ImageStore {
   readonly known = new Map([IMAGE, OTHER_IMAGE].map((uuid) => [uuid, image]));
   /** Images by container. */
   readonly uses = new Map<string, string[]>();

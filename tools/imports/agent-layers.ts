@@ -1,10 +1,11 @@
 /**
  * The lines of layers.ts for the agent, whose folders are in one order: journal → link, machine →
- * containers → VMs → images → tasks → runner → agent.ts → main.ts.
+ * containers → images → VMs → tasks → runner → agent.ts → main.ts.
  */
 export const agentLayers = (base: readonly string[]): Readonly<Record<string, readonly string[]>> => ({
   // The agent. Files that several of its folders share; then what carries out tasks, from the journal to the runner.
   'agent/task-failure.ts': base,
+  'agent/usage-error.ts': base,
   'agent/sync-directory.ts': base,
   'agent/reloaded-file.ts': base,
   'agent/records': [...base, 'agent/sync-directory.ts'],
@@ -15,7 +16,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/journal': [...base, 'agent/sync-directory.ts', 'protocol', 'protocol/link'],
   'agent/link': [
     ...base,
-    'agent/options.ts',
     'agent/reloaded-file.ts',
     'platform/dns',
     'platform/http-client',
@@ -25,7 +25,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/machine': [
     ...base,
     'agent/journal',
-    'agent/options.ts',
+    'agent/usage-error.ts',
     'agent/output',
     'agent/task-failure.ts',
     'protocol',
@@ -42,8 +42,16 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   ],
   // Containers, the VMs that are made of them, and the images from which VMs are made.
   'agent/containers': [...base, 'agent/machine', 'agent/output', 'agent/records', 'agent/sync-directory.ts'],
-  'agent/vms': [...base, 'agent/containers', 'agent/machine', 'agent/records', 'protocol', 'protocol/streams'],
-  'agent/images': [...base, 'agent/containers', 'agent/records', 'agent/vms', 'platform/dns', 'platform/http-client'],
+  'agent/vms': [
+    ...base,
+    'agent/containers',
+    'agent/images',
+    'agent/machine',
+    'agent/records',
+    'protocol',
+    'protocol/streams',
+  ],
+  'agent/images': [...base, 'agent/containers', 'agent/records', 'platform/dns', 'platform/http-client'],
   // Versions of the agent's own program, packages of it and of other agents, and what starts a version.
   'agent/directory-lock.ts': [...base, 'agent/machine'],
   'agent/versions': [...base, 'agent/records'],
@@ -61,9 +69,9 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     ...base,
     'agent/directory-lock.ts',
     'agent/launcher/launcher-options.ts',
-    'agent/options.ts',
     'agent/program.ts',
     'agent/versions',
+    'agent/usage-error.ts',
   ],
   'agent/launcher/launcher-options.ts': [],
   // The tasks by name, and what runs them.
@@ -136,9 +144,10 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/link',
     'agent/packages',
     'platform/dns',
+    'agent/usage-error.ts',
   ],
-  'agent/program.ts': [...base, 'agent/options.ts'],
-  'agent/data-directory.ts': [...base, 'agent/directory-lock.ts', 'agent/machine', 'agent/options.ts'],
+  'agent/program.ts': [...base, 'agent/usage-error.ts'],
+  'agent/data-directory.ts': [...base, 'agent/directory-lock.ts', 'agent/machine', 'agent/usage-error.ts'],
   'agent/main.ts': [
     ...base,
     'agent/agent.ts',
@@ -160,6 +169,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/tasks',
     'agent/versions',
     'agent/vms',
+    'agent/usage-error.ts',
   ],
   'agent/simulated': [
     ...base,
@@ -171,5 +181,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/options.ts',
     'agent/program.ts',
     'agent/tasks',
+    'agent/usage-error.ts',
   ],
 });

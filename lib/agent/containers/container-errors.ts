@@ -37,6 +37,13 @@ export class ContainerExistsError extends CnapiError {
   }
 }
 
+/** No container can run on this server, or by this agent; the message says why. */
+export class NoContainersError extends CnapiError {
+  constructor(reason: string) {
+    super('NoContainers', 409, reason);
+  }
+}
+
 export class TooManyContainersError extends CnapiError {
   constructor(max: number) {
     super('TooManyContainers', 409, `This server has the maximum of ${max} containers; delete one first`);

@@ -15,12 +15,12 @@ import { lstatIfAny } from '../containers/root/lstat.ts';
 import { measureTree } from '../containers/root/measure-tree.ts';
 import { removeTree } from '../containers/root/remove-tree.ts';
 import type { RecordTable } from '../records/record-table.ts';
-import type { ImageContents } from '../vms/vm-images.ts';
 import { noteOf } from './download.ts';
 import { layerNameOf, type StoredImage } from './image.ts';
 import { type LayerArchive, readImageArchive } from './image-archive.ts';
 import { ImageBusyError, InvalidImageError } from './image-errors.ts';
 import { ImageSpace } from './image-space.ts';
+import type { ImageContents } from './image-store.ts';
 
 export interface ImageFilesDeps {
   clock: Clock;

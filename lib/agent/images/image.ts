@@ -1,8 +1,8 @@
 /** What the agent knows of an image. Sizes are bytes, times milliseconds of the machine's wall clock. */
 import { UUID } from '../../platform/uuid.ts';
-import type { ImageDefaults } from '../vms/vm-images.ts';
 import { InvalidImageError } from './image-errors.ts';
 import type { ImageState } from './image-lifecycle.ts';
+import type { ImageDefaults } from './image-store.ts';
 
 /** How containers of the image start by default, with the names of the OCI image specification. */
 export interface ImageConfig {

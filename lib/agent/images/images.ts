@@ -18,8 +18,7 @@ import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import { Loop } from '../../platform/time/loop.ts';
 import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { VmError } from '../vms/vm-errors.ts';
-import type { ImageContents, ImageDefaults, VmImage, VmImages } from '../vms/vm-images.ts';
+import { NoContainersError } from '../containers/container-errors.ts';
 import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, allowedUrl, isFileUrl, shownUrl } from './allowed-sources.ts';
 import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
@@ -34,6 +33,7 @@ import {
   NoImageSpaceError,
 } from './image-errors.ts';
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
+import type { ImageContents, ImageDefaults, ImageStore, VmImage } from './image-store.ts';
 import { ImageTable, type ImageTableDeps } from './image-table.ts';
 import { loadFailureOf } from './load-failure.ts';
 import { receiveArchive } from './receive-archive.ts';
@@ -71,7 +71,7 @@ const MAX_IMAGES = 1_000;
 /** The source of an image that was made from a VM: it is nowhere else, so only a caller may delete it. */
 const MADE_HERE = 'vm';
 
-export class Images implements VmImages {
+export class Images implements ImageStore {
   readonly #deps: ImagesDeps;
   readonly #client: HttpClient;
   readonly #table: ImageTable;
@@ -153,13 +153,13 @@ export class Images implements VmImages {
   /**
    * Resolves when the image is ready; immediately if it is. A second call for it joins the first. `signal`
    * ends the wait, and the load goes on: others may wait for it, and the caller may come again.
-   * @throws ImageExistsError if its digest is another one, VmError where no container can run, and the
-   * errors of image-errors.ts
+   * @throws ImageExistsError if its digest is another one, NoContainersError, and the errors of
+   * image-errors.ts
    */
   async ensure(request: ImageRequest, options: LoadOptions = {}): Promise<StoredImage> {
     const { unavailableReason } = this.#deps;
     if (unavailableReason !== undefined && this.#table.records.find(request.uuid)?.record.state.name !== 'ready')
-      throw new VmError('NoContainers', unavailableReason);
+      throw new NoContainersError(unavailableReason);
     return this.#load(request.uuid, { ...request, source: shownUrl(request.url), options }, (file, signal) =>
       this.#fetch(request, { ...options, file, signal }),
     );

@@ -7,8 +7,12 @@ import { lookUpHost } from '../../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
-import type { AgentDiscovery } from '../options.ts';
 import type { Endpoint } from './endpoints.ts';
+
+/** Where instances are found: by DNS, or at fixed addresses. */
+export type AgentDiscovery =
+  | { dns: string | undefined; datacenter: string; domain: string }
+  | { endpoints: Endpoint[] };
 
 const RESOLVE_TIMEOUT_MS = 2000;
 

@@ -5,7 +5,7 @@
 import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Random } from '../../platform/random.ts';
-import { AgentUsageError } from '../options.ts';
+import { AgentUsageError } from '../usage-error.ts';
 import { readTextFile } from './read-text-file.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-([1-8])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;

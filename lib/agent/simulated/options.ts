@@ -2,16 +2,10 @@
 
 import { parseArgs } from 'node:util';
 import type { LogLevel } from '../../platform/log.ts';
+import type { AgentDiscovery } from '../link/discovery.ts';
 import { discoveryOptions } from '../option-table.ts';
-import {
-  type AgentDiscovery,
-  AgentUsageError,
-  agentDiscoveryOf,
-  asUsageError,
-  type CredentialValues,
-  credentialValuesOf,
-  logLevelOf,
-} from '../options.ts';
+import { agentDiscoveryOf, asUsageError, type CredentialValues, credentialValuesOf, logLevelOf } from '../options.ts';
+import { AgentUsageError } from '../usage-error.ts';
 import type { SysinfoSize } from './simulated-sysinfo.ts';
 
 export interface FleetOptions {

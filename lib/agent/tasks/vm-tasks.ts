@@ -7,6 +7,7 @@ import { z } from 'zod';
 import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
 import { type Vm, vmTaskParams, vmUuid } from '../../protocol/vms.ts';
+import { NoContainersError } from '../containers/container-errors.ts';
 import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
 import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
 import type { Vms } from '../vms/vms.ts';
@@ -143,7 +144,7 @@ async function destroy(vms: Vms, uuid: string) {
 /** @throws VmError if this agent has none */
 export function vmsOf({ vms }: Pick<TaskContext, 'vms'>): Vms {
   if (vms !== undefined) return vms;
-  throw new VmError('NoContainers', 'The agent of this server was started without --containers, so it has no VMs');
+  throw new NoContainersError('The agent of this server was started without --containers, so it has no VMs');
 }
 
 /** @throws InvalidVmError naming each wrong field */

@@ -12,8 +12,8 @@ import type { ContainerSpec } from '../containers/container.ts';
 import { ContainerNotFoundError, InvalidContainerSpecError } from '../containers/container-errors.ts';
 import type { Containers } from '../containers/containers.ts';
 import type { RootSnapshots } from '../containers/root/root-snapshots.ts';
+import type { ImageStore } from '../images/image-store.ts';
 import { InvalidVmError, VmError } from './vm-errors.ts';
-import type { VmImages } from './vm-images.ts';
 import type { VmEffect, VmEvent } from './vm-lifecycle.ts';
 import { containerInputOf, vmFields } from './vm-spec.ts';
 import type { VmEntry, VmTable } from './vm-table.ts';
@@ -23,7 +23,7 @@ export interface VmExecutorDeps {
   log: Logger;
   containers: Containers;
   snapshots: RootSnapshots;
-  images: VmImages;
+  images: ImageStore;
   /** @throws InvalidContainerSpecError */
   parse(input: unknown): Promise<ContainerSpec>;
   table: Pick<VmTable, 'enter' | 'save'>;

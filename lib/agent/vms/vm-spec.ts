@@ -6,8 +6,8 @@ import { z } from 'zod';
 import type { FieldError } from '../../platform/errors.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { VmNic, VmProperties } from '../../protocol/vms.ts';
+import type { ImageDefaults, VmImage } from '../images/image-store.ts';
 import { InvalidVmError } from './vm-errors.ts';
-import type { ImageDefaults, VmImage } from './vm-images.ts';
 
 const MIB = 1024 * 1024;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';

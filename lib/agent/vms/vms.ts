@@ -17,6 +17,7 @@ import {
   type VmUpdate,
   vmSummaryOf,
 } from '../../protocol/vms.ts';
+import { NoContainersError } from '../containers/container-errors.ts';
 import type { ContainerLogs } from '../containers/logs/container-logs.ts';
 import { RunningVms } from './running-vms.ts';
 import { VmError } from './vm-errors.ts';
@@ -136,7 +137,7 @@ export class Vms {
    */
   async create(request: VmCreate): Promise<Vm> {
     const { unavailableReason, clock, random, maxVms = MAX_VMS } = this.#deps;
-    if (unavailableReason !== undefined) throw new VmError('NoContainers', unavailableReason);
+    if (unavailableReason !== undefined) throw new NoContainersError(unavailableReason);
     const { uuid } = request;
     const digest = digestOf(request);
     const repeated = this.#repeated(uuid, digest);

@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import { takeDataDirectory } from '../../../lib/agent/data-directory.ts';
 import { chooseUuid, isPlausibleUuid, ownServerUuid } from '../../../lib/agent/machine/identity.ts';
 import { processFacts } from '../../../lib/agent/machine/proc.ts';
-import { AgentUsageError } from '../../../lib/agent/options.ts';
+import { AgentUsageError } from '../../../lib/agent/usage-error.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 
 async function folder(t: Test): Promise<string> {

@@ -1,4 +1,4 @@
-/** The interface of VMs to the images of this server. */
+/** What the images of this server are for VMs. */
 
 /** The configuration of an image, with the names of the OCI specification. */
 export interface ImageDefaults {
@@ -24,7 +24,7 @@ export interface ImageContents {
   write(directory: string): Promise<void>;
 }
 
-export interface VmImages {
+export interface ImageStore {
   /** Undefined if the image, or a part of it, is not on this server. */
   get(uuid: string): Promise<VmImage | undefined>;
   /**
