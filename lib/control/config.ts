@@ -15,6 +15,7 @@ import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import type { TrustedNetwork } from './access/trusted-networks.ts';
 import { placementSettings } from './placement/settings.ts';
+import { urSettings } from './ur/settings.ts';
 
 /** Environment values are strings. Only a string of digits is read as a number. */
 const whole = (minimum: number, maximum: number) =>
@@ -262,6 +263,7 @@ const schema = z.strictObject({
     .default(60_000)
     .describe('When a task has no end this long after its timeout, the instance ends it'),
   ...placementSettings,
+  ...urSettings,
 });
 
 export type Config = Readonly<z.output<typeof schema>>;
@@ -299,10 +301,7 @@ export class ConfigError extends CnapiError {
   }
 }
 
-/**
- * Reads `file` (if given) and the environment. @throws ConfigError naming every wrong key and how
- * to fix it
- */
+/** Reads `file` (if given) and the environment. @throws ConfigError naming every wrong key and how to fix it */
 export function loadConfig(file: string | undefined, environment: Record<string, string | undefined>): Config {
   return parseConfig({ ...(file === undefined ? {} : readFile(file)), ...fromEnvironment(environment) });
 }

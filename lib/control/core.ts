@@ -1,6 +1,6 @@
 /**
  * The drivers of an instance that several subsystems use: roster, tasks, duties, waitlist, events,
- * servers, the agent link, legacy agents, push jobs and organizations, over given databases, a given
+ * servers, the agent link, legacy agents, servers that speak Ur, push jobs and organizations, over given databases, a given
  * bus and a given listener (`Ingress`). `app.ts` passes real ones. The simulation passes its own and
  * runs these drivers unchanged on a virtual clock. The subsystems (`subsystem-list.ts`) take what they
  * need from the fields; `lifecycle.ts` starts, connects and stops them. A driver that only one
@@ -33,6 +33,7 @@ import { Roster } from './roster/roster.ts';
 import { Servers } from './servers/servers.ts';
 import { CallerStreams } from './streams/caller-streams.ts';
 import { Tasks } from './tasks/tasks.ts';
+import { UrAgents } from './ur/ur-agents.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 
 /**
@@ -70,6 +71,8 @@ export interface CoreDeps {
   lifecycle: Lifecycle;
 }
 
+/** Who creates servers by messages of the AMQP broker: one caller, wherever they come from. */
+const UR = { name: 'ur', roles: [], tokenUuid: 'ur' };
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
 
 export class Core {
@@ -94,6 +97,7 @@ export class Core {
   readonly heartbeatMonitor: HeartbeatMonitor;
   readonly agentSources: AgentSources;
   readonly legacyAgentApi: LegacyAgentApi;
+  readonly urAgents: UrAgents;
   readonly link: LinkServer;
   readonly streams: CallerStreams;
   readonly pushJobs: PushJobs;
@@ -161,6 +165,15 @@ export class Core {
       allowLoopback: config.access === 'open',
       log,
     });
+    this.urAgents = new UrAgents({
+      ...common,
+      cnapiUuid,
+      servers: this.servers,
+      refusalOf: (serverUuid) => deps.newServers.refusalOf(UR, UR.name, serverUuid),
+      legacyAgentApi: this.legacyAgentApi,
+      healthyTimer: this.roster.healthyTimer,
+      mayMarkOthersUnknown: () => this.roster.membership.mayMarkOthersUnknown,
+    });
     this.agentSources = new AgentSources({ database, clock, log });
     this.tasks = new Tasks({
       ...common,
@@ -169,7 +182,7 @@ export class Core {
         new LegacyDispatch({
           ...common,
           ...outcomes,
-          agents: this.legacyAgentApi,
+          agents: this.urAgents,
           run: () => this.roster.membership.run,
         }),
     });

@@ -28,6 +28,7 @@ import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
 import { streamsSubsystem } from './streams/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
+import { urSubsystem } from './ur/subsystem.ts';
 import { vmsSubsystem } from './vms/subsystem.ts';
 import { waitlistSubsystem } from './waitlist/subsystem.ts';
 import { workflowSubsystem } from './workflows/subsystem.ts';
@@ -39,6 +40,7 @@ export const coreSubsystems = [
   legacySubsystem,
   serversSubsystem,
   tasksSubsystem,
+  urSubsystem,
   vmsSubsystem,
   serverImagesSubsystem,
   packagesSubsystem,

@@ -77,6 +77,7 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_DATABASE_DIRECT_URL: ['postgres://10.0.0.7/cnapi', 'databaseDirectUrl', 'postgres://10.0.0.7/cnapi'],
   CNAPI_DATABASE_POOL_SIZE: ['20', 'databasePoolSize', 20],
   CNAPI_REDIS_URL: ['redis://r', 'redisUrl', 'redis://r'],
+  CNAPI_AMQP_URL: ['amqp://a', 'amqpUrl', 'amqp://a'],
   CNAPI_LOG_LEVEL: ['debug', 'logLevel', 'debug'],
 };
 

@@ -20,6 +20,8 @@ export const base: readonly string[] = [
   'protocol/json',
 ];
 const database: readonly string[] = [...base, 'platform/postgres'];
+/** For what posts tasks to servers without a session. */
+const tasksOfServers: readonly string[] = ['control/tasks', 'control/roster', 'control/servers'];
 const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
 
 /** What routes import: their contracts and the transport. */
@@ -40,6 +42,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'platform/waits': [...database, 'platform/bus'],
   'platform/dns': base,
   'platform/http-client': base,
+  'platform/amqp': base,
   // What passes between programs.
   'protocol/json': ['platform'],
   protocol: base,
@@ -65,7 +68,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
-  'control/config.ts': [...database, 'platform/bus', 'control/access', 'control/placement'],
+  'control/config.ts': [...database, 'platform/bus', 'control/access', 'control/placement', 'control/ur'],
   'control/access': [...database, 'protocol/api'],
   'control/audit': [...database, 'protocol/api'],
   // These two may become a separate service one day, so their TypeScript imports nothing of servers, sessions or
@@ -86,15 +89,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts', 'control/request-errors.ts'],
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
   ...serverLayers({ database, rest, subsystem }),
-  'control/legacy': [
-    ...database,
-    'platform/bus',
-    'platform/http-client',
-    'protocol',
-    'control/tasks',
-    'control/roster',
-    'control/servers',
-  ],
+  'control/legacy': [...database, 'platform/bus', 'platform/http-client', 'protocol', ...tasksOfServers],
+  // Servers without an agent, whose Ur speaks AMQP. Their tasks are posted like those of legacy agents.
+  'control/ur': [...database, 'platform/amqp', 'protocol', 'protocol/api', ...tasksOfServers, 'control/legacy'],
   ...dutyLayers({ database, subsystem, rest }),
   'control/images/routes': [...rest, 'control/tasks', 'control/tasks/requests'],
   'control/packages/routes': [...rest, 'control/request-errors.ts', 'control/servers', 'control/tasks'],
@@ -264,6 +261,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
     'control/legacy',
+    'control/ur',
     'control/link',
     'control/streams',
     'control/push',
@@ -321,6 +319,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   'control/doctor': [
     ...database,
+    'platform/amqp',
     'platform/bus',
     'platform/dns',
     'platform/http-client',

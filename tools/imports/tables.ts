@@ -39,6 +39,11 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_servers',
     reason: 'heartbeats and addresses count only for servers that exist',
   },
+  {
+    part: 'control/ur',
+    table: 'cnapi_servers',
+    reason: 'messages of Ur count for servers that exist, and only those that are not set up are running by them',
+  },
   { part: 'control/legacy', table: 'cnapi_server_sysinfo', reason: 'addresses that a sysinfo names are kept longest' },
   {
     part: 'control/servers',
@@ -86,6 +91,11 @@ export const foreignWrites: readonly TableUse[] = [
     part: 'control/legacy',
     table: 'cnapi_roster_authority',
     reason: 'heartbeats and silences of legacy agents set the status in one transaction with their record',
+  },
+  {
+    part: 'control/ur',
+    table: 'cnapi_roster_authority',
+    reason: 'messages and silences of Ur set the status in one transaction with their record',
   },
   {
     part: 'control/legacy',

@@ -25,6 +25,7 @@ export const LONG = [
   'test/control/legacy/real-agent.test.ts',
   'test/control/link/overload.test.ts',
   'test/control/vms/docker/docker-{copy,exec}-on-linux.test.ts',
+  'test/control/ur/faults.test.ts',
   'test/control/waitlist/{many-queues,stress}.test.ts',
   'test/control/push/schedules/schedule-model.test.ts',
   'test/docs/{adding-a-noun,vms-tour}.test.ts',

@@ -26,7 +26,7 @@ export async function recordHeartbeats(
     row_epoch: number | null;
     record: number;
     came_back: boolean;
-  }>('select * from cnapi_record_legacy_heartbeats($1::uuid, $2::uuid[], $3::bigint[])', () => {
+  }>('select * from cnapi_record_heartbeats($1::uuid, $2::uuid[], $3::bigint[])', () => {
     const sent = heartbeats();
     return [cnapiUuid, sent.map(({ serverUuid }) => serverUuid), sent.map(({ ageMs }) => Math.ceil(ageMs))];
   });
@@ -67,7 +67,7 @@ export async function readHeartbeatRows(database: Queryable, limit: number): Pro
   const { rows } = await database.query<HeartbeatRow>(
     `select server_uuid as "serverUuid", max(epoch) as epoch, coalesce(max(record), 0) as "lastRecord" from (
        select server_uuid, epoch, null::bigint as record from cnapi_roster_authority
-         where run is null and status = 'running'
+         where run is null and status = 'running' and reason <> 'ur-sysinfo'
        union all
        select server_uuid, null, last_record from cnapi_status
        union all

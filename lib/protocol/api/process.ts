@@ -24,7 +24,7 @@ export const processContracts = contracts({
   Ping: {
     method: 'GET',
     path: '/ping',
-    summary: 'Whether this instance, its database and its bus work; always 200, see /ready for a status code',
+    summary: 'Whether this instance, its database and its broker or bus work; always 200, see /ready for a status code',
     tag: 'misc',
     origin: 'reference',
     requiredRole: 'anyone',
@@ -33,7 +33,8 @@ export const processContracts = contracts({
     preconditions: [],
     responses: {
       200: {
-        description: 'moray is the database, amqp the bus; workflow is served from within',
+        description:
+          'moray is the database, amqp the broker of Ur (the bus, if there is none); workflow is served from within',
         schema: answer({
           ready: z.boolean(),
           services: answer({ workflow: online, moray: online, amqp: online }),

@@ -84,7 +84,7 @@ export interface Api {
   tasks: FakeTasks;
   roster: FakeRoster;
   legacyAgents: FakeLegacyAgents;
-  health: { database: boolean; bus: boolean };
+  health: { database: boolean; amqp: boolean };
   database: FreshDatabase;
   /** Log records at info and above. */
   logged: Record<string, unknown>[];
@@ -186,7 +186,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   await vms.prepare();
   const roster = new FakeRoster();
   const legacyAgents = new FakeLegacyAgents();
-  const health = { database: true, bus: true };
+  const health = { database: true, amqp: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
   const arrivals: boolean[] = [];

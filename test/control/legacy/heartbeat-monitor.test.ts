@@ -53,7 +53,7 @@ class FakeTables {
   }
 
   #answer(text: string, values: readonly unknown[]): object[] {
-    if (text.includes('cnapi_record_legacy_heartbeats')) {
+    if (text.includes('cnapi_record_heartbeats')) {
       this.statements.push('record');
       this.agesMs.push(...(values[2] as number[]));
       if ((values[1] as string[]).some((one) => this.locked.has(one))) throw new DatabaseBusyError('locked');

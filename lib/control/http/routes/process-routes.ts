@@ -9,7 +9,7 @@ export interface ProcessRouteDeps {
   /** Whether this instance should receive requests, and if not, why. */
   isReady(): { ready: boolean; reasons: string[] };
   /** The health of this instance's dependencies, as it sees them now. */
-  health(): { database: boolean; bus: boolean };
+  health(): { database: boolean; amqp: boolean };
   /** The figures that /diagnostics shows. */
   stats(): { tasks: Counts; waitlist: Counts };
   /** The level of every logger of this process, as bunyan's number. */
@@ -27,11 +27,11 @@ export function processRoutes({ isReady, health, logLevel, metrics, openApi, ...
     processContracts,
     {
       Ping() {
-        const { database, bus } = health();
+        const { database, amqp } = health();
         const word = (isUp: boolean) => (isUp ? 'online' : 'offline');
         return ok({
           ready: isReady().ready,
-          services: { workflow: word(true), moray: word(database), amqp: word(bus) },
+          services: { workflow: word(true), moray: word(database), amqp: word(amqp) },
         });
       },
       Ready() {

@@ -19,6 +19,8 @@ export const STATUS_REASONS = {
   'instance-lost': 'the instance that held its agent is gone, and the agent did not connect to another one',
   'legacy-heartbeat': 'its agent, a legacy agent, posts heartbeats',
   'legacy-silent': 'its agent, a legacy agent, stopped posting heartbeats',
+  'ur-sysinfo': 'it has no agent, and its Ur says its sysinfo',
+  'ur-silent': 'its Ur stopped saying its sysinfo',
   removed: 'it was removed on request',
 } as const;
 export type StatusReason = keyof typeof STATUS_REASONS;
@@ -58,14 +60,15 @@ export const RETURN_EVERY_MS = 5_000;
 /**
  * How a server's agent is connected. `linked`: over a session of the run on the row. `legacy`: a
  * legacy agent, which posts to any instance, so the row says `running` without a run (in SQL:
- * `status = 'running' and run is null`). `none`: not connected. Work for a legacy agent is fenced
- * by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
+ * `status = 'running' and run is null`). `ur`: the same, for a server without an agent, whose Ur
+ * speaks AMQP. `none`: not connected. Work for these two is fenced by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
  */
-type AgentKind = 'linked' | 'legacy' | 'none';
+type AgentKind = 'linked' | 'legacy' | 'ur' | 'none';
 
-export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>): AgentKind {
+export function kindOfAgent({ status, run, reason }: Pick<RosterRow, 'status' | 'run' | 'reason'>): AgentKind {
   if (status !== 'running') return 'none';
-  return run === null ? 'legacy' : 'linked';
+  if (run !== null) return 'linked';
+  return reason === 'ur-sysinfo' ? 'ur' : 'legacy';
 }
 
 /** Identifies the row of one session. It guards every statement about that row. */

@@ -121,12 +121,13 @@ for (const { name, row: standing, hello, replaces, expect } of table) {
   });
 }
 
-t.test('a running row without a run belongs to a legacy agent', async (t) => {
-  t.equal(kindOfAgent({ status: 'running', run: 'run-1' }), 'linked');
-  t.equal(kindOfAgent({ status: 'running', run: null }), 'legacy');
-  t.equal(kindOfAgent({ status: 'unknown', run: 'run-1' }), 'none');
+t.test('a running row without a run belongs to a legacy agent, or to Ur', async (t) => {
+  t.equal(kindOfAgent({ status: 'running', run: 'run-1', reason: 'connected' }), 'linked');
+  t.equal(kindOfAgent({ status: 'running', run: null, reason: 'legacy-heartbeat' }), 'legacy');
+  t.equal(kindOfAgent({ status: 'running', run: null, reason: 'ur-sysinfo' }), 'ur');
+  t.equal(kindOfAgent({ status: 'unknown', run: 'run-1', reason: 'closed' }), 'none');
   t.equal(
-    kindOfAgent({ status: 'unknown', run: null }),
+    kindOfAgent({ status: 'unknown', run: null, reason: 'ur-silent' }),
     'none',
     'the server was removed, or its legacy agent fell silent',
   );

@@ -1,0 +1,193 @@
+/**
+ * The servers that speak Ur as the rest of an instance sees them. Connects what this folder has to one broker, and
+ * posts the tasks of such servers, which a legacy dispatch has claimed like those of legacy agents: once, by the process
+ * that the row names, with one end (docs/design/legacy-agents.md). Without `amqpUrl` nothing is listened to. Made by
+ * `core.ts`.
+ */
+import { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
+import { type CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Database } from '../../platform/postgres/database.ts';
+import type { Random } from '../../platform/random.ts';
+import type { Clock } from '../../platform/time/clock.ts';
+import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { LegacyAgentApi, LegacyAgentTask } from '../legacy/legacy-agent-api.ts';
+import { failure, type PostedEnd } from '../legacy/task-answer.ts';
+import { kindOfAgent } from '../roster/status/authority-row.ts';
+import { readRow } from '../roster/status/roster-store.ts';
+import type { Servers } from '../servers/servers.ts';
+import { askForSysinfo, badReply, executionOf, needsAgent, noReply, REBOOT_STATUS, replyLost } from './execution.ts';
+import { parseObject } from './ur.ts';
+import { UrConsumer } from './ur-consumer.ts';
+import { UrPosts, type UrRun } from './ur-posts.ts';
+import { UrSilences } from './ur-silences.ts';
+
+interface UrAgentsDeps {
+  database: Database;
+  cnapiUuid: string;
+  servers: Pick<Servers, 'recordSysinfo' | 'update'>;
+  refusalOf: (serverUuid: string) => CnapiError | undefined;
+  legacyAgentApi: Pick<LegacyAgentApi, 'post'>;
+  healthyTimer: Pick<HealthyTimer, 'onTick'>;
+  mayMarkOthersUnknown: () => boolean;
+  config: { amqpUrl?: string | undefined; urSilenceMs: number; slowPollMs: number };
+  clock: Clock;
+  random: Random;
+  log: Logger;
+}
+
+interface PostOptions {
+  timeoutMs: number;
+  signal: AbortSignal;
+}
+
+const SYSINFO_WITHIN_MS = 60_000;
+/** Sysinfo requests at one time; Ur says its sysinfo anyway, a minute later. */
+const MAX_REQUESTS = 100;
+/** Tries to read whether the server speaks Ur; nothing is sent meanwhile. */
+const LOCATE_TRIES = 30;
+const LOCATE_PAUSE_MS = 1_000;
+const REBOOT_RETRIES = 5;
+
+export class UrAgents {
+  readonly consumer: UrConsumer;
+  readonly posts: UrPosts;
+  readonly silences: UrSilences;
+  readonly #deps: UrAgentsDeps;
+  readonly #connection: BrokerConnection | undefined;
+  readonly #stopping = new AbortController();
+  #requests = 0;
+
+  constructor(deps: UrAgentsDeps) {
+    this.#deps = deps;
+    const { cnapiUuid, config, random } = deps;
+    this.consumer = new UrConsumer({ ...deps, requestSysinfo: (serverUuid) => this.#requestSysinfo(serverUuid) });
+    const offline = { channel: undefined, whenOnline: async () => undefined };
+    this.posts = new UrPosts({
+      ...deps,
+      queue: `ur.cnapi.${cnapiUuid}.${random.uuid()}`,
+      connection: () => this.#connection ?? offline,
+    });
+    this.silences = new UrSilences({ ...deps, isListening: () => this.isOnline !== false });
+    this.#connection =
+      config.amqpUrl === undefined
+        ? undefined
+        : new BrokerConnection({
+            ...deps,
+            url: config.amqpUrl,
+            name: `cnapi ${cnapiUuid}`,
+            setUp: async (channel) => {
+              await this.consumer.setUp(channel);
+              await this.posts.setUp(channel);
+            },
+          });
+  }
+
+  /** Whether the broker can be used; undefined if none is configured. */
+  get isOnline(): boolean | undefined {
+    return this.#connection === undefined ? undefined : this.#connection.channel !== undefined;
+  }
+
+  /** Connections to the broker that were opened so far. */
+  get connects(): number {
+    return this.#connection?.connects ?? 0;
+  }
+
+  start(): void {
+    this.#connection?.start();
+    this.silences.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.posts.stop();
+    await this.#connection?.stop();
+    await Promise.all([this.consumer.stop(), this.silences.stop()]);
+  }
+
+  /** Sends the task to the server's Ur, or to its legacy agent. Settles as `LegacyAgentApi.post`. */
+  async post(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
+    if (this.#connection === undefined) return this.#deps.legacyAgentApi.post(task, options);
+    try {
+      const isUr = await this.#speaksUr(task.serverUuid, options.signal);
+      return isUr ? await this.#execute(task, options) : await this.#deps.legacyAgentApi.post(task, options);
+    } catch (error) {
+      return failure('AgentUnreachable', messageOf(error));
+    }
+  }
+
+  async #execute({ id, serverUuid, name, params }: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
+    const execution = executionOf(name, params);
+    if (execution === undefined) return needsAgent(serverUuid, name);
+    const { message, waitMs = options.timeoutMs } = execution;
+    const outcome = await this.posts.run({
+      id,
+      serverUuid,
+      message,
+      ...options,
+      waitMs: Math.min(waitMs, options.timeoutMs),
+    });
+    switch (outcome.kind) {
+      case 'replied':
+        if (outcome.reply.exitStatus === REBOOT_STATUS) await this.#noteReboot(serverUuid);
+        return execution.endOf(outcome.reply);
+      case 'bad-reply':
+        return badReply(outcome.reason);
+      case 'timed-out':
+        return noReply;
+      case 'offline':
+        return failure('AgentUnreachable', 'the AMQP broker cannot be reached; the script was not sent');
+      case 'nobody':
+        return failure('AgentUnreachable', 'no Ur of this server listens to the AMQP broker; the script was not sent');
+      case 'unconfirmed':
+        return replyLost('the AMQP broker was lost before it confirmed the script');
+      case 'given-up':
+        return replyLost('the instance that had sent the script to Ur stopped');
+      default:
+        return outcome satisfies never;
+    }
+  }
+
+  async #speaksUr(serverUuid: string, signal: AbortSignal): Promise<boolean> {
+    for (let tries = 1; ; tries++) {
+      try {
+        const row = await readRow(this.#deps.database, serverUuid);
+        return row !== undefined && kindOfAgent(row) === 'ur';
+      } catch (error) {
+        if (!isTemporary(error) || tries >= LOCATE_TRIES || signal.aborted) throw error;
+        await this.#deps.clock.sleep(LOCATE_PAUSE_MS, signal);
+      }
+    }
+  }
+
+  async #noteReboot(serverUuid: string): Promise<void> {
+    try {
+      await this.#deps.servers.update(serverUuid, { transitional_status: 'rebooting' }, REBOOT_RETRIES);
+    } catch (error) {
+      const fields = { server_uuid: serverUuid, reason: messageOf(error) };
+      this.#deps.log.warn(fields, 'ur: that a server reboots was not stored');
+    }
+  }
+
+  /** Undefined: there is no answer; Ur says its sysinfo again by itself. */
+  async #requestSysinfo(serverUuid: string): Promise<JsonObject | undefined> {
+    if (this.#requests >= MAX_REQUESTS) return undefined;
+    this.#requests += 1;
+    try {
+      const run: UrRun = {
+        id: this.#deps.random.uuid(),
+        serverUuid,
+        message: askForSysinfo,
+        waitMs: SYSINFO_WITHIN_MS,
+        signal: this.#stopping.signal,
+      };
+      const outcome = await this.posts.run(run);
+      if (outcome.kind !== 'replied') return undefined;
+      const parsed = parseObject(Buffer.from(outcome.reply.stdout));
+      return 'value' in parsed ? parsed.value : undefined;
+    } finally {
+      this.#requests -= 1;
+    }
+  }
+}
