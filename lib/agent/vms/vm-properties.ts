@@ -175,18 +175,19 @@ const BITS = 32;
 /** -1 for an invalid netmask; then the address is refused. */
 function bitsOf(netmask: string): number {
   if (!isIPv4(netmask)) return -1;
-  const bits = netmask
-    .split('.')
-    .map((part) => Number(part).toString(2).padStart(8, '0'))
-    .join('');
-  return /^1*0*$/.test(bits) ? bits.lastIndexOf('1') + 1 : -1;
+  const mask = netmask.split('.').reduce((value, part) => ((value << 8) | Number(part)) >>> 0, 0);
+  const bits = Math.clz32(~mask);
+  return mask === maskOf(bits) ? bits : -1;
 }
 
 function netmaskOf(prefix: number): string | undefined {
   if (!(prefix >= 0 && prefix <= BITS)) return undefined;
-  const bits = '1'.repeat(prefix).padEnd(BITS, '0');
-  return [0, 8, 16, 24].map((from) => Number.parseInt(bits.slice(from, from + 8), 2)).join('.');
+  const mask = maskOf(prefix);
+  return [24, 16, 8, 0].map((shift) => (mask >>> shift) & 0xff).join('.');
 }
+
+/** A shift by 32 bits would be a shift by none. */
+const maskOf = (prefix: number): number => (prefix === 0 ? 0 : (-1 << (BITS - prefix)) >>> 0);
 
 /** A MAC address of Triton's range for VMs. */
 function randomMac(random: Random): string {
