@@ -27,13 +27,13 @@ class TooManyNewServersError extends CnapiError {
 
 const HOUR_MS = 3_600_000;
 /** Maximum number of callers counted. Above it, the count of the caller seen longest ago is dropped. */
-const MAX_CALLERS = 1_000;
+const MAX_COUNTED_CALLERS = 1_000;
 
 export class NewServerLimiter {
   readonly #limit: number;
   readonly #clock: Pick<Clock, 'now'>;
   /** When each server connected, the earliest first, by caller. */
-  readonly #byCaller = new BoundedMap<string, Map<string, number>>(MAX_CALLERS);
+  readonly #byCaller = new BoundedMap<string, Map<string, number>>(MAX_COUNTED_CALLERS);
   #refused = 0;
 
   /** `newServersPerHour` 0: no limit. */

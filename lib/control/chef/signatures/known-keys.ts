@@ -5,12 +5,12 @@
  */
 import { BoundedMap } from '../../../platform/limiting/bounded-map.ts';
 
-const MAX_CALLERS = 5_000;
+const MAX_KNOWN_CALLERS = 5_000;
 /** Each is tried, so this bounds the cost of a guess beyond the limit. */
 const MAX_KEYS_PER_CALLER = 2;
 
 export class KnownKeys {
-  readonly #keys = new BoundedMap<string, readonly string[]>(MAX_CALLERS);
+  readonly #keys = new BoundedMap<string, readonly string[]>(MAX_KNOWN_CALLERS);
 
   /** Keys as PEM, the one that fitted last first. */
   of(caller: string): readonly string[] {

@@ -72,7 +72,7 @@ export interface Handlers {
 
 const STOP_GRACE_MS = 1000;
 /** Connections for callers beside the agents. */
-const MAX_CALLERS = 1500;
+const MAX_CALLER_CONNECTIONS = 1500;
 
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
 
@@ -99,7 +99,7 @@ export class HttpListener {
     });
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = deps.config;
-    const maxConnections = maxAgents + MAX_CALLERS;
+    const maxConnections = maxAgents + MAX_CALLER_CONNECTIONS;
     const handshakesPerSecond = deps.authorizer.isOpen ? 0 : deps.config.handshakesPerSecond;
     const limits = { maxConnections, handshakesPerSecond };
     this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, ...limits });
