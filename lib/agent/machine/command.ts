@@ -19,13 +19,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Socket } from 'node:net';
-import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { FLUSH_MS, KeptOutput, OutputStreamer } from '../output/output.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
+import { signalOfStatus } from './exit-status.ts';
 import type { Command, CommandResult, CommandRun, StreamedCommand } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
 import { type Account, executablePath, type Launch, launchOf, startOf } from './run-as.ts';
@@ -52,10 +52,6 @@ trap : ${TRAPPED.join(' ')}
 exec 3>&2 2>/dev/null
 (exec "$0" "$@") 2>&3 3>&-
 exit $?`;
-/** By number. */
-export const SIGNAL_NAMES = new Map(
-  Object.entries(constants.signals).map(([name, signal]) => [signal as number, name]),
-);
 const KILL_AFTER_MS = 2000;
 const OUTPUT_AFTER_EXIT_MS = 1000;
 /** Each reads 64 KiB or more, and a connection between two processes holds less than ten times that. */
@@ -102,14 +98,14 @@ export function environmentOf(
   return { PATH: executablePath(own), HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...user, ...given };
 }
 
-interface Job {
+interface LaunchedScript {
   command: Command;
   run: CommandRun;
   launch: Launch;
   files: CommandFiles;
 }
 
-async function runScript(deps: CommandDeps, { command, run, launch, files }: Job): Promise<CommandResult> {
+async function runScript(deps: CommandDeps, { command, run, launch, files }: LaunchedScript): Promise<CommandResult> {
   const file = files.file === undefined ? {} : { CHEF_PUSH_JOB_FILE: files.file };
   const variables = environmentOf({ ...command.env, ...file }, process.env, launch.account);
   const { env, prefix } = startOf(launch, variables, process.env);
@@ -131,7 +127,7 @@ async function runScript(deps: CommandDeps, { command, run, launch, files }: Job
   live.end();
   return {
     exitCode: code,
-    signal: signal ?? SIGNAL_NAMES.get((code ?? 0) - 128) ?? null,
+    signal: signal ?? signalOfStatus(code ?? 0) ?? null,
     stdout: kept.stdout.text(),
     stderr: kept.stderr.text(),
     killed: await killed(),

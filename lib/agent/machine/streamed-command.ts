@@ -23,10 +23,10 @@ import {
   interpreterOf,
   isWaiting,
   killAtAbort,
-  SIGNAL_NAMES,
   spawned,
 } from './command.ts';
 import { writeCommandFiles } from './command-files.ts';
+import { signalOfStatus } from './exit-status.ts';
 import type { CommandRun, StreamedCommand, StreamedResult } from './machine.ts';
 import { allProcesses, signalProcess } from './proc.ts';
 import { executablePath } from './run-as.ts';
@@ -69,7 +69,7 @@ async function startable(deps: CommandDeps, { program, env }: StreamedCommand, i
   };
 }
 
-interface Job {
+interface LaunchedProgram {
   argv: readonly string[];
   env: Record<string, string>;
   command: StreamedCommand;
@@ -77,7 +77,7 @@ interface Job {
   ttyFile: string;
 }
 
-async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile }: Job) {
+async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile }: LaunchedProgram) {
   const { clock } = deps;
   const { streams } = command;
   const { child, pgid } = await spawned([...argv], environmentOf(env, process.env), 'pipe');
@@ -113,7 +113,7 @@ async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile
   await endSession(ttyFile);
   return {
     exitCode: code,
-    signal: signal ?? SIGNAL_NAMES.get((code ?? 0) - 128) ?? null,
+    signal: signal ?? signalOfStatus(code ?? 0) ?? null,
     killed: wasKilled,
   };
 }

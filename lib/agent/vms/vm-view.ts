@@ -1,8 +1,8 @@
 /** A VM as the agent reports it, from its record and its container. */
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Vm } from '../../protocol/vms.ts';
-import { statusOfSignal } from '../containers/exit-status.ts';
 import type { ContainerExit } from '../containers/lifecycle.ts';
+import { statusOfSignal } from '../machine/exit-status.ts';
 import { shownState, type VmContainerState, ZONE_STATES } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
 

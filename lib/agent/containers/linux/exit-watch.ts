@@ -8,7 +8,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '../../../platform/log.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';
-import { signalOfStatus } from '../exit-status.ts';
+import { signalOfStatus } from '../../machine/exit-status.ts';
 import type { ContainerExit } from '../lifecycle.ts';
 import type { RunId } from '../runtime.ts';
 import { runName } from './container-paths.ts';
