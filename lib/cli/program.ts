@@ -7,6 +7,7 @@ import { VERSION } from '../platform/version.ts';
 import { nounList } from '../protocol/api/all-contracts.ts';
 import { auditCommand } from './access/audit.ts';
 import { tokenCommand } from './access/token.ts';
+import { agentsCommand } from './agents/agents.ts';
 import { bootCommand } from './boot/boot.ts';
 import { completeCommand, completionCommand } from './completion/completion.ts';
 import { cpCommand } from './copy/cp.ts';
@@ -93,6 +94,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
 const COMMANDS = [
   serversCommand,
   serverCommand,
+  agentsCommand,
   bootCommand,
   vmCommand,
   imageCommand,

@@ -94,7 +94,13 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/ur': [...database, 'platform/amqp', 'protocol', 'protocol/api', ...tasksOfServers, 'control/legacy'],
   ...dutyLayers({ database, subsystem, rest }),
   'control/images/routes': [...rest, 'control/tasks', 'control/tasks/requests'],
-  'control/packages/routes': [...rest, 'control/request-errors.ts', 'control/servers', 'control/tasks'],
+  'control/packages/routes': [
+    ...rest,
+    'control/request-errors.ts',
+    'control/servers',
+    'control/tasks',
+    'control/tasks/requests',
+  ],
   'control/packages/subsystem.ts': ['control/subsystem.ts', 'control/packages/routes'],
   'control/images/subsystem.ts': ['control/subsystem.ts', 'control/images/routes'],
   // Changes of VMs are tasks.

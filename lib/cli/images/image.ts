@@ -1,5 +1,4 @@
 /** `cnapi image`: loads images on a server, shows and deletes them, by tasks of the server's agent. */
-import { pathToFileURL } from 'node:url';
 import { Command } from 'commander';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { serverImageContracts } from '../../protocol/api/images.ts';
@@ -11,6 +10,7 @@ import { findServer } from '../lookup/find.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { reportTask } from '../vms/vm-task.ts';
+import { sourceUrl } from './source-url.ts';
 
 interface LoadOptions {
   uuid?: string;
@@ -81,7 +81,7 @@ async function load(
   { server, source }: { server: string; source: string },
   { uuid = context.random.uuid(), digest, detach = false }: LoadOptions,
 ): Promise<number> {
-  const url = urlOf(source);
+  const url = sourceUrl(source);
   const params = {
     image_uuid: uuid,
     url,
@@ -103,13 +103,6 @@ async function load(
 function imageUuid(text: string): string {
   if (isUuid(text)) return text;
   throw new UsageError(`${escapeControls(text)} is not the uuid of an image; cnapi vm list --json shows those of VMs`);
-}
-
-/** @throws UsageError */
-function urlOf(source: string): string {
-  if (source.startsWith('/')) return pathToFileURL(source).href;
-  if (['https:', 'http:', 'file:'].includes(URL.parse(source)?.protocol ?? '')) return source;
-  throw new UsageError(`${source} is neither a URL (https, http or file) nor an absolute path on the server`);
 }
 
 async function get({ client, output }: Context, server: string, image: string): Promise<void> {

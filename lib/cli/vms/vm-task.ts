@@ -38,7 +38,7 @@ export async function reportTask(context: Context, { waiting, ...task }: Started
   });
   const slow = waiting === undefined ? undefined : clock.after(SLOW_MS, () => output.note(waiting));
   try {
-    const ended = endOf(context, id);
+    const ended = taskEnd(context, id);
     const end = await Promise.race([ended, stopped.promise]);
     if (typeof end !== 'number') return say(context, end, task);
     ended.catch(() => undefined);
@@ -49,7 +49,8 @@ export async function reportTask(context: Context, { waiting, ...task }: Started
   }
 }
 
-async function endOf({ client, output }: Context, id: string): Promise<Task> {
+/** Resolves to the task when it has ended. */
+export async function taskEnd({ client, output }: Context, id: string): Promise<Task> {
   const onBroken = (reason: string) => output.note(`${reason}; continuing at another instance`);
   for await (const event of client.followTask(id, { onBroken })) if (event.name === 'end') break;
   return client.task(id);

@@ -1,10 +1,11 @@
 /** Answers the routes of packages of agents (lib/protocol/api/packages.ts) by tasks of the server's agent. */
 import { optionalField } from '../../../platform/optional-field.ts';
 import { packageContracts } from '../../../protocol/api/packages.ts';
-import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
+import { bind, ok, type Route } from '../../http/route.ts';
 import { PreconditionFailedError } from '../../request-errors.ts';
 import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
+import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 
 export interface PackageRouteDeps {
@@ -12,38 +13,30 @@ export interface PackageRouteDeps {
   servers: Pick<Servers, 'get'>;
 }
 
-type PackageContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
-
 /** The first version of Triton's agent that can uninstall agents. */
 const UNINSTALLS_FROM = [2, 8, 0];
 
 export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
-  const create = async (context: PackageContext, name: string, params: Record<string, unknown>) => {
-    const { requestId, actor, withRecord } = context;
-    const { server_uuid: serverUuid, ticket_uuid } = context.params;
-    const about = { serverUuid, name, params, requestId, actor: actor.name };
-    const request = { ...about, ...optionalField('ticketUuid', ticket_uuid) };
-    const { id } = await withRecord((record) => tasks.create({ ...request, record }));
-    return ok({ id });
-  };
   return bind(
     packageContracts,
     {
       async InstallAgent(context) {
         const { image_uuid, package_name, package_file, downgrade } = context.params;
-        return create(context, 'agent_install', {
+        const params = {
           ...optionalField('image_uuid', image_uuid),
           ...optionalField('package_name', package_name),
           ...optionalField('package_file', package_file),
           ...optionalField('downgrade', downgrade),
-        });
+        };
+        return ok({ id: await createRequestedTask(context, tasks, { name: 'agent_install', params }) });
       },
       async UninstallAgents(context) {
         const { server_uuid, agents } = context.params;
         const found = await servers.get(server_uuid, { ...CORE_PARTS, agents: true });
         if (!(found?.server.agents ?? []).every(canUninstall))
           throw new PreconditionFailedError('The cn-agent of this server is older than 2.8.0; update it first');
-        return create(context, 'agents_uninstall', { agents });
+        const task = { name: 'agents_uninstall', params: { agents } };
+        return ok({ id: await createRequestedTask(context, tasks, task) });
       },
     },
     { InstallAgent: { commitsRecord: true }, UninstallAgents: { commitsRecord: true } },

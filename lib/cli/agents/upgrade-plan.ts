@@ -1,0 +1,46 @@
+/** Which servers get a new version of their agent, and in which waves. Pure; used by `cnapi agents upgrade`. */
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import { percentageOf } from '../push-jobs/amounts.ts';
+
+export interface UpgradePlan {
+  /** They have this version. */
+  upToDate: NamedServer[];
+  /** They have another one, and no agent is connected. */
+  away: NamedServer[];
+  /** The rest, in the order in which they are upgraded. */
+  waves: NamedServer[][];
+}
+
+interface Request {
+  version: string;
+  /** Servers of each wave: their number, or a part of all that are upgraded, at least one. */
+  wave: { percent?: number; count?: number };
+}
+
+export function planUpgrade(servers: readonly NamedServer[], { version, wave }: Request): UpgradePlan {
+  const others = servers.filter((server) => agentVersionOf(server) !== version);
+  const ready = others.filter(({ status }) => status === 'running');
+  const share = wave.percent === undefined ? (wave.count ?? 1) : percentageOf(wave.percent, ready.length);
+  const size = Math.max(share, 1);
+  return {
+    upToDate: servers.filter((server) => agentVersionOf(server) === version),
+    away: others.filter(({ status }) => status !== 'running'),
+    waves: Array.from({ length: Math.ceil(ready.length / size) }, (_, index) =>
+      ready.slice(index * size, (index + 1) * size),
+    ),
+  };
+}
+
+/** Undefined for agents of Triton, and for servers whose sysinfo nobody has reported. */
+export function agentVersionOf({ sysinfo }: NamedServer): string | undefined {
+  const version = (sysinfo as Record<string, unknown> | undefined)?.['CN Agent Version'];
+  return typeof version === 'string' ? version : undefined;
+}
+
+const VERSION_IN_NAME = /-(\d+\.\d+\.\d+(?:-[0-9A-Za-z.]+)?)\.tar$/;
+
+/** The version in the name of a package's file, as `npm run agent-package` writes it. */
+export function versionInName(source: string): string | undefined {
+  const path = URL.parse(source)?.pathname ?? source;
+  return VERSION_IN_NAME.exec(path)?.[1];
+}

@@ -1,0 +1,52 @@
+import t from 'tap';
+import { planUpgrade, versionInName } from '../../../lib/cli/agents/upgrade-plan.ts';
+
+const server = (uuid: string, version: string | undefined, status: 'running' | 'unknown' = 'running') => ({
+  uuid,
+  status,
+  sysinfo: version === undefined ? {} : { 'CN Agent Version': version },
+});
+
+t.test('servers are divided into waves, without those that have the version or are away', (t) => {
+  const servers = [
+    server('a', '1.0.0'),
+    server('b', '2.0.0'),
+    server('c', undefined),
+    server('d', '1.0.0', 'unknown'),
+    server('e', '2.0.0', 'unknown'),
+    server('f', '3.0.0'),
+    server('g', '1.0.0'),
+  ];
+  const rows: [{ percent?: number; count?: number }, string[]][] = [
+    [{ count: 1 }, ['a', 'c', 'f', 'g']],
+    [{ count: 3 }, ['a c f', 'g']],
+    [{ count: 99 }, ['a c f g']],
+    [{ percent: 50 }, ['a c', 'f g']],
+    [{ percent: 10 }, ['a', 'c', 'f', 'g']],
+    [{ percent: 0 }, ['a', 'c', 'f', 'g']],
+    [{ percent: 100 }, ['a c f g']],
+  ];
+  for (const [wave, expected] of rows) {
+    const { waves, upToDate, away } = planUpgrade(servers, { version: '2.0.0', wave });
+    t.same(
+      waves.map((one) => one.map(({ uuid }) => uuid).join(' ')),
+      expected,
+      JSON.stringify(wave),
+    );
+    t.same([upToDate.map(({ uuid }) => uuid), away.map(({ uuid }) => uuid)], [['b', 'e'], ['d']]);
+  }
+  t.same(planUpgrade([], { version: '1.0.0', wave: { percent: 10 } }).waves, []);
+  t.end();
+});
+
+t.test('the version is in the name of the package', (t) => {
+  const names: Record<string, string | undefined> = {
+    'https://h/a/cn-agent-0.3.0.tar': '0.3.0',
+    'https://h/a/cn-agent-0.3.0-rc.1.tar?token=x-1.0.0.tar': '0.3.0-rc.1',
+    'file:///srv/cn-agent-10.20.30.tar': '10.20.30',
+    'https://h/cn-agent.tar': undefined,
+    'https://h/cn-agent-1.2.tar': undefined,
+  };
+  for (const [name, version] of Object.entries(names)) t.equal(versionInName(name), version, name);
+  t.end();
+});
