@@ -120,6 +120,7 @@ export const subsystemCoverage = {
   organizations: { unsimulated: NO_HTTP },
   streams: {},
   images: {},
+  packages: {},
   chef: { unsimulated: NO_HTTP, tables: { cnapi_request_signatures: { untested: OWN_ROW } } },
   descriptors: { unsimulated: 'the simulation opens no files' },
   promotion: { unsimulated: 'the simulated database has no standby; test/failover promotes one' },

@@ -13,6 +13,7 @@ import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts'
 import type { TaskListPage } from '../../../lib/control/tasks/record/task-list-store.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
+import { WorkflowJobNotFoundError } from '../../../lib/control/workflows/workflow-errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -260,4 +261,14 @@ export const noSchedules: Parts['pushSchedules'] = {
   pause: noSuchSchedule,
   resume: noSuchSchedule,
   delete: noSuchSchedule,
+};
+
+const noSuchWorkflowJob = (id: string) => Promise.reject(new WorkflowJobNotFoundError(id));
+/** There is no workflow job: test/control/workflows tests them on whole instances. */
+export const noWorkflowJobs: Parts['workflowJobs'] = {
+  create: async (_request, id) => id,
+  get: noSuchWorkflowJob,
+  list: async () => [],
+  wait: noSuchWorkflowJob,
+  cancel: noSuchWorkflowJob,
 };

@@ -21,6 +21,7 @@ import { processRoutes } from '../../../lib/control/http/routes/process-routes.t
 import { serverImageRoutes } from '../../../lib/control/images/routes/server-image-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/routes/legacy-agent-routes.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
+import { packageRoutes } from '../../../lib/control/packages/routes/package-routes.ts';
 import { placementRoutes } from '../../../lib/control/placement/routes/placement-routes.ts';
 import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-routes.ts';
@@ -42,6 +43,7 @@ import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
 import { vmRoutes } from '../../../lib/control/vms/routes/vm-routes.ts';
 import { VmRegistry } from '../../../lib/control/vms/vm-registry.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
+import { workflowRoutes } from '../../../lib/control/workflows/routes/workflow-routes.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
@@ -62,6 +64,7 @@ import {
   noPlacement,
   noSchedules,
   noStreams,
+  noWorkflowJobs,
 } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -105,6 +108,8 @@ const allRoutes = [
   taskRoutes,
   vmRoutes,
   serverImageRoutes,
+  packageRoutes,
+  workflowRoutes,
   placementRoutes,
   ticketRoutes,
   pushJobRoutes,
@@ -128,7 +133,7 @@ export interface ApiOptions {
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
-  /** The clock of the listener and of the limits of requests; by default the system's. */
+  /** For the listener and for the limits of requests; by default the system's. */
   clock?: Clock;
   /** The database through which tokens are looked up. */
   accessDatabase?: (database: Queryable) => Queryable;
@@ -230,6 +235,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     waitlist,
     pushJobs: noPushJobs,
     pushSchedules: noSchedules,
+    workflowJobs: noWorkflowJobs,
     ...noPlacement,
     clock: systemClock,
     random: systemRandom,
