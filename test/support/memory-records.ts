@@ -44,5 +44,6 @@ export class MemoryRecords<Value> implements RecordFiles<Value> {
 
   async remove(id: string) {
     this.kept.delete(id);
+    this.#damaged.delete(id);
   }
 }

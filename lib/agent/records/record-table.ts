@@ -72,6 +72,11 @@ export class RecordTable<Value> {
     return this.#damaged.get(id);
   }
 
+  /** Ids of the records that cannot be read. */
+  damagedIds(): string[] {
+    return [...this.#damaged.keys()];
+  }
+
   list(): Value[] {
     return Array.from(this.#entries.values(), ({ record }) => record);
   }
@@ -153,6 +158,12 @@ export class RecordTable<Value> {
     const id = this.#deps.idOf(entry.record);
     await this.#deps.files.remove(id);
     this.#entries.delete(id);
+  }
+
+  /** Removes a record that cannot be read. Call it when nothing is left of what it describes. */
+  async removeDamaged(id: string): Promise<void> {
+    await this.#deps.files.remove(id);
+    this.#damaged.delete(id);
   }
 
   #add(record: Value, isOnDisk: boolean): RecordEntry<Value> {

@@ -44,7 +44,7 @@ export class VmTable {
       idOf: ({ uuid }) => uuid,
       errors: {
         notFound: vmNotFound,
-        unreadable: (uuid, damage) => new VmError('VmIsBusy', `VM ${uuid} ${damage}`),
+        unreadable: (uuid, damage) => new VmError('VmIsBusy', `VM ${uuid} ${damage}, or destroy it`),
         unrecorded: (uuid, cause) =>
           new VmError('VmFailed', `VM ${uuid} cannot be recorded: ${messageOf(cause)}`, cause),
       },
@@ -141,6 +141,13 @@ export class VmTable {
   async #forget(entry: VmEntry): Promise<void> {
     await this.records.remove(entry);
     this.#deps.log.info({ vm: entry.record.uuid }, 'vms: a VM is destroyed');
+    this.announce();
+  }
+
+  /** Call it when nothing is left of a VM whose record cannot be read. */
+  async forgetDamaged(uuid: string): Promise<void> {
+    await this.records.removeDamaged(uuid);
+    this.#deps.log.info({ vm: uuid }, 'vms: a VM with an unreadable record is destroyed');
     this.announce();
   }
 

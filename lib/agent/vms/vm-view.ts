@@ -1,10 +1,15 @@
 /** A VM as the agent reports it, from its record and its container. */
 import { optionalField } from '../../platform/optional-field.ts';
-import type { Vm } from '../../protocol/vms.ts';
+import { DEFAULT_BRAND, type Vm, type VmSummary } from '../../protocol/vms.ts';
+import type { Container } from '../containers/container.ts';
 import type { ContainerExit } from '../containers/lifecycle.ts';
 import { statusOfSignal } from '../machine/exit-status.ts';
 import { shownState, type VmContainerState, ZONE_STATES } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
+
+const MIB = 1024 * 1024;
+/** Instances leave out a longer text. */
+const MAX_ERROR_CHARS = 500;
 
 export interface VmContainer {
   state: VmContainerState;
@@ -29,6 +34,23 @@ export function vmOf(record: VmRecord, container: VmContainer | undefined): Vm {
       : { exit_timestamp: iso(container.changedAt), exit_status: statusOf(exit) }),
     ...optionalField('error', errorOf(record, container, exit)),
     snapshots: [...record.snapshots],
+  };
+}
+
+/**
+ * A VM whose record cannot be read, in the form of a status frame. `damage` is the rest of a sentence.
+ * Its container has the limits, for placement: it may run.
+ */
+export function damagedVmOf(uuid: string, damage: string, container: Container | undefined): Partial<VmSummary> {
+  const limits = container?.spec.limits;
+  return {
+    uuid,
+    brand: DEFAULT_BRAND,
+    state: 'failed',
+    zone_state: ZONE_STATES.failed,
+    error: `VM ${damage}`.slice(0, MAX_ERROR_CHARS).toWellFormed(),
+    ...(limits && { max_physical_memory: Math.ceil(limits.memoryBytes / MIB), cpu_cap: limits.cpuPercent }),
+    ...(container && { last_modified: iso(container.changedAt) }),
   };
 }
 

@@ -25,6 +25,7 @@ import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
 import { NEW_VM, type VmCommand, type VmWork } from './vm-lifecycle.ts';
 import { networkUpdate, propertiesOf, updatedProperties } from './vm-properties.ts';
 import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
+import { damagedVmOf } from './vm-view.ts';
 
 interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'table'> {
   random: Random;
@@ -65,6 +66,7 @@ export class Vms {
   readonly #deps: VmsDeps;
   readonly #table: VmTable;
   readonly #executor: VmExecutor;
+  readonly #destroyingDamaged = new Semaphore(1);
   #unlisten: (() => void) | undefined;
   #recovered: Promise<unknown> | undefined;
 
@@ -107,9 +109,11 @@ export class Vms {
     return entries.map((entry) => this.#table.view(entry));
   }
 
-  /** The VMs in the form of a status frame. */
-  summaries(): Record<string, VmSummary> {
-    return Object.fromEntries(this.list().map((one) => [one.uuid, vmSummaryOf(one)]));
+  /** The VMs in the form of a status frame. One whose record cannot be read has failed, and lacks fields. */
+  summaries(): Record<string, Partial<VmSummary>> {
+    const readable = this.list().map((one) => [one.uuid, vmSummaryOf(one)] as const);
+    const damaged = this.#table.records.damagedIds().map((uuid) => [uuid, this.#damagedSummary(uuid)] as const);
+    return Object.fromEntries([...readable, ...damaged]);
   }
 
   /** Calls the listener after each change of a VM. Returns a function that unsubscribes. */
@@ -227,8 +231,9 @@ export class Vms {
     });
   }
 
-  /** Idempotent: resolves if the VM does not exist. */
+  /** Also if its record cannot be read. Idempotent: resolves if the VM does not exist. */
   async destroy(uuid: string): Promise<void> {
+    if (this.#table.records.damageOf(uuid) !== undefined) return this.#destroyDamaged(uuid);
     try {
       await this.#act(uuid, { type: 'destroy' });
     } catch (error) {
@@ -268,6 +273,23 @@ export class Vms {
       await prepare?.(entry);
       await this.#executor.handle(entry, command, work && (() => work(entry)));
     });
+  }
+
+  /** One at a time: who waits must not remove a VM that was created meanwhile. */
+  #destroyDamaged(uuid: string): Promise<void> {
+    return this.#destroyingDamaged.run(async () => {
+      if (this.#table.records.damageOf(uuid) === undefined) return;
+      this.#table.needContainerRecord(uuid);
+      await this.#executor.removeContainer(uuid);
+      await this.#table.forgetDamaged(uuid);
+    });
+  }
+
+  #damagedSummary(uuid: string): Partial<VmSummary> {
+    const { records } = this.#table;
+    const { containers } = this.#deps;
+    const container = containers.damageOf(uuid) === undefined ? containers.find(uuid) : undefined;
+    return damagedVmOf(uuid, records.damageOf(uuid) ?? '', container);
   }
 
   /** @throws VmError */

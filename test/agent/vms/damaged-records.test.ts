@@ -52,17 +52,48 @@ t.test('an unreadable record of a container protects it also if no VM has it', a
   t.same([vms.list(), machine.host.find(RUN)], [[], 'running']);
 });
 
-t.test('a VM whose own record is unreadable is left alone', async (t) => {
+t.test('a VM whose own record is unreadable is left alone, and shown as failed with the reason', async (t) => {
   const machine = new VmMachine(t);
   await (await machine.agent()).create(payload(1));
   const { repair } = machine.records.damage(A);
   const vms = await machine.agent();
   await t.rejects(vms.create(payload(1)), busy);
-  await t.rejects(vms.destroy(A), busy);
   await t.rejects(vms.shutdown(A), busy);
   await t.rejects(vms.load(A), busy);
+  t.match(vms.summaries(), {
+    [A]: { uuid: A, state: 'failed', max_physical_memory: 64, error: /^VM has a record .* \(The record has version 2/ },
+  });
   await machine.containers.stopContainer(A, { signal: 'SIGTERM', timeoutMs: 1_000 });
   t.same([vms.list(), machine.host.ids], [[], [A]]);
   repair();
-  t.match(await (await machine.agent()).load(A), { state: 'stopped' });
+  const next = await machine.agent();
+  t.match(await next.load(A), { state: 'stopped' });
+  t.match(next.summaries(), { [A]: { state: 'stopped', error: undefined } });
+});
+
+t.test('a VM whose own record is unreadable can be destroyed, and nothing of it is left', async (t) => {
+  const machine = new VmMachine(t);
+  await (await machine.agent()).create(payload(1));
+  machine.records.damage(A, 'Unexpected end of JSON input');
+  const vms = await machine.agent();
+  let changes = 0;
+  vms.onChange(() => {
+    changes += 1;
+  });
+  await Promise.all([vms.destroy(A), vms.destroy(A)]);
+  t.same([machine.host.ids, [...machine.images.uses.keys()], vms.summaries()], [[], [], {}]);
+  t.ok(changes > 0, 'the next status frame tells of it');
+  t.match(await vms.create(payload(1)), { state: 'running' });
+  t.same((await machine.agent()).list().map(({ uuid }) => uuid), [A], 'a new agent finds only the new one');
+});
+
+t.test('but not while the record of its container is unreadable too', async (t) => {
+  const machine = new VmMachine(t);
+  await (await machine.agent()).create(payload(1));
+  machine.records.damage(A);
+  machine.containerRecords.damage(A);
+  const vms = await machine.agent();
+  await t.rejects(vms.destroy(A), busy);
+  t.match(vms.summaries(), { [A]: { state: 'failed', max_physical_memory: undefined } });
+  t.equal(machine.host.find(RUN), 'running');
 });
