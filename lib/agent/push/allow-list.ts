@@ -50,7 +50,10 @@ export function openAllowedCommands(path: string, log: Logger): AllowedCommands 
         : 'push jobs: the list of allowed commands cannot be used; no command is allowed',
     );
   const file = new ReloadedFile({
-    ...{ path, maxBytes: MAX_FILE_BYTES, parse: parseAllowList, complain },
+    path,
+    maxBytes: MAX_FILE_BYTES,
+    parse: parseAllowList,
+    complain,
     protection: 'trusted',
   });
   try {

@@ -28,7 +28,11 @@ export function propertiesOf(request: VmCreate, random: Random): VmProperties {
     hostname: uuid,
     resolvers: [],
     ...definedFields(request),
-    ...{ brand, image_uuid, customer_metadata, internal_metadata, tags },
+    brand,
+    image_uuid,
+    customer_metadata,
+    internal_metadata,
+    tags,
     nics: withNics([], request.nics, random),
   };
 }
@@ -40,16 +44,22 @@ export function updatedProperties(current: VmProperties, update: VmUpdate, rando
     ...current,
     ...definedFields(update),
     customer_metadata: changed(customer, {
-      ...{ field: 'set_customer_metadata', schema: vmMetadata },
-      ...{ set: update.set_customer_metadata, remove: update.remove_customer_metadata },
+      field: 'set_customer_metadata',
+      schema: vmMetadata,
+      set: update.set_customer_metadata,
+      remove: update.remove_customer_metadata,
     }),
     internal_metadata: changed(internal, {
-      ...{ field: 'set_internal_metadata', schema: vmMetadata },
-      ...{ set: update.set_internal_metadata, remove: update.remove_internal_metadata },
+      field: 'set_internal_metadata',
+      schema: vmMetadata,
+      set: update.set_internal_metadata,
+      remove: update.remove_internal_metadata,
     }),
     tags: changed(tags, {
-      ...{ field: 'set_tags', schema: vmTags },
-      ...{ set: update.set_tags, remove: update.remove_tags },
+      field: 'set_tags',
+      schema: vmTags,
+      set: update.set_tags,
+      remove: update.remove_tags,
     }),
     nics: updatedNics(current.nics, update, random),
   };

@@ -26,7 +26,11 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
   const own = end === undefined || id === undefined || status === 'crashed' ? undefined : endedAs(id, end);
   const reason = own?.kind === 'failed' ? own.reason : reasonOfNode(node);
   return {
-    ...{ kind: 'failed', id, reason, result: end?.result, timedOut: status === 'timed_out' },
+    kind: 'failed',
+    id,
+    reason,
+    result: end?.result,
+    timedOut: status === 'timed_out',
     cancelled: status === 'aborted' && !wasNotStarted(node),
     notStarted: wasNotStarted(node),
     mayRetry: mayRetry(node),

@@ -77,7 +77,11 @@ export function endingOf(
   if (mayRun || isUnsure) return { kind: 'unknown', id, reason: messageOf(error) };
   if (!(error instanceof ApiError)) return { kind: 'failed', id, reason: messageOf(error), notStarted: true };
   return {
-    ...{ kind: 'failed', id, reason: errorReasonOf(error), requestId: error.requestId },
-    ...{ notStarted: true, isWrongUsage: isWrongUsage(error) },
+    kind: 'failed',
+    id,
+    reason: errorReasonOf(error),
+    requestId: error.requestId,
+    notStarted: true,
+    isWrongUsage: isWrongUsage(error),
   };
 }

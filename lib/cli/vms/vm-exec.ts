@@ -78,7 +78,10 @@ async function vmExec(context: Context, [vm]: readonly unknown[], options: Optio
       tty,
       create: (stream, terminal) =>
         client.ask(streamContracts.StartVmExec, {
-          ...{ server_uuid, vm_uuid: uuid, stream, args: [...rest] },
+          server_uuid,
+          vm_uuid: uuid,
+          stream,
+          args: [...rest],
           ...variables,
           ...(terminal !== undefined && { terminal }),
           ...(timeout_ms !== undefined && { timeout_ms }),

@@ -43,7 +43,9 @@ async function vmLogs(context: Context, [vm]: readonly unknown[], { follow, tail
     tty: false,
     create: (stream) =>
       client.ask(streamContracts.StartVmLogs, {
-        ...{ server_uuid, vm_uuid: uuid, stream },
+        server_uuid,
+        vm_uuid: uuid,
+        stream,
         ...(follow === true && { follow }),
         ...(lines !== undefined && { tail: Number(lines) }),
       }),

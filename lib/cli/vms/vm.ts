@@ -286,7 +286,9 @@ async function act(
   const { server_uuid, uuid } = vm;
   const { id } = await context.client.documents(contract, { ...params, server_uuid, vm_uuid: uuid });
   return reportTask(context, {
-    ...{ id: String(id), detach, waiting },
+    id: String(id),
+    detach,
+    waiting,
     done: `${done} ${text}`,
     failed: `${text} ${failed}`,
   });

@@ -210,7 +210,11 @@ export async function readPushJobByKey(
 type ShownTicket = NonNullable<PushJob['ticket']>;
 
 const toShown = ({ serverUuid, scope, id, expiresInSeconds, timeoutMs }: WantedTicket): ShownTicket => ({
-  ...{ server_uuid: serverUuid, scope, id, expires_in: expiresInSeconds, timeout_ms: timeoutMs },
+  server_uuid: serverUuid,
+  scope,
+  id,
+  expires_in: expiresInSeconds,
+  timeout_ms: timeoutMs,
 });
 
 export interface PushJobRow {

@@ -195,7 +195,10 @@ export const chefContracts = contracts({
       ...inOrganization,
       command: z.string(),
       nodes: checkedLater<string[]>({
-        ...{ type: 'array', items: { type: 'string' }, minItems: 1, maxItems: MAX_PUSH_NODES },
+        type: 'array',
+        items: { type: 'string' },
+        minItems: 1,
+        maxItems: MAX_PUSH_NODES,
       }).describe('Names of nodes, each once'),
       quorum: z.number().optional().describe('How many nodes must be ready before one starts; all when absent'),
       run_timeout: z
@@ -205,7 +208,9 @@ export const chefContracts = contracts({
       user: z.string().max(32).optional().describe('Run as this user'),
       dir: z.string().optional().describe('Run in this directory'),
       env: checkedLater<Record<string, string>>({
-        ...{ type: 'object', additionalProperties: { type: 'string' }, maxProperties: MAX_COMMAND_VARIABLES },
+        type: 'object',
+        additionalProperties: { type: 'string' },
+        maxProperties: MAX_COMMAND_VARIABLES,
       })
         .optional()
         .describe(`Environment variables; their names and values have at most ${MAX_PUSH_ENV_BYTES} bytes together`),

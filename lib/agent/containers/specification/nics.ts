@@ -27,7 +27,9 @@ const nic = z
   })
   .transform(
     ({ name, bridge, addresses, ...rest }): ContainerNic => ({
-      ...{ name, bridge, addresses },
+      name,
+      bridge,
+      addresses,
       ...optionalField('mac', rest.mac),
       ...optionalField('gateway', rest.gateway),
     }),

@@ -102,7 +102,10 @@ async function wantedTicketOf(
   if (serverUuid !== 'default' && !(await servers.hostnames([serverUuid])).has(serverUuid))
     throw invalidParameter('ticket', `there is no server ${serverUuid}`);
   return {
-    ...{ serverUuid, scope, id, expiresInSeconds: expires_in ?? DEFAULT_TICKET_SECONDS },
+    serverUuid,
+    scope,
+    id,
+    expiresInSeconds: expires_in ?? DEFAULT_TICKET_SECONDS,
     timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS,
   };
 }

@@ -33,7 +33,9 @@ export function parseScheduleTimes({ at: text, cron, timeZone = 'UTC' }: Schedul
 }
 
 export const timesIn = ({ at, cron, time_zone: timeZone }: WholeSchedule) => ({
-  ...{ at: at?.getTime(), cron: cron ?? undefined, timeZone },
+  at: at?.getTime(),
+  cron: cron ?? undefined,
+  timeZone,
 });
 
 /**
