@@ -3,6 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseConfig } from '../../../lib/control/config.ts';
 import { NoAllocatableServersError } from '../../../lib/control/placement/placement-errors.ts';
+import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import { Boot } from '../../../lib/control/servers/boot/boot.ts';
@@ -271,4 +272,22 @@ export const noWorkflowJobs: Parts['workflowJobs'] = {
   list: async () => [],
   wait: noSuchWorkflowJob,
   cancel: noSuchWorkflowJob,
+};
+
+const noSuchJob = (id: string) => Promise.reject(new PushJobNotFoundError(id));
+/** There is no push job: test/control/push tests them on whole instances. */
+export const noPushJobs: Parts['pushJobs'] = {
+  create: () => Promise.reject(new Error('not here')),
+  findByIdempotencyKey: async () => undefined,
+  serverGroup: async () => undefined,
+  get: noSuchJob,
+  list: async () => ({ jobs: [], next: undefined }),
+  nodes: noSuchJob,
+  abort: noSuchJob,
+  abortNodes: noSuchJob,
+  change: noSuchJob,
+  addNodes: noSuchJob,
+  delete: noSuchJob,
+  followers: { async *nodes() {} },
+  nodeStates: async () => [],
 };

@@ -23,7 +23,6 @@ import { legacyAgentRoutes } from '../../../lib/control/legacy/routes/legacy-age
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { packageRoutes } from '../../../lib/control/packages/routes/package-routes.ts';
 import { placementRoutes } from '../../../lib/control/placement/routes/placement-routes.ts';
-import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-routes.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
 import { pushNodeRoutes } from '../../../lib/control/push/routes/push-node-routes.ts';
@@ -62,6 +61,7 @@ import {
   FakeRoster,
   FakeTasks,
   noPlacement,
+  noPushJobs,
   noSchedules,
   noStreams,
   noWorkflowJobs,
@@ -160,24 +160,6 @@ const LIMITS = {
   eventStreamsPerCaller: 100,
   waitsPerCaller: 1000,
   logLinesPerSource: 0,
-};
-
-const noSuchJob = (id: string) => Promise.reject(new PushJobNotFoundError(id));
-/** There is no push job: test/control/push tests them on whole instances. */
-const noPushJobs: Parts['pushJobs'] = {
-  create: () => Promise.reject(new Error('not here')),
-  findByIdempotencyKey: async () => undefined,
-  serverGroup: async () => undefined,
-  get: noSuchJob,
-  list: async () => ({ jobs: [], next: undefined }),
-  nodes: noSuchJob,
-  abort: noSuchJob,
-  abortNodes: noSuchJob,
-  change: noSuchJob,
-  addNodes: noSuchJob,
-  delete: noSuchJob,
-  followers: { async *nodes() {} },
-  nodeStates: async () => [],
 };
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
