@@ -36,7 +36,6 @@ const VM_ERRORS = [
   'TooManyVms',
   'NoContainers',
   'ImageNotFound',
-  'ImageExists',
   'SnapshotNotFound',
   'SnapshotExists',
   'TooManySnapshots',

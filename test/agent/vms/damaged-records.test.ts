@@ -84,7 +84,11 @@ t.test('a VM whose own record is unreadable can be destroyed, and nothing of it 
   t.same([machine.host.ids, [...machine.images.uses.keys()], vms.summaries()], [[], [], {}]);
   t.ok(changes > 0, 'the next status frame tells of it');
   t.match(await vms.create(payload(1)), { state: 'running' });
-  t.same((await machine.agent()).list().map(({ uuid }) => uuid), [A], 'a new agent finds only the new one');
+  t.same(
+    (await machine.agent()).list().map(({ uuid }) => uuid),
+    [A],
+    'a new agent finds only the new one',
+  );
 });
 
 t.test('but not while the record of its container is unreadable too', async (t) => {
