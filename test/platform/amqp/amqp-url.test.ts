@@ -6,7 +6,14 @@ t.test('a URL gets the heartbeat of this program', async (t) => {
   t.equal(parseAmqpUrl('amqps://rabbitmq:5671/zone'), 'amqps://rabbitmq:5671/zone?heartbeat=10');
 });
 
-const wrong = ['redis://r', 'amqp://', 'rabbitmq:5672', 'amqp://u:secret@h?heartbeat=0', 'amqp://u:secret@h#x', 'amqp://u:secret@h:x'];
+const wrong = [
+  'redis://r',
+  'amqp://',
+  'rabbitmq:5672',
+  'amqp://u:secret@h?heartbeat=0',
+  'amqp://u:secret@h#x',
+  'amqp://u:secret@h:x',
+];
 for (const url of wrong)
   t.test(`${url} is refused, without its password`, async (t) => {
     try {

@@ -27,8 +27,7 @@ function freezerWith(refusals: number) {
   return { clock, commands, state, freezer };
 }
 
-t.test('processes are paused during the work only, also if it fails'
-, async (t) => {
+t.test('processes are paused during the work only, also if it fails', async (t) => {
   const { freezer, state, commands } = freezerWith(0);
   await freezer.during(RUN, async () => void t.ok(state.isPaused));
   const failed = freezer.during(RUN, async () => {
