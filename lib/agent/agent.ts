@@ -43,6 +43,7 @@ import type { AgentStreams } from './streams/agent-streams.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
 import type { Trial } from './versions/trial.ts';
 import type { Vms } from './vms/vms.ts';
+import type { Zfs } from './zfs/zfs.ts';
 
 export interface AgentDeps {
   clock: Clock;
@@ -68,6 +69,8 @@ export interface AgentDeps {
   packages?: Packages | undefined;
   /** Undefined unless this process is the trial of a version. */
   trial?: Trial | undefined;
+  /** Undefined if this server has no ZFS. */
+  zfs?: Zfs | undefined;
   streams?: AgentStreams | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
@@ -117,7 +120,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const { allowReboot, vms, images, packages, streams } = deps;
+    const { allowReboot, vms, images, packages, zfs, streams } = deps;
     const outbox = this.#outbox();
     this.#push = new PushParticipant({
       clock,
@@ -141,6 +144,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       vms,
       images,
       packages,
+      zfs,
       streams,
     });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });

@@ -39,6 +39,7 @@ import { type CONFIRMED, Trial } from './versions/trial.ts';
 import { VersionsFile } from './versions/versions-file.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
+import { openZfs } from './zfs/zfs.ts';
 
 /** A new version must stay connected for this part of its trial. */
 const TRIAL_PARTS = 10;
@@ -100,6 +101,11 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
   if (images) opened.use(images);
   const vms = containers && images && (await vmsFor(containers, { images, data: data.path, log }));
   if (vms) opened.use(vms);
+  const zfs = await openZfs({
+    allowed: options.zfs,
+    vmUuids: () => vms?.list().map(({ uuid }) => uuid) ?? [],
+    directories: () => [data.path, ...(containers?.mountedDirectories() ?? [])],
+  });
   const streams = new AgentStreams({ clock, serverUuid, credentials });
   const agent = new Agent({
     clock,
@@ -111,6 +117,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     images,
     packages,
     trial,
+    zfs,
     streams,
     serverUuid,
     agentVersion,
@@ -118,7 +125,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     dial: dialWebSocket(clock, credentials),
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
-    tasks: catalogueOf({ streams, vms, images, recovery }),
+    tasks: catalogueOf({ streams, vms, images, zfs, recovery }),
     allowReboot: options.allowReboot,
     pushCommands,
     protocol: options.protocol,

@@ -91,6 +91,10 @@ const ownOptions = {
     'a new version of this agent must be connected for a tenth of this time, within this time; else the',
     'launcher goes back to the version before (default 120)',
   ),
+  zfs: list(
+    'DATASET',
+    'let callers change this dataset of ZFS and all below it, POOL or POOL/NAME; may be repeated (default: none)',
+  ),
 };
 
 const programOptions = {

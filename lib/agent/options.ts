@@ -8,6 +8,7 @@ import { messageOf } from '../platform/errors.ts';
 import { LOG_LEVELS, type LogLevel } from '../platform/log.ts';
 import { reasonNotANetwork } from '../platform/network/networks.ts';
 import { UUID } from '../platform/uuid.ts';
+import { reasonNotDataset } from '../protocol/zfs.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { ContainerOptions } from './containers/open-containers.ts';
 import type { ImageOptions } from './images/images.ts';
@@ -38,6 +39,8 @@ export interface AgentOptions {
   protocol: Protocol;
   /** Where tasks may be posted, and by whom; port 0 takes a free one. */
   http: HttpOptions | undefined;
+  /** Datasets that may be changed, with all below them. */
+  zfs: readonly string[];
   /** Undefined if it runs no containers. */
   containers: (ContainerOptions & { images: ImageOptions }) | undefined;
   /** Undefined if it installs no packages. */
@@ -85,6 +88,7 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
     protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
     http: httpOf(values, env),
+    zfs: zfsOf(values.zfs),
     containers: containersOf(values, values.data),
     packages: packagesOf(values),
     trialMs: trialMsOf(values['package-trial']),
@@ -244,6 +248,12 @@ function checkSources(what: 'image' | 'package', urls: readonly string[], direct
 function trialMsOf(text = String(DEFAULT_TRIAL_SECONDS)): number {
   if (!/^[1-9]\d{0,4}$/.test(text)) throw new AgentUsageError(`--package-trial ${text} is not a number of seconds`);
   return Number(text) * 1000;
+}
+
+function zfsOf(names: readonly string[] = []): readonly string[] {
+  const wrong = names.find((name) => reasonNotDataset(name) !== undefined);
+  if (wrong === undefined) return names;
+  throw new AgentUsageError(`--zfs ${wrong} is not a pool or a dataset, POOL/NAME`);
 }
 
 /** One container could reach the files of another through the agent's own directory. */

@@ -37,6 +37,7 @@ import { taskCommand } from './tasks/task.ts';
 import { tasksCommand } from './tasks/tasks.ts';
 import { vmCommand } from './vms/vm.ts';
 import { watchCommand } from './watch/watch.ts';
+import { zfsCommand } from './zfs/zfs.ts';
 
 const ABOUT = `
 Where the instances are; the first of these that is set:
@@ -98,6 +99,7 @@ const COMMANDS = [
   bootCommand,
   vmCommand,
   imageCommand,
+  zfsCommand,
   allocateCommand,
   capacityCommand,
   execCommand,

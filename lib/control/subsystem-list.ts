@@ -32,6 +32,7 @@ import { urSubsystem } from './ur/subsystem.ts';
 import { vmsSubsystem } from './vms/subsystem.ts';
 import { waitlistSubsystem } from './waitlist/subsystem.ts';
 import { workflowSubsystem } from './workflows/subsystem.ts';
+import { zfsSubsystem } from './zfs/subsystem.ts';
 
 /** Subsystems that need nothing but a core (`core.ts`), so the simulation runs them, too. */
 export const coreSubsystems = [
@@ -44,6 +45,7 @@ export const coreSubsystems = [
   vmsSubsystem,
   serverImagesSubsystem,
   packagesSubsystem,
+  zfsSubsystem,
   streamsSubsystem,
   dutySubsystem,
   pushSubsystem,

@@ -5,6 +5,7 @@
  */
 import type { TaskKind } from './task-kind.ts';
 import { VM_TASK_KINDS } from './vm-task-kinds.ts';
+import { ZFS_TASK_KINDS } from './zfs-task-kinds.ts';
 
 export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   nop: {
@@ -46,6 +47,7 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   image_get: { idempotent: true, params: { uuid: 'required, of the image' } },
   image_delete: { idempotent: true, params: { uuid: 'required, of an image that no VM uses' } },
   ...VM_TASK_KINDS,
+  ...ZFS_TASK_KINDS,
 };
 
 /** The tasks and their parameters in one sentence, for the description of the API. */

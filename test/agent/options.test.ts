@@ -27,6 +27,12 @@ t.test('the options name the instances and the data directory', async (t) => {
   t.equal(parseAgentOptions(['--help']), undefined);
 });
 
+t.test('callers may change datasets of ZFS only if --zfs names them', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.same(parseAgentOptions(base)?.zfs, []);
+  t.same(parseAgentOptions([...base, '--zfs', 'zones/data', '--zfs', 'tank'])?.zfs, ['zones/data', 'tank']);
+});
+
 t.test('the boot parameters come from --boot-parameter and --headnode', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.same(parseAgentOptions(base)?.bootParameters, {});
@@ -142,6 +148,7 @@ t.test('an error in the options names the option', async (t) => {
     [['--data', 'd', '--dns', '127.0.0.1:1', 'more'], /more/],
     [['--data', 'd', '--url', 'http://h', '--container-bridge', 'br0'], /--container-bridge needs --containers/],
     [['--data', 'd', '--url', 'http://h', '--image-url', 'http://h'], /--image-url needs --containers/],
+    [['--data', 'd', '--url', 'http://h', '--zfs', 'zones/'], /--zfs zones\/ is not a pool or a dataset/],
     [[...containers, '--image-url', 'h/images'], /--image-url h\/images is no http: or https: URL/],
     [[...containers, '--image-path', 'images'], /--image-path images is not an absolute path/],
     [[...containers, '--image-space', '1e9'], /--image-space 1e9 is not a number of bytes/],

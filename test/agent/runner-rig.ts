@@ -118,6 +118,7 @@ export function setUp(
     vms: undefined,
     images: undefined,
     packages: undefined,
+    zfs: undefined,
     streams: undefined,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });

@@ -19,12 +19,14 @@ interface Exception {
 /** Only agents of Triton can do these. */
 const FOR_TRITON = ['GetVmVnc', 'MigrateVm', 'DockerBuild'];
 const VM_QUESTIONS = ['GetVm', 'GetVmInfo', 'GetVmProcesses', 'DockerExec', 'DockerCopy', 'DockerStats'];
+const ZFS = contractList.flatMap(({ name, tag }) => (tag === 'zfs' ? [name] : []));
 const SYNCHRONOUS = [
   'CommandExecute',
   'RefreshSysinfo',
   'PauseAgent',
   'ResumeAgent',
   'GetServerImage',
+  ...ZFS,
   ...VM_QUESTIONS,
   ...FOR_TRITON.filter((name) => name !== 'MigrateVm'),
 ];
@@ -54,8 +56,8 @@ export const EXCEPTIONS: readonly Exception[] = [
     message: /^(?!Internal error;)/,
   },
   {
-    name: 'what the agent of this server cannot do: VMs without --containers, and what only agents of Triton can',
-    of: [...VM_QUESTIONS, ...FOR_TRITON],
+    name: 'what the agent of this server cannot do: VMs without --containers, ZFS without its programs, and what only agents of Triton can',
+    of: [...VM_QUESTIONS, ...ZFS, ...FOR_TRITON],
     status: 501,
     code: 'NotSupported',
   },

@@ -74,6 +74,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/usage-error.ts',
   ],
   'agent/launcher/launcher-options.ts': [],
+  'agent/zfs': [...base, 'agent/containers', 'protocol'],
   // The tasks by name, and what runs them.
   'agent/tasks': [
     ...base,
@@ -87,6 +88,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/streams',
     'agent/task-failure.ts',
     'agent/vms',
+    'agent/zfs',
     'protocol',
     'protocol/streams',
   ],
@@ -130,6 +132,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/tasks',
     'agent/versions',
     'agent/vms',
+    'agent/zfs',
     'protocol',
     'protocol/link',
   ],
@@ -145,6 +148,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/packages',
     'platform/dns',
     'agent/usage-error.ts',
+    'protocol',
   ],
   'agent/program.ts': [...base, 'agent/usage-error.ts'],
   'agent/data-directory.ts': [...base, 'agent/directory-lock.ts', 'agent/machine', 'agent/usage-error.ts'],
@@ -170,6 +174,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/versions',
     'agent/vms',
     'agent/usage-error.ts',
+    'agent/zfs',
   ],
   'agent/simulated': [
     ...base,

@@ -53,6 +53,8 @@ export interface OpenedContainers extends AsyncDisposable {
   unpack: LayeredRootFileSystems['unpack'];
   /** Where unpacked layers of images are. */
   layers: string;
+  /** Directories of the machine that containers mount, also those that do not run. */
+  mountedDirectories(): string[];
   /** A sentence: which programs run containers here, or why none can run. */
   summary: string;
   /** A sentence that says why no container can run here; undefined if containers can run. */
@@ -103,6 +105,7 @@ export async function openContainers(deps: OpenContainersDeps): Promise<OpenedCo
     }),
     unpack: (...args) => roots.unpack(...args),
     layers,
+    mountedDirectories: () => containers.list().flatMap(({ spec }) => spec.mounts.map(({ source }) => source)),
     summary: summaryOf(runtime, roots.copyReason),
     unavailableReason: unavailableReasonOf(runtime),
     [Symbol.asyncDispose]: async () => {

@@ -7,6 +7,7 @@ export const PARALLEL_TASKS = 16;
 const VM_TASKS = 64;
 const VM_QUERIES = 8;
 const STREAMS = 64;
+const ZFS_TASKS = 8;
 
 export const newLanes = (): Record<LaneName, Semaphore> => ({
   serial: new Semaphore(1),
@@ -15,4 +16,5 @@ export const newLanes = (): Record<LaneName, Semaphore> => ({
   vms: new Semaphore(VM_TASKS),
   'vm-queries': new Semaphore(VM_QUERIES),
   streams: new Semaphore(STREAMS),
+  zfs: new Semaphore(ZFS_TASKS),
 });

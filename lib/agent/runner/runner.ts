@@ -46,7 +46,7 @@ import { TimeLimit } from './time-limit.ts';
 interface RunnerDeps
   extends Pick<
     TaskContext,
-    'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images' | 'packages' | 'streams'
+    'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images' | 'packages' | 'zfs' | 'streams'
   > {
   log: Logger;
   serverUuid: string;
@@ -285,18 +285,11 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { clock, machine, allowReboot, pushJobs, vms, images, packages, streams, outbox } = this.#deps;
+    const { log: _log, serverUuid: _serverUuid, journal: _journal, tasks: _tasks, outbox, ...parts } = this.#deps;
     return {
+      ...parts,
       id: work.frame.id,
       signal: work.abort.signal,
-      clock,
-      machine,
-      allowReboot,
-      pushJobs,
-      vms,
-      streams,
-      images,
-      packages,
       begin: (group) => this.#begin(work, group),
       progress: (value) => {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'progress', value });

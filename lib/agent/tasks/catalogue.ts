@@ -1,6 +1,6 @@
 /**
- * The tasks this agent knows, by the name in a task frame; those of VMs, images and streams only if it
- * has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
+ * The tasks this agent knows, by the name in a task frame; those of VMs, images, ZFS and streams only
+ * if it has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
 import { RECOVERY_TASK } from '../../protocol/recovery.ts';
@@ -32,15 +32,16 @@ import { vmExec } from './vm-exec.ts';
 import { vmLogs } from './vm-logs.ts';
 import { vmStats } from './vm-stats.ts';
 import { vmTasks } from './vm-tasks.ts';
+import { zfsTasks } from './zfs-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
 
-interface Parts extends Partial<Pick<TaskContext, 'streams' | 'vms' | 'images'>> {
+interface Parts extends Partial<Pick<TaskContext, 'streams' | 'vms' | 'images' | 'zfs'>> {
   recovery?: RecoveryKeeper | undefined;
 }
 
 /** The tasks of an agent with these parts. */
-export const catalogueOf = ({ streams, vms, images, recovery }: Parts): Catalogue =>
+export const catalogueOf = ({ streams, vms, images, zfs, recovery }: Parts): Catalogue =>
   new Map([
     ...everywhere,
     ...(streams === undefined ? [] : streamTasks),
@@ -48,6 +49,7 @@ export const catalogueOf = ({ streams, vms, images, recovery }: Parts): Catalogu
     ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
     ...(images === undefined ? [] : imageTasks),
     ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig(recovery)] as const]),
+    ...(zfs === undefined ? [] : zfsTasks),
   ]);
 
 const everywhere: readonly (readonly [string, AgentTask])[] = [

@@ -10,13 +10,14 @@ import type { PushRun } from '../push/push-participant.ts';
 import type { AgentStreams } from '../streams/agent-streams.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Vms } from '../vms/vms.ts';
+import type { Zfs } from '../zfs/zfs.ts';
 
 /**
  * Tasks of one lane wait for each other: `serial` runs one at a time, `parallel` some, `control` is
- * independent of other work. Actions of VMs, questions about them, and work with a stream, which lasts
- * as long as its caller wants, have lanes of their own.
+ * independent of other work. Actions of VMs, questions about them, work with a stream, which lasts as
+ * long as its caller wants, and ZFS, which waits for disks, have lanes of their own.
  */
-export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries' | 'streams';
+export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries' | 'streams' | 'zfs';
 
 export interface TaskContext {
   id: string;
@@ -35,6 +36,8 @@ export interface TaskContext {
   images: Images | undefined;
   /** Undefined unless this agent trusts a key of packages. */
   packages: Packages | undefined;
+  /** Undefined if this server has no ZFS. */
+  zfs: Zfs | undefined;
   /** Undefined if this agent opens no streams. */
   streams: AgentStreams | undefined;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */

@@ -2,14 +2,12 @@
 import { Command } from 'commander';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { serverImageContracts } from '../../protocol/api/images.ts';
-import { serverTaskContracts } from '../../protocol/api/server-tasks.ts';
-import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { reportTask } from '../vms/vm-task.ts';
+import { runServerTask } from '../vms/vm-task.ts';
 import { sourceUrl } from './source-url.ts';
 
 interface LoadOptions {
@@ -64,7 +62,7 @@ export function imageCommand(runner: CommandRunner): Command {
     .option('-d, --detach', "do not wait; print the task's id")
     .action(
       runner.action((context, [server, image], { detach = false }: LoadOptions) =>
-        run(context, String(server), {
+        runServerTask(context, String(server), {
           task: 'image_delete',
           params: { uuid: imageUuid(String(image)) },
           done: `deleted ${String(image)}`,
@@ -90,7 +88,7 @@ async function load(
     ...(url.includes('?') && { secret_params: ['/url'] }),
   };
   if (detach) context.output.note(`image ${uuid}`);
-  return run(context, server, {
+  return runServerTask(context, server, {
     task: 'image_ensure_present',
     params,
     done: uuid,
@@ -110,14 +108,4 @@ async function get({ client, output }: Context, server: string, image: string): 
   const found = await client.ask(serverImageContracts.GetServerImage, { server_uuid, uuid: imageUuid(image) });
   if (output.json) output.document(found);
   else output.facts(Object.entries(found));
-}
-
-async function run(
-  context: Context,
-  server: string,
-  { task, params, ...report }: { task: string; params: JsonObject; done: string; failed: string; detach: boolean },
-): Promise<number> {
-  const { uuid: server_uuid } = await findServer(context.client, server);
-  const { id } = await context.client.documents(serverTaskContracts.CreateTask, { server_uuid, task, params });
-  return reportTask(context, { id: String(id), ...report });
 }

@@ -1,6 +1,9 @@
-/** Waits for the task of a VM or an image and says how it ended. Used by `cnapi vm` and `cnapi image`. */
+/** Waits for a task of a server and says how it ended. Used by `cnapi vm`, `cnapi image` and `cnapi zfs`. */
+import { serverTaskContracts } from '../../protocol/api/server-tasks.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Context } from '../invocation/context.ts';
+import { findServer } from '../lookup/find.ts';
 import { endOfTask, hasSucceeded } from '../output/task-end.ts';
 import { EXIT } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -21,6 +24,17 @@ interface StartedTask {
 
 /** People begin to wonder. */
 export const SLOW_MS = 2_000;
+
+/** Creates the task for a server that is named as in command lines, then as `reportTask`. */
+export async function runServerTask(
+  context: Context,
+  server: string,
+  { task, params, ...report }: Omit<StartedTask, 'id'> & { task: string; params: JsonObject },
+): Promise<number> {
+  const { uuid: server_uuid } = await findServer(context.client, server);
+  const { id } = await context.client.documents(serverTaskContracts.CreateTask, { server_uuid, task, params });
+  return reportTask(context, { id: String(id), ...report });
+}
 
 /** Returns the exit code. A signal ends the wait; the task continues. */
 export async function reportTask(context: Context, { waiting, ...task }: StartedTask): Promise<number> {

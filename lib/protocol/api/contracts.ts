@@ -22,6 +22,7 @@ import { ticketContracts } from './tickets.ts';
 import { tokenContracts } from './tokens.ts';
 import { vmContracts } from './vms.ts';
 import { workflowContracts } from './workflows.ts';
+import { zfsContracts } from './zfs.ts';
 
 export const contractList: readonly Contract[] = [
   processContracts,
@@ -33,6 +34,7 @@ export const contractList: readonly Contract[] = [
   vmContracts,
   serverImageContracts,
   packageContracts,
+  zfsContracts,
   placementContracts,
   taskContracts,
   workflowContracts,

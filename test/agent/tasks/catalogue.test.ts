@@ -3,9 +3,20 @@ import type { Images } from '../../../lib/agent/images/images.ts';
 import type { AgentStreams } from '../../../lib/agent/streams/agent-streams.ts';
 import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
 import type { Vms } from '../../../lib/agent/vms/vms.ts';
+import type { Zfs } from '../../../lib/agent/zfs/zfs.ts';
 
-const [streams, vms, images] = [{} as AgentStreams, {} as Vms, {} as Images];
-const NAMES = ['nop', 'exec', 'machine_create', 'vm_exec', 'vm_logs', 'vm_connect', 'vm_stats', 'image_get'];
+const [streams, vms, images, zfs] = [{} as AgentStreams, {} as Vms, {} as Images, {} as Zfs];
+const NAMES = [
+  'nop',
+  'exec',
+  'machine_create',
+  'vm_exec',
+  'vm_logs',
+  'vm_connect',
+  'vm_stats',
+  'image_get',
+  'zfs_list_pools',
+];
 
 /** Each row has a name, the parts of the agent, and which of NAMES its catalogue has. */
 const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [
@@ -13,7 +24,8 @@ const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [
   ['with streams alone it runs commands on them', { streams }, ['nop', 'exec']],
   ['without streams its VMs have none', { vms, images }, ['nop', 'machine_create', 'image_get']],
   ['with images alone it has no VMs', { images }, ['nop', 'image_get']],
-  ['with all parts it has all tasks', { streams, vms, images }, NAMES],
+  ['with ZFS alone it has its tasks', { zfs }, ['nop', 'zfs_list_pools']],
+  ['with all parts it has all tasks', { streams, vms, images, zfs }, NAMES],
 ];
 
 for (const [name, parts, expected] of rows)

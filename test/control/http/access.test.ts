@@ -24,8 +24,10 @@ t.test('each route requires the intended role', async (t) => {
   t.same(taking('admin').sort(), ['CreateToken', 'ListAudit', 'ListTokens', 'RevokeToken']);
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'reader'))
     t.equal(route.method, 'GET', route.name);
-  // These run a task on the server that looks into a VM or an image, which a reader may not.
-  const tasks = ['GetServerImage', 'GetVmInfo', 'GetVmVnc', 'GetVmProcesses'];
+  // These run a task on the server that looks into it, a VM or an image, which a reader may not.
+  const zfs = routes.filter(({ method, tag }) => method === 'GET' && tag === 'zfs').map(({ name }) => name);
+  t.equal(zfs.length, 5);
+  const tasks = ['GetServerImage', 'GetVmInfo', 'GetVmVnc', 'GetVmProcesses', ...zfs];
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'operator'))
     t.equal(route.method === 'GET', tasks.includes(route.name), route.name);
   for (const route of routes)

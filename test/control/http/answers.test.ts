@@ -212,6 +212,7 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const agent = await VmAgent.start(app);
   t.teardown(() => agent.agent.close());
   const vms = `/servers/${agent.machine.serverUuid}/vms`;
+  await zfsAnswers(`/servers/${agent.machine.serverUuid}`, expect);
   const vm = randomUUID();
   const at = `${vms}/${vm}`;
   const image = { image_uuid: randomUUID() };
@@ -245,6 +246,16 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   await expect(400, 'POST', `${at}/docker-copy`, { path: '/' });
   await expect(501, 'POST', `${at}/docker-build`, {});
   await expect(200, 'DELETE', at);
+}
+
+async function zfsAnswers(at: string, expect: Expect): Promise<void> {
+  for (const path of ['/datasets', '/zpools', '/dataset-properties']) await expect(200, 'GET', `${at}${path}`);
+  const dataset = `${at}/datasets/${encodeURIComponent('zones/data')}`;
+  for (const path of ['/snapshots', '/properties?prop1=quota']) await expect(200, 'GET', `${dataset}${path}`);
+  await expect(204, 'POST', `${at}/datasets`, { dataset: 'zones/data' });
+  for (const path of ['/snapshot', '/rollback']) await expect(204, 'POST', `${dataset}${path}`, { name: 'one' });
+  await expect(204, 'POST', `${dataset}/properties`, { properties: { quota: '1G' } });
+  await expect(204, 'DELETE', dataset);
 }
 
 t.test('an answer is refused that has another type, an undeclared field, or an undeclared code', (t) => {

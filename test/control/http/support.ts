@@ -43,6 +43,7 @@ import { vmRoutes } from '../../../lib/control/vms/routes/vm-routes.ts';
 import { VmRegistry } from '../../../lib/control/vms/vm-registry.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { workflowRoutes } from '../../../lib/control/workflows/routes/workflow-routes.ts';
+import { zfsRoutes } from '../../../lib/control/zfs/routes/zfs-routes.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
@@ -110,6 +111,7 @@ const allRoutes = [
   serverImageRoutes,
   packageRoutes,
   workflowRoutes,
+  zfsRoutes,
   placementRoutes,
   ticketRoutes,
   pushJobRoutes,

@@ -1,7 +1,8 @@
-/** A scripted agent that answers the tasks of VMs and images as its test says, and reports VMs. */
+/** A scripted agent that answers the tasks of VMs, images and ZFS as its test says, and reports VMs. */
 
 import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
 import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';
+import { ZFS_TASK_KINDS } from '../../../lib/protocol/zfs-task-kinds.ts';
 import type { TestApp } from '../../support/apps.ts';
 import { joinAgent, type Machine, newMachine, type ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
@@ -60,6 +61,7 @@ export class VmAgent {
       'image_delete',
       'agent_install',
       'agents_uninstall',
+      ...Object.keys(ZFS_TASK_KINDS),
       ...VM_TASKS.map((name) => `machine_${name}`),
     ];
     const { agent } = await joinAgent(app.url, machine, { capabilities: names.map((name) => `task:${name}`) });

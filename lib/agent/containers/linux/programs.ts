@@ -12,6 +12,8 @@ export interface ProgramEnd {
   stdout: string;
   /** What it says about its failure; the reason if it could not be started. */
   stderr: string;
+  /** It was killed, because it printed more than is kept. */
+  hasMoreOutput?: true;
 }
 
 export interface ProgramOptions {
@@ -28,12 +30,13 @@ export interface ProgramOptions {
 /** Debian keeps programs for root off the PATH of others. */
 const MORE_PLACES = ['/usr/local/sbin', '/usr/sbin', '/sbin'];
 const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
+const MORE_OUTPUT = 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER';
 
 /** The path of a program on the PATH; undefined if there is none. */
 export const findProgram = (name: string): Promise<string | undefined> =>
   findExecutable(name, [...executablePath(process.env).split(delimiter), ...MORE_PLACES]);
 
-/** Never rejects. The program is killed after its time. */
+/** Never rejects. The program is killed after its time, and at more than MAX_OUTPUT_BYTES of output. */
 export function runToEnd(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
   const { timeoutMs, directory = '/', env = {}, input = [] } = options;
   return new Promise((resolve) => {
@@ -51,8 +54,11 @@ export function runToEnd(file: string, args: readonly string[], options: Program
       (error, stdout, stderr) => {
         if (error === null) return resolve({ exitCode: 0, stdout, stderr });
         const exitCode = typeof error.code === 'number' ? error.code : null;
-        const reason = error.killed === true ? `${file} did not end within ${timeoutMs} ms` : error.message;
-        resolve({ exitCode, stdout, stderr: exitCode === null ? reason : stderr });
+        const hasMoreOutput = String(error.code) === MORE_OUTPUT;
+        const isLate = error.killed === true && !hasMoreOutput;
+        const reason = isLate ? `${file} did not end within ${timeoutMs} ms` : error.message;
+        const end = { exitCode, stdout, stderr: exitCode === null ? reason : stderr };
+        resolve(hasMoreOutput ? { ...end, hasMoreOutput } : end);
       },
     );
     // If the program ends before it has read everything, only its exit code counts.

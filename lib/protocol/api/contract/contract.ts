@@ -30,6 +30,7 @@ const TAGS = {
   misc: 'The instance that answers: health, version, log level, metrics',
   servers: 'The servers, their properties and their status',
   vms: 'The VMs of servers: made, changed and stopped by tasks of their agents',
+  zfs: 'ZFS of a server: its pools, datasets and snapshots',
   placement: 'On which server a VM is made, and how much room servers have',
   tasks: "Work for one server's agent: durable, with exactly one end",
   workflows: 'Work of several steps on one server, such as its reboot',

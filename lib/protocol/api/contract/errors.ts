@@ -10,6 +10,7 @@ export const ERROR_CODES = {
   AnswerShareFull: 'The caller has as many bytes of unread answers as it may',
   BadRequest: 'Not a request that can be upgraded to a WebSocket',
   BadSignatureHeaders: 'Headers of a signed request are missing, or its version is unknown',
+  DatasetNotChangeable: 'The configuration of the agent does not allow the change of the dataset, or VMs use it',
   DatabaseBusy: 'A row is locked or the statement is slow; nothing was changed, try again',
   DockerCopyStoppedContainerNoPlatformSupport: 'The platform of the server cannot copy from a stopped container',
   EtagConflict: 'Another write came first',

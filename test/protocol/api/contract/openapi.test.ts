@@ -4,6 +4,7 @@ import type { Images } from '../../../../lib/agent/images/images.ts';
 import type { AgentStreams } from '../../../../lib/agent/streams/agent-streams.ts';
 import { catalogueOf } from '../../../../lib/agent/tasks/catalogue.ts';
 import type { Vms } from '../../../../lib/agent/vms/vms.ts';
+import type { Zfs } from '../../../../lib/agent/zfs/zfs.ts';
 import { allContracts } from '../../../../lib/protocol/api/all-contracts.ts';
 import { pathParamsOf, requiredRoleOf } from '../../../../lib/protocol/api/contract/contract.ts';
 import { openApiBytes, openApiDocument } from '../../../../lib/protocol/api/contract/openapi.ts';
@@ -62,7 +63,7 @@ interface Described {
 
 t.test("the tasks that the API describes are the agent's, with their parameters", (t) => {
   // Nobody creates these but the control plane.
-  const all = catalogueOf({ streams: {} as AgentStreams, vms: {} as Vms, images: {} as Images });
+  const all = catalogueOf({ streams: {} as AgentStreams, vms: {} as Vms, images: {} as Images, zfs: {} as Zfs });
   const offered = [...all].filter(([name]) => name !== PUSH_TASK && !Object.hasOwn(STREAM_TASKS, name));
   t.same(Object.keys(TASK_KINDS).sort(), offered.map(([name]) => name).sort());
   for (const [name, { paramNames }] of offered)

@@ -1,0 +1,130 @@
+/** Answers the routes of ZFS (lib/protocol/api/zfs.ts) by tasks of the server's agent. */
+import { invalidParameter } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
+import { type ZfsDataset, type ZfsPool, zfsContracts } from '../../../protocol/api/zfs.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import { MAX_ZFS_PROPERTIES, reasonNotProperty } from '../../../protocol/zfs.ts';
+import { bind, empty, ok, type Route } from '../../http/route.ts';
+import { type RunContext, runTask } from '../../tasks/requests/run-task.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import { explainZfsFailure } from '../zfs-failure.ts';
+
+export interface ZfsRouteDeps {
+  tasks: Pick<Tasks, 'create' | 'wait'>;
+  /** Aborts when this instance leaves and every wait must be answered. */
+  instanceLeaving: AbortSignal;
+}
+
+interface ZfsTask {
+  name: string;
+  params: JsonObject;
+  /** Before the message of a failure, as in Triton's CNAPI. */
+  text: string;
+}
+
+/** The limit of a question; a change has an hour, as in Triton's CNAPI. */
+const QUESTION_SECONDS = 60;
+const LIST_BYTES = 2 * 1024 * 1024;
+/** Triton's CNAPI says this of a rollback as well. */
+const SNAPSHOT_TEXT = 'cannot create snapshot: ';
+
+const change = { commitsRecord: true } as const;
+const list = { answerBytes: LIST_BYTES } as const;
+
+export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
+  const run = (context: RunContext, { text, ...task }: ZfsTask & { seconds?: number; isRead?: boolean }) =>
+    runTask(deps, context, task).catch((error: unknown) =>
+      explainZfsFailure(error, { text, serverUuid: context.params.server_uuid }),
+    );
+  const ask = (context: RunContext, task: ZfsTask) =>
+    run(context, { ...task, seconds: QUESTION_SECONDS, isRead: true });
+  const act = async (context: RunContext, task: ZfsTask) => {
+    await run(context, task);
+    return empty(204);
+  };
+
+  return bind(
+    zfsContracts,
+    {
+      async ListDatasets(context) {
+        const params = optionalField('dataset', context.params.dataset);
+        const found = await ask(context, { name: 'zfs_list_datasets', params, text: 'cannot list datasets:' });
+        return ok(listOf<ZfsDataset>(found, 'datasets'));
+      },
+      CreateDataset(context) {
+        const { dataset } = context.params;
+        return act(context, { name: 'zfs_create_dataset', params: { dataset }, text: 'cannot create dataset:' });
+      },
+      DestroyDataset(context) {
+        const { dataset } = context.params;
+        return act(context, { name: 'zfs_destroy_dataset', params: { dataset }, text: 'cannot destroy dataset:' });
+      },
+      CreateDatasetSnapshot(context) {
+        const dataset = `${context.params.dataset}@${context.params.name}`;
+        return act(context, { name: 'zfs_snapshot_dataset', params: { dataset }, text: SNAPSHOT_TEXT });
+      },
+      RollbackDataset(context) {
+        const dataset = `${context.params.dataset}@${context.params.name}`;
+        return act(context, { name: 'zfs_rollback_dataset', params: { dataset }, text: SNAPSHOT_TEXT });
+      },
+      async ListDatasetSnapshots(context) {
+        const { dataset } = context.params;
+        const task = { name: 'zfs_list_snapshots', params: { dataset }, text: 'cannot list snapshots:' };
+        return ok(listOf<ZfsDataset>(await ask(context, task), 'snapshots'));
+      },
+      async GetAllDatasetProperties(context) {
+        const params = propertiesOf(context);
+        return ok(propertiesFrom(await ask(context, { name: 'zfs_get_properties', params, text: GET_TEXT })));
+      },
+      async GetDatasetProperties(context) {
+        const params = { dataset: context.params.dataset, ...propertiesOf(context) };
+        return ok(propertiesFrom(await ask(context, { name: 'zfs_get_properties', params, text: GET_TEXT })));
+      },
+      SetDatasetProperties(context) {
+        const { dataset, properties } = context.params;
+        const params = { dataset, properties };
+        return act(context, { name: 'zfs_set_properties', params, text: 'cannot set properties:' });
+      },
+      async ListPools(context) {
+        const found = await ask(context, { name: 'zfs_list_pools', params: {}, text: 'cannot list pools:' });
+        return ok(listOf<ZfsPool>(found, 'pools'));
+      },
+    },
+    {
+      ListDatasets: list,
+      CreateDataset: change,
+      DestroyDataset: change,
+      CreateDatasetSnapshot: change,
+      RollbackDataset: change,
+      ListDatasetSnapshots: list,
+      GetAllDatasetProperties: list,
+      GetDatasetProperties: list,
+      SetDatasetProperties: change,
+    },
+  );
+}
+
+const GET_TEXT = 'cannot get properties:';
+
+/** Agents of Triton answer with the list itself. */
+function listOf<One>(result: JsonObject, field: string): One[] {
+  const found: unknown = Array.isArray(result) ? result : result[field];
+  return Array.isArray(found) ? found : [];
+}
+
+/** Agents of Triton add their log. */
+function propertiesFrom({ log: _, ...properties }: JsonObject): Record<string, Record<string, string>> {
+  return properties as Record<string, Record<string, string>>;
+}
+
+/** The values of all parameters whose names begin with `prop`. @throws InvalidParametersError */
+function propertiesOf({ rawParams }: RunContext): { properties?: string[] } {
+  const given = Object.entries(rawParams).filter(([name]) => name.startsWith('prop'));
+  if (given.length > MAX_ZFS_PROPERTIES) throw invalidParameter('prop', `More than ${MAX_ZFS_PROPERTIES} properties`);
+  const names = given.map(([name, value]) => {
+    const reason = typeof value === 'string' ? reasonNotProperty(value) : 'value was not a string';
+    if (reason !== undefined) throw invalidParameter(name, reason);
+    return String(value);
+  });
+  return names.length === 0 ? {} : { properties: names };
+}
