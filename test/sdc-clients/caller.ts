@@ -4,7 +4,8 @@
  *
  *     {"id": 1, "url": "http://127.0.0.1:8080", "method": "getServer", "args": ["…"]}
  *
- * A name and a password in the URL are passed to the client.
+ * A name and a password in the URL are passed to the client. Without a method, the result is the
+ * list of the client's methods.
  *
  *     {"id": 1, "error": null, "result": {…}, "status": 200}
  */
@@ -14,7 +15,7 @@ import { createInterface } from 'node:readline';
 export interface Call {
   id: number;
   url: string;
-  method: string;
+  method?: string;
   args: unknown[];
 }
 
@@ -32,6 +33,7 @@ type Client = Record<string, (...args: unknown[]) => void> & { close?(): void };
 const { CNAPI } = createRequire(import.meta.url)('sdc-clients') as {
   CNAPI: new (options: { url: string; username?: string; password?: string }) => Client;
 };
+const methods = Object.getOwnPropertyNames(CNAPI.prototype).filter((name) => name !== 'constructor');
 const clients = new Map<string, Client>();
 
 for await (const line of createInterface({ input: process.stdin })) call(JSON.parse(line) as Call);
@@ -40,6 +42,7 @@ process.exit();
 function call({ id, url, method, args }: Call): void {
   const client = clients.get(url) ?? new CNAPI(optionsOf(url));
   clients.set(url, client);
+  if (method === undefined) return say({ id, error: null, result: methods });
   client[method]?.(
     ...args,
     (error: unknown, result: unknown, _request: unknown, response?: { statusCode?: number }) => {

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import type { Test } from 'tap';
 import { guard } from '../../tools/processes/guardian.ts';
 import { installPackages } from '../support/own-packages.ts';
-import type { Callback } from './caller.ts';
+import type { Call, Callback } from './caller.ts';
 
 export class OldClient {
   /** Output that is no answer: Node's warnings, a stack trace. */
@@ -40,8 +40,17 @@ export class OldClient {
 
   /** What `new CNAPI({url})[method](...args, callback)` passed to its callback. */
   call<Result = unknown>(url: string, method: string, ...args: unknown[]): Promise<Callback<Result>> {
+    return this.#send({ url, method, args });
+  }
+
+  /** The names of all methods of the client. */
+  async methods(): Promise<string[]> {
+    return (await this.#send<string[]>({ url: 'http://127.0.0.1', args: [] })).result;
+  }
+
+  #send<Result>(call: Omit<Call, 'id'>): Promise<Callback<Result>> {
     const id = ++this.#calls;
-    this.#child.stdin?.write(`${JSON.stringify({ id, url, method, args })}\n`);
+    this.#child.stdin?.write(`${JSON.stringify({ id, ...call })}\n`);
     const pending = Promise.withResolvers<Callback>();
     this.#pending.set(id, pending);
     return pending.promise as Promise<Callback<Result>>;
