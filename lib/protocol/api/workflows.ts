@@ -156,7 +156,9 @@ export const workflowContracts = contracts({
       name: boundedText(100).optional().describe('Only jobs of this workflow'),
       server_uuid: uuid().optional().describe('Only jobs of this server'),
       limit: integer('limit', 1, MAX_LIST).optional().describe(`${WORKFLOW_PAGE} when absent`),
-      offset: integer('offset', 0, 1_000_000).optional(),
+      offset: integer('offset', 0, 1_000_000)
+        .optional()
+        .describe('Jobs to leave out, as in the workflow API of Triton'),
       after: uuid().optional().describe('The last job of the page before'),
     }),
     preconditions: [],
