@@ -292,6 +292,25 @@ export async function readStandings(
   return new Map(rows.map(({ serverUuid, ...standing }) => [serverUuid, standing]));
 }
 
+export interface ServerBoot {
+  isRunning: boolean;
+  /** ISO 8601; null if no sysinfo has told it. */
+  lastBoot: string | null;
+}
+
+/** Whether these servers run, and since when; none of a server that does not exist. */
+export async function readBoots(database: Queryable, serverUuids: readonly string[]): Promise<Map<string, ServerBoot>> {
+  const { rows } = await database.query<ServerBoot & { serverUuid: string }>(
+    `select s.uuid as "serverUuid", coalesce(a.status, 'unknown') = 'running' as "isRunning",
+         s._value ->> 'last_boot' as "lastBoot"
+       from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid
+       where s.uuid = any ($1::uuid[])`,
+    [serverUuids],
+    { name: 'read boots' },
+  );
+  return new Map(rows.map(({ serverUuid, ...boot }) => [serverUuid, boot]));
+}
+
 /**
  * The size in memory: megabytes can compress to a few KB. Concatenating a jsonb with an empty one
  * decompresses it, which costs much less than its text.

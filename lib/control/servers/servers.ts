@@ -187,6 +187,11 @@ export class Servers {
     return store.readStandings(this.#database, serverUuids);
   }
 
+  /** Whether those of these servers that exist run, and since when; by uuid. */
+  async boots(serverUuids: readonly string[]): Promise<ReadonlyMap<string, store.ServerBoot>> {
+    return serverUuids.length === 0 ? new Map() : store.readBoots(this.#database, serverUuids);
+  }
+
   /** The hostnames of those of these servers that exist, by uuid. */
   hostnames(serverUuids: readonly string[]): Promise<Map<string, string>> {
     return store.readHostnames(this.#database, serverUuids);

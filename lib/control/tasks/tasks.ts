@@ -33,7 +33,14 @@ import {
   TooManyTasksError,
 } from './record/task-errors.ts';
 import { summaryOf, type TaskFilter } from './record/task-list.ts';
-import { countUnfinishedTasks, listAllTasks, readTaskTimes, type TaskListPage } from './record/task-list-store.ts';
+import {
+  countUnfinishedTasks,
+  listAllTasks,
+  readBusyAmong,
+  readEndedAmong,
+  readTaskTimes,
+  type TaskListPage,
+} from './record/task-list-store.ts';
 import {
   type CreatedTask,
   cancelTask,
@@ -223,6 +230,16 @@ export class Tasks {
    */
   list(filter: TaskFilter): Promise<TaskListPage> {
     return listAllTasks(this.#deps.database, filter);
+  }
+
+  /** Those of these servers that have an unfinished task. */
+  async busyAmong(serverUuids: readonly string[]): Promise<ReadonlySet<string>> {
+    return new Set(serverUuids.length === 0 ? [] : await readBusyAmong(this.#deps.database, serverUuids));
+  }
+
+  /** Those of these tasks that have ended, or whose record was deleted. */
+  async endedAmong(ids: readonly string[]): Promise<string[]> {
+    return ids.length === 0 ? [] : readEndedAmong(this.#deps.database, ids);
   }
 
   /** How many tasks of this server have not ended; counts no further than 1,000. */

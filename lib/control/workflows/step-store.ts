@@ -86,6 +86,28 @@ function stateOf({
   return { name: isBegun ? 'begun' : 'due', phase, step, tries, left };
 }
 
+/** What may end the wait of a job, in its own row. */
+interface WaitingJob {
+  isCanceled: boolean;
+  stepMs: number;
+}
+
+/** Those of these jobs that exist, by id. */
+export async function readWaitingJobs(database: Queryable, ids: readonly string[]): Promise<Map<string, WaitingJob>> {
+  const { rows } = await database.query<{ id: string; is_canceled: boolean; step_ticks: string }>(
+    `select j.id, j.cancel_requested_at is not null as is_canceled, cnapi_tick() - j.step_tick as step_ticks
+       from cnapi_workflow_jobs j where j.id = any ($1::uuid[])`,
+    [ids],
+    { name: 'read waiting workflow jobs' },
+  );
+  return new Map(
+    rows.map(({ id, is_canceled: isCanceled, step_ticks }) => [
+      id,
+      { isCanceled, stepMs: Number(step_ticks) * TICK_MS },
+    ]),
+  );
+}
+
 /** A task that a step starts. */
 export interface StepTask {
   id: string;

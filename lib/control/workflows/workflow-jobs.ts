@@ -81,8 +81,7 @@ export class WorkflowJobs {
   }
 
   async stop(): Promise<void> {
-    this.runner.stop();
-    await Promise.all([this.#watches.stop(), this.#slowPoll.stop()]);
+    await Promise.all([this.runner.stop(), this.#watches.stop(), this.#slowPoll.stop()]);
   }
 
   /**

@@ -5,7 +5,7 @@
  *
  *     read ──▶ due: begin the step ──▶ read …
  *       ▲      begun: its task has ended, its work is done, its time is up ──▶ store that ──▶ read …
- *       └───── otherwise wait: a task has ended, a caller has changed the job, or slow poll
+ *       └───── otherwise wait for that (`step-waits.ts`)
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
@@ -31,6 +31,7 @@ import {
   readHeldWorkflowJob,
   type StepTask,
 } from './step-store.ts';
+import { type Awaited, StepWaits, type StepWaitsDeps } from './step-waits.ts';
 import {
   type Plan,
   type StepPosition,
@@ -47,8 +48,8 @@ export interface WorkflowRunnerDeps {
   clock: Clock;
   random: Random;
   log: Logger;
-  tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthority'>;
-  servers: Pick<Servers, 'get' | 'markRebooting'>;
+  tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthority'> & StepWaitsDeps['tasks'];
+  servers: Pick<Servers, 'get' | 'markRebooting'> & StepWaitsDeps['servers'];
 }
 
 /** A job that is not ended. */
@@ -70,72 +71,72 @@ interface Outcome {
   error?: { code: string; message: string };
 }
 
-/** Wakes the work on one job. */
-interface Sleeper {
-  task: string | undefined;
-  wake: AbortController;
-}
+/** What the work on a job does next; `read`: its row has changed. */
+type Next = 'read' | 'wait' | 'retry later';
 
-/** How often a job that waits is looked at when nothing is announced. */
-const POLL_MS = 2_000;
 /** The pause before a step is tried again. */
 const RETRY_MS = 1_000;
 const MAX_MESSAGE_CHARS = 500;
 
 export class WorkflowRunner implements DutyHandler {
   readonly #deps: WorkflowRunnerDeps;
-  readonly #sleepers = new Map<string, Sleeper>();
+  readonly #waits: StepWaits;
   #subscriptions: Subscription[] = [];
 
   constructor(deps: WorkflowRunnerDeps) {
     this.#deps = deps;
+    this.#waits = new StepWaits(deps);
   }
 
   start(): void {
     const { bus } = this.#deps;
+    this.#waits.start();
     this.#subscriptions = [
-      bus.subscribe(WORKFLOW_CHANGES_TOPIC, (message) => this.#wake(changedIds(message))),
-      bus.subscribe(TASK_ENDS_TOPIC, (message) => this.#tasksEnded(changedIds(message))),
+      bus.subscribe(WORKFLOW_CHANGES_TOPIC, (message) => this.#waits.wakeJobs(changedIds(message))),
+      bus.subscribe(TASK_ENDS_TOPIC, (message) => this.#waits.tasksEnded(changedIds(message))),
     ];
   }
 
-  stop(): void {
+  stop(): Promise<void> {
     for (const subscription of this.#subscriptions) subscription.close();
     this.#subscriptions = [];
+    return this.#waits.stop();
   }
 
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {
-    const sleeper: Sleeper = { task: undefined, wake: new AbortController() };
-    this.#sleepers.set(duty.id, sleeper);
-    try {
-      for (;;) {
-        signal.throwIfAborted();
-        // Before the read, so that a change during it wakes the next sleep.
-        sleeper.wake = new AbortController();
+    for (;;) {
+      signal.throwIfAborted();
+      // Before the read, so that a change during it ends the next sleep.
+      const wait = this.#waits.open(duty.id);
+      try {
         const job = await readHeldWorkflowJob(this.#deps.database, duty.id);
         if (job === undefined || job.state.name === 'ended') return;
-        sleeper.task = job.task;
-        const pauseMs = await this.#advance(presentOf(duty, job, job.state));
-        if (pauseMs > 0) await this.#deps.clock.sleep(pauseMs, AbortSignal.any([sleeper.wake.signal, signal]));
+        const present = presentOf(duty, job, job.state);
+        wait.awaited = awaitedOf(present);
+        wait.isCanceled = job.isCanceled;
+        const next = await this.#advance(present);
+        if (next === 'wait') await this.#waits.sleep(wait, signal);
+        else if (next === 'retry later')
+          await this.#deps.clock.sleep(RETRY_MS, AbortSignal.any([wait.wake.signal, signal]));
+      } finally {
+        this.#waits.close(duty.id, wait);
       }
-    } finally {
-      if (this.#sleepers.get(duty.id) === sleeper) this.#sleepers.delete(duty.id);
     }
   }
 
-  /** Takes the job one step on, if that is possible now. Returns how long to wait then. */
-  async #advance(present: Present): Promise<number> {
+  /** Takes the job one step on, if that is possible now. */
+  async #advance(present: Present): Promise<Next> {
     const { job, state } = present;
     if (state.name === 'due') {
       if (job.isCanceled && state.phase === 'chain') return this.#move(present, { event: { type: 'cancel' } });
-      if (state.tries > 0 && job.stepMs < RETRY_MS) return RETRY_MS;
+      if (state.tries > 0 && job.stepMs < RETRY_MS) return 'retry later';
       return this.#begin(present);
     }
     const outcome = await this.#look(present);
-    return outcome === undefined ? POLL_MS : this.#move(present, outcome);
+    return outcome === undefined ? 'wait' : this.#move(present, outcome);
   }
 
-  async #begin(present: Present): Promise<number> {
+  async #begin(present: Present): Promise<Next> {
     const { duty, job, state, step, stepName } = present;
     const { database, random, tasks, servers } = this.#deps;
     const facts = step.notesBoot
@@ -143,10 +144,10 @@ export class WorkflowRunner implements DutyHandler {
       : {};
     const task = step.work.kind === 'task' ? taskOf(step.work, job, { id: random.uuid(), step }) : undefined;
     const begun = await beginWorkflowStep(database, duty, { at: positionOf(state), facts, task });
-    if (begun === undefined) return 0;
+    if (begun === undefined) return 'read';
     this.#log(present, { to: `${stepName} begun`, task: task?.id });
     if (task !== undefined) tasks.notifyAuthority(job.serverUuid, begun.run);
-    return 0;
+    return 'read';
   }
 
   /** What has become of the step that has begun; undefined: it goes on. */
@@ -232,32 +233,23 @@ export class WorkflowRunner implements DutyHandler {
     return found?.isRunning ? 'the server runs, and its boot time is the same' : 'the server is not running';
   }
 
-  async #move(present: Present, { event, error }: Outcome): Promise<number> {
+  async #move(present: Present, { event, error }: Outcome): Promise<Next> {
     const { duty, job, plan, state, stepName: name } = present;
     const { database, bus, log } = this.#deps;
     const { state: to } = stepWorkflow(plan, state, event, job.id);
     const hasBegun = state.name === 'begun';
     const entry = hasBegun ? { name, ...resultOf(event, error) } : undefined;
-    if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 0;
+    if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 'read';
     publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: to.name === 'ended' ? to.execution : `${stepOf(plan, to).name} due`, event: event.type });
     if (error !== undefined)
       log.warn({ workflow_job: job.id, step: name, reason: error }, 'workflow job: a step failed');
-    return 0;
+    return 'read';
   }
 
   #log({ job, state, stepName }: Present, { to, ...more }: { to: string; [field: string]: unknown }): void {
     const fields = { workflow_job: job.id, workflow: job.name, server_uuid: job.serverUuid, ...more };
     this.#deps.log.info(fields, `workflow job: ${stepName} ${state.name} -> ${to}`);
-  }
-
-  #wake(ids: readonly string[]): void {
-    for (const id of ids) this.#sleepers.get(id)?.wake.abort();
-  }
-
-  #tasksEnded(ids: readonly string[]): void {
-    const ended = new Set(ids);
-    for (const { task, wake } of this.#sleepers.values()) if (task === undefined || ended.has(task)) wake.abort();
   }
 }
 
@@ -265,6 +257,17 @@ function presentOf(duty: HeldDuty, job: HeldWorkflowJob, state: Unfinished): Pre
   const plan = planOf(job.name, job);
   const { name: stepName } = stepOf(plan, state);
   return { duty, job, plan, state, stepName, step: workflowStep(job.name, stepName) };
+}
+
+/** What the present step waits for once it has begun. */
+function awaitedOf({ job, state, step }: Present): Awaited | undefined {
+  const { serverUuid, task } = job;
+  if (state.name !== 'begun') return undefined;
+  if (task !== undefined) return { kind: 'task', task };
+  const { timeoutMs, work } = step;
+  if (work.kind === 'await-idle') return { kind: 'idle', serverUuid, timeoutMs };
+  if (work.kind === 'await-boot') return { kind: 'boot', serverUuid, lastBoot: job.facts.last_boot, timeoutMs };
+  return undefined;
 }
 
 const positionOf = ({ phase, step, tries }: StepPosition): StepPosition => ({ phase, step, tries });

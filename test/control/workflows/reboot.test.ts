@@ -120,6 +120,7 @@ t.test('jobs that reboot a server', async (t) => {
       error: 'await-boot was not done within 3600 s: the server runs, and its boot time is the same',
     });
     server.powerOff();
+    await server.shown(({ status }) => status !== 'running');
     await server.boot();
     await server.shown(({ status }) => status === 'running');
   });

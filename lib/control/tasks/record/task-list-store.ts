@@ -138,3 +138,26 @@ export async function countUnfinishedTasks(database: Queryable, serverUuid: stri
   );
   return rows[0]?.count ?? 0;
 }
+
+/** Those of these servers that have an unfinished task. */
+export async function readBusyAmong(database: Queryable, serverUuids: readonly string[]): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `select s.server_uuid from unnest($1::uuid[]) as s(server_uuid)
+       where exists (select from cnapi_tasks q where q.server_uuid = s.server_uuid and q.state = 'queued')
+         or exists (select from cnapi_tasks q where q.server_uuid = s.server_uuid and q.state = 'claimed')`,
+    [serverUuids],
+    { name: 'read busy servers among' },
+  );
+  return rows.map(({ server_uuid }) => server_uuid);
+}
+
+/** Those of these tasks that have ended, or whose record was deleted. */
+export async function readEndedAmong(database: Queryable, ids: readonly string[]): Promise<string[]> {
+  const { rows } = await database.query<{ id: string }>(
+    `select one.id from unnest($1::uuid[]) as one(id)
+       where not exists (select from cnapi_tasks q where q.id = one.id and q.state <> 'ended')`,
+    [ids],
+    { name: 'read ended tasks among' },
+  );
+  return rows.map(({ id }) => id);
+}
