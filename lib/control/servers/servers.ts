@@ -240,22 +240,22 @@ export class Servers {
   /**
    * Stores a server's sysinfo and the fields derived from it; creates the server if it does not
    * exist. `digest` is the agent's own; from it the agent knows whether to send the sysinfo again.
-   * Returns true when it created the server. Calls `admitNew` before it creates one; that function
-   * may throw.
+   * Returns true when it created the server. Calls `admit` with the stored document before each
+   * write; that function may throw. If another write comes between, it is called again.
    * @throws SysinfoMismatchError
    */
   async recordSysinfo(
     serverUuid: string,
     sysinfo: JsonObject,
     digest = digestOf(sysinfo),
-    admitNew: () => void = () => undefined,
+    admit: (before: ServerDocument | undefined) => void | Promise<void> = () => undefined,
   ): Promise<boolean> {
     const named = sysinfo.UUID;
     if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
       throw new SysinfoMismatchError(serverUuid, named);
     const context = { defaults: await this.#defaults(), datacenter: this.#datacenter, observedAt: isoNow(this.#clock) };
-    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, (before) => {
-      if (before === undefined) admitNew();
+    const isNew = await this.#write(serverUuid, SYSINFO_RETRIES, async (before) => {
+      await admit(before);
       return applySysinfo(before, serverUuid, sysinfo, context);
     });
     // Last, so that a digest is stored only for a sysinfo that was applied.
@@ -338,11 +338,11 @@ export class Servers {
   async #write(
     serverUuid: string,
     retries: number,
-    decide: (before: ServerDocument | undefined) => ServerDocument,
+    decide: (before: ServerDocument | undefined) => ServerDocument | Promise<ServerDocument>,
   ): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       const stored = await this.#documents.ask(serverUuid);
-      const after = decide(stored?.value);
+      const after = await decide(stored?.value);
       if (stored !== undefined && canonicalJson(stored.value) === canonicalJson(after)) return false;
       try {
         if (stored === undefined) await this.#create(serverUuid, after);

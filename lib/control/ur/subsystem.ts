@@ -34,7 +34,7 @@ export const urSubsystem: SubsystemDefinition<{ urAgents: UrAgents; database: Qu
         ),
         counter(
           'ur_messages_ignored_total',
-          'Messages of Ur about servers that have an agent',
+          'Messages of Ur about servers that are set up or had an agent',
           () => consumer.stats.ignored,
         ),
         counter('ur_executions_total', 'Scripts and files that Ur was sent', () => posts.stats.runs),

@@ -6,7 +6,7 @@
  *     delivered ──read──▶ storing ──stored──▶ acknowledged
  *         │                  ├──the database does not answer──▶ storing, again
  *         │                  └──refused──▶ dropped
- *         └──defect, or its server has an agent──▶ dropped
+ *         └──defect, or its server is set up or had an agent──▶ dropped
  */
 import type { ConfirmChannel, ConsumeMessage } from 'amqplib';
 import { type CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
@@ -18,6 +18,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
+import type { ServerDocument } from '../servers/server.ts';
 import type { Servers } from '../servers/servers.ts';
 import { EXCHANGE, MESSAGE_LIFETIME_MS, mayChange, readUrMessage, SHARED_BINDINGS, SHARED_QUEUE } from './ur.ts';
 import { recordMessages } from './ur-store.ts';
@@ -41,9 +42,12 @@ interface UrConsumerStats {
   stored: number;
   /** Messages that nobody can use. */
   dropped: number;
-  /** Messages about servers that have an agent. */
+  /** Messages about servers that are set up or had an agent. */
   ignored: number;
 }
+
+/** The server is set up or had an agent. */
+class NotOfUrError extends Error {}
 
 /** Messages that the broker sends before the first one is acknowledged: bounds memory and work. */
 const PREFETCH = 16;
@@ -138,20 +142,30 @@ export class UrConsumer {
     return false;
   }
 
-  /** The same way as `POST /servers/:uuid/sysinfo`, except for servers that have an agent. */
+  /** The same way as `POST /servers/:uuid/sysinfo`, except for servers that a message must not change. */
   async #store(serverUuid: string, sysinfo: JsonObject): Promise<true> {
-    const { database, refusalOf, servers } = this.#deps;
-    if (!mayChange(await readRow(database, serverUuid))) {
+    try {
+      await this.#deps.servers.recordSysinfo(serverUuid, sysinfo, undefined, (before) =>
+        this.#admit(serverUuid, before),
+      );
+    } catch (error) {
+      if (!(error instanceof NotOfUrError)) throw error;
       this.stats.ignored += 1;
       return true;
     }
-    await servers.recordSysinfo(serverUuid, sysinfo, undefined, () => {
-      const refusal = refusalOf(serverUuid);
-      if (refusal !== undefined) throw refusal;
-    });
     await this.#messages.ask(serverUuid);
     this.stats.stored += 1;
     return true;
+  }
+
+  /**
+   * The row is read after the document. An agent that connects later stores its own sysinfo later, or has changed
+   * the document before this write, which then conflicts and is decided again.
+   */
+  async #admit(serverUuid: string, before: ServerDocument | undefined): Promise<void> {
+    if (!mayChange(before, await readRow(this.#deps.database, serverUuid))) throw new NotOfUrError();
+    const refusal = before === undefined ? this.#deps.refusalOf(serverUuid) : undefined;
+    if (refusal !== undefined) throw refusal;
   }
 
   /** What Ur says at its start may be older than what it says when it is asked. */

@@ -9,16 +9,19 @@
  *
  * A server by Ur, in the roster's row:
  *
- *     unknown, or no row ──message, not set up──▶ running, no run, `ur-sysinfo`
+ *     no row, `removed` or `ur-silent` ──message, not set up──▶ running, no run, `ur-sysinfo`
  *     running by Ur ──message──▶ running by Ur
  *     running by Ur ──no message for urSilenceMs of an observer's healthy ticks──▶ unknown, `ur-silent`
  *     running by Ur ──session accepted──▶ connected        ──legacy heartbeat──▶ legacy-heartbeat
- *     running by anything else ──message──▶ unchanged, and the message is dropped
+ *     set up, or any other reason ──message──▶ unchanged, and the message is dropped
+ *
+ * So a server that had an agent is never Ur's again, until an operator removes it.
  */
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { JsonLimitError, type JsonObject, parseBoundedJson } from '../../protocol/json/bounded-json.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
-import type { RosterRow } from '../roster/status/authority-row.ts';
+import type { RosterRow, StatusReason } from '../roster/status/authority-row.ts';
+import type { ServerDocument } from '../servers/server.ts';
 
 export const EXCHANGE = 'amq.topic';
 /** Shared by all instances. */
@@ -53,9 +56,14 @@ export function readUrMessage(routingKey: string, content: Buffer): UrMessage | 
   return sysinfo.UUID.toLowerCase() === serverUuid ? { kind, serverUuid, sysinfo } : { defect: 'wrong-uuid' };
 }
 
-/** Whether a message may change the server of this row: nothing else may keep it `running`. */
-export const mayChange = (row: Pick<RosterRow, 'status' | 'reason'> | undefined): boolean =>
-  row?.status !== 'running' || row.reason === 'ur-sysinfo';
+/** A server whose row says so had no agent since it was new or was removed. In SQL: `cnapi_record_ur_messages`. */
+const REASONS_WITHOUT_AGENT: readonly StatusReason[] = ['removed', 'ur-sysinfo', 'ur-silent'];
+
+/** Whether a message may change a server: `before` and `row` are what is stored of it. */
+export const mayChange = (
+  before: Pick<ServerDocument, 'setup'> | undefined,
+  row: Pick<RosterRow, 'reason'> | undefined,
+): boolean => before?.setup !== true && (row === undefined || REASONS_WITHOUT_AGENT.includes(row.reason));
 
 /** @returns the object in this JSON text, or why there is none */
 export function parseObject(

@@ -101,6 +101,21 @@ t.test('concurrent writers of one server lose nothing; without retries one gets 
   t.ok(failures.every((failure) => failure instanceof EtagConflictError));
 });
 
+t.test('a sysinfo is admitted again when another write comes between', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = await open(database);
+  await servers.recordSysinfo(UUID, { UUID, Setup: 'false' });
+  const seen: unknown[] = [];
+  const late = servers.recordSysinfo(UUID, { UUID, Setup: 'false', 'MiB of Memory': 1 }, 'late', async (before) => {
+    seen.push(before?.setup);
+    if (before?.setup) throw new Error('it is set up');
+    await servers.recordSysinfo(UUID, { UUID, Setup: 'true' });
+  });
+  await t.rejects(late, { message: 'it is set up' });
+  t.same(seen, [false, true]);
+  t.match((await servers.get(UUID))?.server, { setup: true, ram: undefined });
+});
+
 t.test('a sysinfo left without its server does not stop the agent from sending it again', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const servers = await open(database);

@@ -5,6 +5,7 @@ import t, { type Test } from 'tap';
 import type { Config } from '../../../lib/control/config.ts';
 import { checkBroker } from '../../../lib/control/doctor/broker.ts';
 import type { CheckInput } from '../../../lib/control/doctor/finding.ts';
+import { recordMessages } from '../../../lib/control/ur/ur-store.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 import type { Server } from '../../../lib/protocol/api/servers.ts';
@@ -150,6 +151,46 @@ t.test('servers that speak Ur', { skip: noRabbitmq }, async (t) => {
     await until(async () => (await readMetric(app, 'ur_messages_ignored_total')) === ignored + 1, 'the message');
     t.match((await app.get<Server>(`/servers/${ur.uuid}`)).body, { setup: true, hostname: 'own', ram: undefined });
     t.same(await rosterRowOf(zone, ur.uuid), row);
+  });
+
+  await t.test('a server that had an agent is not taken over by a message, until it is removed', async (t) => {
+    const { database } = zone;
+    const ur = await TestUr.start(t, broker.url, randomUUID());
+    const lost = "update cnapi_roster_authority set status = 'unknown', reason = $2, run = null where server_uuid = $1";
+    for (const [reason, Setup] of [
+      ['legacy-silent', 'true'],
+      ['closed', 'false'],
+    ] as const) {
+      const sysinfo = { UUID: ur.uuid, Hostname: 'own', Setup, 'MiB of Memory': '512', 'Boot Parameters': {} };
+      await app.post(`/servers/${ur.uuid}/sysinfo`, { sysinfo });
+      await app.post(`/servers/${ur.uuid}/events/heartbeat`);
+      await untilUrReason(zone, ur.uuid, 'legacy-heartbeat');
+      await database.query(lost, [ur.uuid, reason]);
+      const [before, row] = [await app.get<Server>(`/servers/${ur.uuid}`), await rosterRowOf(zone, ur.uuid)];
+      const ignored = await readMetric(app, 'ur_messages_ignored_total');
+      ur.sysinfo['Boot Parameters'] = { headnode: 'true' };
+      ur.sysinfo['SDC Agents'] = [{ name: 'x' }];
+      ur.say();
+      await until(async () => (await readMetric(app, 'ur_messages_ignored_total')) === ignored + 1, 'the message');
+      t.strictSame((await app.get<Server>(`/servers/${ur.uuid}`)).body, before.body, reason);
+      t.same(await recordMessages(database, app.cnapiUuid, [ur.uuid]), [], 'nor by the statement alone');
+      t.same(await rosterRowOf(zone, ur.uuid), row);
+      t.match(await execute(ur, { script: '#!/bin/sh\n', env: { SECRET: 'x' } }), { status: 409 });
+      t.same(ur.orders, [], 'the script did not go to the broker');
+    }
+    t.equal(await app.delete(`/servers/${ur.uuid}`), 200);
+    ur.say();
+    await untilUrReason(zone, ur.uuid, 'ur-sysinfo');
+    t.match((await app.get<Server>(`/servers/${ur.uuid}`)).body, { status: 'running', headnode: true });
+  });
+
+  await t.test('a message does not say that a server is no longer set up', async (t) => {
+    const ur = await running(t);
+    await app.post(`/servers/${ur.uuid}`, { setup: true });
+    const ignored = await readMetric(app, 'ur_messages_ignored_total');
+    ur.say();
+    await until(async () => (await readMetric(app, 'ur_messages_ignored_total')) === ignored + 1, 'the message');
+    t.match((await app.get<Server>(`/servers/${ur.uuid}`)).body, { setup: true });
   });
 
   await t.test('a server that is set up is not running by Ur', async (t) => {

@@ -72,17 +72,25 @@ for (const { name, key, content, expect } of messages)
     t.match(read, expect);
   });
 
-const rows: { name: string; row: { status: 'running' | 'unknown'; reason: StatusReason } | undefined; may: boolean }[] =
-  [
-    { name: 'a new server', row: undefined, may: true },
-    { name: 'a server that was lost', row: { status: 'unknown', reason: 'silent' }, may: true },
-    { name: 'a server whose Ur fell silent', row: { status: 'unknown', reason: 'ur-silent' }, may: true },
-    { name: 'a server by Ur', row: { status: 'running', reason: 'ur-sysinfo' }, may: true },
-    { name: 'a server whose agent is connected', row: { status: 'running', reason: 'connected' }, may: false },
-    { name: 'a server of a legacy agent', row: { status: 'running', reason: 'legacy-heartbeat' }, may: false },
-  ];
+const rows: { name: string; isSetup?: boolean; reason?: StatusReason; may: boolean }[] = [
+  { name: 'a new server', may: true },
+  { name: 'a server whose first message was stored, and not counted', isSetup: false, may: true },
+  { name: 'a server that an operator removed', reason: 'removed', may: true },
+  { name: 'a server by Ur', isSetup: false, reason: 'ur-sysinfo', may: true },
+  { name: 'a server whose Ur fell silent', isSetup: false, reason: 'ur-silent', may: true },
+  { name: 'a server by Ur that is set up', isSetup: true, reason: 'ur-sysinfo', may: false },
+  { name: 'a server that is set up and has no row', isSetup: true, may: false },
+  { name: 'a server whose agent is connected', isSetup: true, reason: 'connected', may: false },
+  { name: 'a server of a legacy agent', isSetup: true, reason: 'legacy-heartbeat', may: false },
+  ...(
+    ['silent', 'closed', 'session-lost', 'instance-lost', 'legacy-silent', 'protocol-error'] as StatusReason[]
+  ).flatMap((reason) => [
+    { name: `a server that is set up and was lost, ${reason},`, isSetup: true, reason, may: false },
+    { name: `a server that had an agent and is not set up, ${reason},`, isSetup: false, reason, may: false },
+  ]),
+];
 
-for (const { name, row, may } of rows)
+for (const { name, isSetup, reason, may } of rows)
   t.test(`${name} ${may ? 'may' : 'must not'} be changed by a message`, async (t) => {
-    t.equal(mayChange(row), may);
+    t.equal(mayChange(isSetup === undefined ? undefined : { setup: isSetup }, reason && { reason }), may);
   });

@@ -18,9 +18,9 @@ export function legacyAgentRoutes({ servers, heartbeats, agentSources, newServer
     legacyAgentContracts,
     {
       async RegisterSysinfo({ params, actor, source }) {
-        const isNew = await servers.recordSysinfo(params.server_uuid, params.sysinfo, undefined, () => {
-          const refusal = newServers.refusalOf(actor, source, params.server_uuid);
-          if (refusal !== undefined) throw refusal;
+        const isNew = await servers.recordSysinfo(params.server_uuid, params.sysinfo, undefined, (before) => {
+          const refusal = before === undefined && newServers.refusalOf(actor, source, params.server_uuid);
+          if (refusal) throw refusal;
         });
         if (isNew) await heartbeats.created(params.server_uuid);
         await agentSources.record(params.server_uuid, source);

@@ -7,9 +7,9 @@ create table cnapi_ur_servers (
   cnapi_instance uuid not null
 );
 
--- Counts a message of each of these servers, and marks `running` those that are not set up and that nothing else
--- keeps `running`: a row that says so belongs to a session, to a legacy agent, or to Ur already. Returns the servers
--- that it changed. Locks in the order cnapi_ur_servers, documents of servers, rows of the roster, each in key order;
+-- Counts a message of each of these servers, and marks `running` those that are not set up and had no agent: they have
+-- no row, were removed, or were running by Ur before. Anybody who has the broker's password can send a message, and
+-- what a server by Ur is to run goes to the broker. Returns the servers that it changed. Locks in the order cnapi_ur_servers, documents of servers, rows of the roster, each in key order;
 -- each is read after it is locked (law 5). A server that is being removed gets no row.
 create function cnapi_record_ur_messages(by_uuid uuid, servers uuid[])
 returns setof uuid language plpgsql as $$
@@ -43,7 +43,7 @@ begin
       update cnapi_roster_authority row
       set status = 'running', reason = 'ur-sysinfo', run = null, cnapi_uuid = null, epoch = row.epoch + 1,
         since = cnapi_now(), decided_by = by_uuid
-      where row.server_uuid = any (known) and row.status = 'unknown'
+      where row.server_uuid = any (known) and row.status = 'unknown' and row.reason in ('removed', 'ur-silent')
       returning row.server_uuid
     )
     select server_uuid from changed union all select unnest(inserted);
