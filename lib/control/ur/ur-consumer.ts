@@ -170,12 +170,12 @@ export class UrConsumer {
 
   /** What Ur says at its start may be older than what it says when it is asked. */
   async #started(serverUuid: string): Promise<void> {
-    const { log, requestSysinfo } = this.#deps;
     try {
-      const sysinfo = await requestSysinfo(serverUuid);
+      const sysinfo = await this.#deps.requestSysinfo(serverUuid);
       if (sysinfo?.UUID === serverUuid) await this.#store(serverUuid, sysinfo);
     } catch (error) {
-      log.warn({ server_uuid: serverUuid, reason: messageOf(error) }, 'ur: the sysinfo of a server was not stored');
+      const fields = { server_uuid: serverUuid, reason: messageOf(error) };
+      this.#warnings.warn(fields, 'ur: the sysinfo of a server was not stored');
     }
   }
 
