@@ -59,6 +59,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     ...base,
     'agent/containers',
     'agent/images',
+    'agent/journal',
     'agent/machine',
     'agent/records',
     'agent/sync-directory.ts',

@@ -6,13 +6,14 @@
  */
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runToEnd } from '../containers/linux/programs.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import { type RecordFiles, recordFiles } from '../records/record-files.ts';
 import type { InstalledVersion } from '../versions/agent-versions.ts';
 import { compareVersions } from '../versions/version-order.ts';
 import type { PackageManifest } from './manifest.ts';
 import { installFiles, type VerifiedPackage } from './package-archive.ts';
 import { PackageRefusedError } from './package-errors.ts';
+import { runPackageScript, type ScriptCaller, type ScriptName } from './package-script.ts';
 
 export interface InstalledPackage extends InstalledVersion {
   name: string;
@@ -23,19 +24,15 @@ interface OtherPackagesDeps {
   directory: string;
   /** Whether packages may run their programs. */
   allowScripts: boolean;
+  clock: Clock;
 }
 
-interface InstallRequest {
+interface InstallRequest extends ScriptCaller {
   file: string;
   allowDowngrade: boolean;
-  signal: AbortSignal;
 }
 
-type Script = 'install' | 'uninstall';
-
 const DIGEST_CHARS = 16;
-const SCRIPT_WITHIN_MS = 600_000;
-const MAX_SHOWN_CHARS = 1_000;
 const MAX_PACKAGES = 200;
 
 export class OtherPackages {
@@ -74,7 +71,7 @@ export class OtherPackages {
     await mkdir(join(this.#files, name), { recursive: true, mode: 0o700 });
     await installFiles(request.file, { manifest, directory, signal: request.signal });
     try {
-      if (hasScript(manifest, 'install')) await this.#run('install', { name, version, digest }, request.signal);
+      if (hasScript(manifest, 'install')) await this.#run('install', { name, version, digest }, request);
     } catch (error) {
       await rm(directory, { recursive: true, force: true });
       throw error;
@@ -87,13 +84,13 @@ export class OtherPackages {
   }
 
   /** @returns whether it was there */
-  async uninstall(name: string, signal: AbortSignal): Promise<boolean> {
+  async uninstall(name: string, caller: ScriptCaller): Promise<boolean> {
     const installed = this.#installed.get(name);
     if (installed === undefined) return false;
     const names: string[] = await readdir(this.#directoryOf(installed)).catch(() => []);
     if (names.includes('uninstall')) {
       this.#checkScripts(name, 'uninstall');
-      await this.#run('uninstall', installed, signal);
+      await this.#run('uninstall', installed, caller);
     }
     await this.#records.remove(name);
     this.#installed.delete(name);
@@ -112,7 +109,7 @@ export class OtherPackages {
     if (hasScript(manifest, 'install')) this.#checkScripts(manifest.name, 'install');
   }
 
-  #checkScripts(name: string, script: Script): void {
+  #checkScripts(name: string, script: ScriptName): void {
     if (this.#deps.allowScripts) return;
     throw new PackageRefusedError(
       'PackageScriptsNotAllowed',
@@ -120,17 +117,12 @@ export class OtherPackages {
     );
   }
 
-  async #run(script: Script, installed: InstalledPackage, signal: AbortSignal): Promise<void> {
-    const directory = this.#directoryOf(installed);
-    const env = { PACKAGE_NAME: installed.name, PACKAGE_VERSION: installed.version, PACKAGE_DIRECTORY: directory };
-    const options = { timeoutMs: SCRIPT_WITHIN_MS, directory, env, signal };
-    const { exitCode, stderr } = await runToEnd(join(directory, script), [], options);
-    signal.throwIfAborted();
-    if (exitCode === 0) return;
-    const said = stderr.trim().slice(-MAX_SHOWN_CHARS);
-    throw new PackageRefusedError(
-      'PackageScriptFailed',
-      `The program ${script} of ${installed.name} ${installed.version} failed${exitCode === null ? '' : ` with exit code ${exitCode}`}: ${said}`,
+  #run(script: ScriptName, installed: InstalledPackage, caller: ScriptCaller): Promise<void> {
+    const { name, version } = installed;
+    return runPackageScript(
+      { script, name, version, directory: this.#directoryOf(installed) },
+      caller,
+      this.#deps.clock,
     );
   }
 
@@ -150,4 +142,5 @@ export class OtherPackages {
   }
 }
 
-const hasScript = ({ files }: PackageManifest, script: Script): boolean => files.some(({ path }) => path === script);
+const hasScript = ({ files }: PackageManifest, script: ScriptName): boolean =>
+  files.some(({ path }) => path === script);

@@ -18,6 +18,7 @@ import { type InstalledPackage, OtherPackages } from './other-packages.ts';
 import { OwnPackage, type OwnPackageDeps } from './own-package.ts';
 import { type VerifiedPackage, verifyPackage } from './package-archive.ts';
 import { PackageRefusedError, packageErrorOf } from './package-errors.ts';
+import type { ScriptCaller } from './package-script.ts';
 import { fetchPackage } from './package-source.ts';
 
 /** The part of the agent's configuration that concerns packages. */
@@ -34,13 +35,11 @@ interface PackagesDeps extends PackageOptions, OwnPackageDeps {
   data: string;
 }
 
-interface PackageInstallRequest {
-  task: string;
+interface PackageInstallRequest extends ScriptCaller {
   source: string;
   /** If given, the package must have this name. */
   name?: string | undefined;
   allowDowngrade: boolean;
-  signal: AbortSignal;
   onProgress(bytes: number, total: number | undefined): void;
 }
 
@@ -63,7 +62,7 @@ export class Packages {
     this.#client = new HttpClient({ clock: deps.clock });
     this.#own = new OwnPackage(deps);
     const directory = join(deps.data, 'packages');
-    this.#others = new OtherPackages({ directory, allowScripts: deps.allowScripts });
+    this.#others = new OtherPackages({ directory, allowScripts: deps.allowScripts, clock: deps.clock });
     this.#incoming = join(directory, 'incoming');
   }
 
@@ -113,12 +112,12 @@ export class Packages {
   }
 
   /** @throws a CnapiError of package-errors.ts */
-  async uninstall(names: readonly string[], signal: AbortSignal): Promise<{ removed: string[]; absent: string[] }> {
+  async uninstall(names: readonly string[], caller: ScriptCaller): Promise<{ removed: string[]; absent: string[] }> {
     if (names.includes(OWN_PACKAGE))
       throw new PackageRefusedError('OwnAgent', `${OWN_PACKAGE} is this agent, which cannot remove itself`);
     const [removed, absent]: [string[], string[]] = [[], []];
     for (const name of new Set(names)) {
-      const wasThere = await this.#others.uninstall(name, signal);
+      const wasThere = await this.#others.uninstall(name, caller);
       (wasThere ? removed : absent).push(name);
       if (wasThere) this.#deps.log.info({ package: name }, 'package: removed');
     }

@@ -26,9 +26,9 @@ export const agentInstall = defineTask({
         'PackageSourceMissing',
         'Parameter package_file is missing: this agent knows no image server, so an image_uuid alone names no package',
       );
-    const { id: task, signal } = context;
+    const { id: task, machine, signal } = context;
     const onProgress = byteProgress(context);
-    const request = { task, source, name: package_name, allowDowngrade: downgrade, signal, onProgress };
+    const request = { task, machine, signal, source, name: package_name, allowDowngrade: downgrade, onProgress };
     return { ...(await packages.install(request)) };
   },
 });
@@ -37,7 +37,8 @@ export const agentsUninstall = defineTask({
   lane: 'serial',
   params: z.object({ agents: z.array(name).min(1).max(MAX_NAMES) }),
   async run({ agents }, context) {
-    return packagesOf(context).uninstall(agents, context.signal);
+    const { id: task, machine, signal } = context;
+    return packagesOf(context).uninstall(agents, { task, machine, signal });
   },
 });
 
