@@ -6,6 +6,7 @@
 import type { KeyObject } from 'node:crypto';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
@@ -48,6 +49,13 @@ interface PackageInstallation {
   version: string;
   previous: string | null;
   changed: boolean;
+}
+
+/** Each name is in one of the lists, unless the signal came before its end. */
+export interface PackageRemovals {
+  removed: string[];
+  absent: string[];
+  failed: { name: string; code: string; message: string }[];
 }
 
 export class Packages {
@@ -111,17 +119,32 @@ export class Packages {
     }
   }
 
-  /** @throws a CnapiError of package-errors.ts */
-  async uninstall(names: readonly string[], caller: ScriptCaller): Promise<{ removed: string[]; absent: string[] }> {
+  /**
+   * Goes on with the next name after a failure, and ends at the signal. @throws PackageRefusedError for the
+   * name of this agent
+   */
+  async uninstall(names: readonly string[], caller: ScriptCaller): Promise<PackageRemovals> {
     if (names.includes(OWN_PACKAGE))
       throw new PackageRefusedError('OwnAgent', `${OWN_PACKAGE} is this agent, which cannot remove itself`);
-    const [removed, absent]: [string[], string[]] = [[], []];
+    const removals: PackageRemovals = { removed: [], absent: [], failed: [] };
     for (const name of new Set(names)) {
+      if (caller.signal.aborted) break;
+      await this.#uninstallOne(name, caller, removals);
+    }
+    return removals;
+  }
+
+  async #uninstallOne(name: string, caller: ScriptCaller, { removed, absent, failed }: PackageRemovals): Promise<void> {
+    try {
       const wasThere = await this.#others.uninstall(name, caller);
       (wasThere ? removed : absent).push(name);
       if (wasThere) this.#deps.log.info({ package: name }, 'package: removed');
+    } catch (error) {
+      // The task ends with the reason of the signal.
+      if (caller.signal.aborted) return;
+      const code = error instanceof CnapiError ? error.code : 'PackageNotRemoved';
+      failed.push({ name, code, message: messageOf(error) });
     }
-    return { removed, absent };
   }
 
   async #installFile(

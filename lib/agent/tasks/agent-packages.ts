@@ -3,7 +3,7 @@
  * Triton's tasks. When a new version of this agent is installed, the task goes on in the next process.
  */
 import { z } from 'zod';
-import type { Packages } from '../packages/packages.ts';
+import type { PackageRemovals, Packages } from '../packages/packages.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { byteProgress, defineTask, type TaskContext } from './task.ts';
 
@@ -38,9 +38,23 @@ export const agentsUninstall = defineTask({
   params: z.object({ agents: z.array(name).min(1).max(MAX_NAMES) }),
   async run({ agents }, context) {
     const { id: task, machine, signal } = context;
-    return packagesOf(context).uninstall(agents, { task, machine, signal });
+    const removals = await packagesOf(context).uninstall(agents, { task, machine, signal });
+    const failures = [...(signal.aborted ? [signal.reason as TaskFailure] : []), ...removals.failed];
+    const [first] = failures;
+    if (first !== undefined)
+      throw new TaskFailure(first.code, messageOfAll(failures, removals), { result: { ...removals } });
+    const { removed, absent } = removals;
+    return { removed, absent };
   },
 });
+
+/** Callers of Triton's CNAPI see only the message of a failure, so it has each name. */
+function messageOfAll(failures: readonly { message: string }[], { removed, absent }: PackageRemovals): string {
+  const named = (what: string, names: readonly string[]) =>
+    names.length === 0 ? [] : [`${what}: ${names.join(', ')}`];
+  const messages = failures.map(({ message }) => message);
+  return [...messages, ...named('removed', removed), ...named('not installed', absent)].join('; ');
+}
 
 function packagesOf({ packages }: TaskContext): Packages {
   if (packages !== undefined) return packages;
