@@ -104,7 +104,7 @@ const RANK: Readonly<Record<Exclude<Role, 'agent'>, number>> = { reader: 1, oper
 
 /**
  * What a caller may see beyond the actions of its role. `task-contents`: the params, output and
- * results of tasks. `boot-secrets`: the kernel arguments and boot modules of servers. The roles that
+ * results of tasks. `boot-secrets`: the kernel arguments and flags and the boot modules of servers. The roles that
  * may run tasks and change servers have them.
  */
 type Right = 'task-contents' | 'boot-secrets';

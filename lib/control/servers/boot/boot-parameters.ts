@@ -3,7 +3,7 @@
  * Pure. They are fields of the server's document, or of the record of defaults, from which new servers
  * copy them.
  */
-import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { SECRET_MASK } from '../../../protocol/secret-params.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import { INITIAL_DEFAULTS, type ServerDefaults } from '../server.ts';
@@ -69,20 +69,42 @@ export function toBootParams(fields: ServerDefaults, given: JsonObject) {
   };
 }
 
-/** Kernel arguments may hold passwords, and modules keys: only those who may change them see them. */
-export function withoutBootSecrets<Fields extends { boot_params?: unknown; boot_modules?: unknown }>(
-  fields: Fields,
-): Fields {
-  const { boot_params, boot_modules } = fields;
+/** What a kernel is given may hold passwords, and modules keys: only those who may change them see them. */
+interface BootSecrets {
+  boot_params?: unknown;
+  boot_modules?: unknown;
+  kernel_flags?: unknown;
+  /** `Boot Parameters` of a sysinfo are the arguments with which the server did boot. */
+  sysinfo?: unknown;
+}
+
+export function withoutBootSecrets<Fields extends BootSecrets>(fields: Fields): Fields {
+  const { boot_params, boot_modules, kernel_flags, sysinfo } = fields;
   return {
     ...fields,
-    ...(boot_params !== undefined && { boot_params: masked(boot_params as JsonObject) }),
+    ...(boot_params !== undefined && { boot_params: masked(boot_params) }),
     ...(boot_modules !== undefined && { boot_modules: (boot_modules as unknown[]).map(withoutContent) }),
+    ...(kernel_flags !== undefined && { kernel_flags: masked(kernel_flags) }),
+    ...(sysinfo !== undefined && { sysinfo: withoutArguments(sysinfo) }),
   };
 }
 
-const masked = (values: JsonObject): JsonObject =>
-  Object.fromEntries(Object.keys(values).map((name) => [name, SECRET_MASK]));
+/** They are fields of a server as well. */
+const PUBLIC_ARGUMENTS = ['headnode', 'hostname'];
+
+function withoutArguments(sysinfo: unknown): unknown {
+  if (!isJsonObject(sysinfo) || !Object.hasOwn(sysinfo, REPORTED)) return sysinfo;
+  return { ...sysinfo, [REPORTED]: masked(sysinfo[REPORTED], PUBLIC_ARGUMENTS) };
+}
+
+const REPORTED = 'Boot Parameters';
+
+function masked(values: unknown, shown: readonly string[] = []): unknown {
+  if (!isJsonObject(values)) return SECRET_MASK;
+  return Object.fromEntries(
+    Object.entries(values).map(([name, value]) => [name, shown.includes(name) ? value : SECRET_MASK]),
+  );
+}
 
 const withoutContent = (module: unknown): unknown =>
   typeof module === 'object' && module !== null ? { ...module, content: SECRET_MASK } : SECRET_MASK;

@@ -60,7 +60,19 @@ t.test('who may not change them sees names, and not what they say', async (t) =>
     comments: 'x',
     boot_params: { a: '(secret)', b: '(secret)' },
     boot_modules: [{ ...module, content: '(secret)' }],
+    kernel_flags: { '-k': '(secret)' },
   });
+  const reported = { headnode: 'true', hostname: 'h', root_shadow: 'hash', ['__proto__']: 'x' };
+  t.strictSame(withoutBootSecrets({ sysinfo: { UUID: 'u', 'Boot Parameters': reported } }), {
+    sysinfo: {
+      UUID: 'u',
+      'Boot Parameters': { headnode: 'true', hostname: 'h', root_shadow: '(secret)', ['__proto__']: '(secret)' },
+    },
+  });
+  t.strictSame(withoutBootSecrets({ sysinfo: { 'Boot Parameters': 'a=b' } }), {
+    sysinfo: { 'Boot Parameters': '(secret)' },
+  });
+  for (const sysinfo of [{ UUID: 'u' }, {}, null]) t.strictSame(withoutBootSecrets({ sysinfo }), { sysinfo });
   t.strictSame(withoutBootSecrets({}), {});
   t.notMatch(JSON.stringify(withoutBootSecrets({ boot_modules: ['key', null, 5] })), /key/);
 });

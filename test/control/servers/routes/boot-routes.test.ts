@@ -171,9 +171,14 @@ t.test('the configuration says which broker and which threads servers boot with'
 t.test('a reader sees which arguments and modules there are, and not what they say', async (t) => {
   const { call, as, addServer } = await startWithTokens(t);
   const server = randomUUID();
-  await addServer(server);
+  const reported = { headnode: 'true', hostname: 'shown', root_shadow: 'hash-of-root' };
+  await addServer(server, { sysinfo: { 'Boot Parameters': reported } });
   const [reader, operator] = [await as('reader'), await as('operator')];
-  const secrets = { kernel_args: { root_shadow: 'hash-of-root' }, boot_modules: [MODULE] };
+  const secrets = {
+    kernel_args: { root_shadow: 'hash-of-root' },
+    kernel_flags: { '-k': 'hash-of-root' },
+    boot_modules: [MODULE],
+  };
   for (const at of [`/boot/${server}`, '/boot/default']) {
     t.equal((await call('POST', at, secrets, reader.headers)).status, 403);
     t.equal((await call('POST', at, secrets, operator.headers)).status, 204);
@@ -187,6 +192,13 @@ t.test('a reader sees which arguments and modules there are, and not what they s
     t.notMatch(text, MODULE.content, at);
   }
   t.match((await call('GET', '/servers', undefined, operator.headers)).text, 'hash-of-root');
+  for (const at of [`/servers/${server}`, '/servers?extras=sysinfo', '/servers?extras=all&fields=sysinfo']) {
+    const { text } = await call('GET', at, undefined, reader.headers);
+    t.match(text, '"Boot Parameters":{"headnode":"true","hostname":"shown","root_shadow":"(secret)"}', at);
+    t.notMatch(text, 'hash-of-root', at);
+    const whole = '"Boot Parameters":{"headnode":"true","hostname":"shown","root_shadow":"hash-of-root"}';
+    t.match((await call('GET', at, undefined, operator.headers)).text, whole, at);
+  }
 });
 
 t.test('the audit has each change, without what it says', async (t) => {
