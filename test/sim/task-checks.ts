@@ -82,7 +82,7 @@ export class TaskChecks {
       case 'TaskTimeout':
         return task.is_cancelled || ageMs >= task.timeout_ms;
       case 'NotTaken':
-        return ageMs >= SIM_TIMES.taskStartByMs;
+        return ageMs >= Math.min(SIM_TIMES.taskStartByMs, task.timeout_ms);
       case 'AgentRestarted':
       case 'AgentStopped':
       case 'OutcomeUnknown':

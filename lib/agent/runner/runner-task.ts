@@ -9,6 +9,8 @@ export interface RunnerTask {
   phase: 'accepting' | 'queued' | 'running' | 'ending';
   /** The acceptance is on disk. */
   isAccepted: boolean;
+  /** Its work has begun, in this process or in a former one. */
+  hasStarted: boolean;
   abort: AbortController;
   timer: TimeLimit;
   /** The task's place in a lane. */

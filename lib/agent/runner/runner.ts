@@ -40,7 +40,7 @@ import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
 import type { RunnerTask } from './runner-task.ts';
 import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
-import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
+import { agentFull, agentPaused, alreadyEnded, cancelled, timeoutOf, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
 interface RunnerDeps
@@ -254,10 +254,12 @@ export class Runner {
   }
 
   #newWork(frame: TaskFrame, task: AgentTask, phase: RunnerTask['phase']): RunnerTask {
-    const timer = new TimeLimit(this.#deps.clock, frame.timeoutMs, (ms) => this.#abort(work, taskTimeout(ms)));
+    const timer = new TimeLimit(this.#deps.clock, frame.timeoutMs, (ms) => this.#abort(work, timeoutOf(work, ms)));
     const isAccepted = phase === 'queued';
     const abort = new AbortController();
-    const work: RunnerTask = { frame, task, phase, isAccepted, abort, timer, place: undefined, run: undefined };
+    const hasStarted = this.#deps.journal.state.tasks.get(frame.id)?.state === 'running';
+    const state = { phase, isAccepted, hasStarted, place: undefined, run: undefined };
+    const work: RunnerTask = { frame, task, abort, timer, ...state };
     this.#works.set(frame.id, work);
     return work;
   }
@@ -276,8 +278,9 @@ export class Runner {
     const context = this.#contextOf(work);
     try {
       if (!work.task.gated) await context.begin();
-      const result = work.abort.signal.aborted ? undefined : await work.task.run(work.frame.params, context);
-      if (!result) throw work.abort.signal.reason;
+      work.abort.signal.throwIfAborted();
+      work.hasStarted = true;
+      const result = await work.task.run(work.frame.params, context);
       await this.#end(work, endComplete(work.frame, result, isoNow(this.#deps.clock)));
     } catch (error) {
       await this.#end(work, endFailure(work.frame, this.#failureOf(error, work), isoNow(this.#deps.clock)));

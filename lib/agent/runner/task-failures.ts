@@ -1,11 +1,18 @@
 /** Failures with which the runner itself ends an attempt. Pure. */
 import type { TaskFrame } from '../../protocol/link/frames.ts';
 import { TaskFailure } from '../task-failure.ts';
+import type { RunnerTask } from './runner-task.ts';
 
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
 
-export const taskTimeout = (timeoutMs: number) =>
-  new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs / 1000} s`);
+/** The two codes differ, because callers may take a `TaskTimeout` for work that was done. */
+export const timeoutOf = ({ hasStarted }: Pick<RunnerTask, 'hasStarted'>, timeoutMs: number) =>
+  hasStarted
+    ? new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs / 1000} s`)
+    : new TaskFailure(
+        'NotTaken',
+        `The task did not start within ${timeoutMs / 1000} s, because it waited for other tasks of its server`,
+      );
 
 export const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
 
