@@ -69,6 +69,8 @@ interface Present {
 interface Outcome {
   event: Extract<WorkflowEvent, { type: 'done' | 'failed' | 'timed-out' | 'cancel' }>;
   error?: { code: string; message: string };
+  /** What a step that is done stores: `OK`, or the code of the error with which its task ended all the same. */
+  result?: string;
 }
 
 /** What the work on a job does next; `read`: its row has changed. */
@@ -199,7 +201,8 @@ export class WorkflowRunner implements DutyHandler {
     if (task === undefined)
       return failed(job, { code: 'OutcomeUnknown', message: 'the record of its task was deleted' }, true);
     const error = endError(task) ?? { code: 'Failed', message: 'no error given' };
-    if (task.outcome === 'failure') return accepts.includes(error.code) ? done(job) : failed(job, error, false);
+    if (task.outcome === 'failure')
+      return accepts.includes(error.code) ? done(job, error.code) : failed(job, error, false);
     return done(job);
   }
 
@@ -233,12 +236,13 @@ export class WorkflowRunner implements DutyHandler {
     return found?.isRunning ? 'the server runs, and its boot time is the same' : 'the server is not running';
   }
 
-  async #move(present: Present, { event, error }: Outcome): Promise<Next> {
+  async #move(present: Present, outcome: Outcome): Promise<Next> {
+    const { event, error } = outcome;
     const { duty, job, plan, state, stepName: name } = present;
     const { database, bus, log } = this.#deps;
     const { state: to } = stepWorkflow(plan, state, event, job.id);
     const hasBegun = state.name === 'begun';
-    const entry = hasBegun ? { name, ...resultOf(event, error) } : undefined;
+    const entry = hasBegun ? { name, ...resultOf(outcome) } : undefined;
     if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 'read';
     publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: to.name === 'ended' ? to.execution : `${stepOf(plan, to).name} due`, event: event.type });
@@ -284,7 +288,10 @@ function taskOf(
   return { id, name, params, maskedParams, timeoutMs, idempotent: taskKind(name).idempotent };
 }
 
-const done = ({ isCanceled }: HeldWorkflowJob): Outcome => ({ event: { type: 'done', isCanceled } });
+const done = ({ isCanceled }: HeldWorkflowJob, result = 'OK'): Outcome => ({
+  event: { type: 'done', isCanceled },
+  result,
+});
 
 const failed = (
   { isCanceled }: HeldWorkflowJob,
@@ -295,13 +302,8 @@ const failed = (
   error,
 });
 
-function resultOf(
-  event: WorkflowEvent,
-  error: Outcome['error'],
-): { result: string; error: string; error_code?: string } {
+function resultOf({ event, error, result = '' }: Outcome): { result: string; error: string; error_code?: string } {
   if (error !== undefined)
-    return { result: '', error: error.message.slice(0, MAX_MESSAGE_CHARS).toWellFormed(), error_code: error.code };
-  return event.type === 'cancel'
-    ? { result: '', error: 'canceled', error_code: 'Canceled' }
-    : { result: 'OK', error: '' };
+    return { result, error: error.message.slice(0, MAX_MESSAGE_CHARS).toWellFormed(), error_code: error.code };
+  return event.type === 'cancel' ? { result, error: 'canceled', error_code: 'Canceled' } : { result, error: '' };
 }

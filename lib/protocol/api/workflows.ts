@@ -19,7 +19,7 @@ const step = answer({
 
 const stepResult = answer({
   name: z.string(),
-  result: z.string().describe('`OK`, or empty'),
+  result: z.string().describe('`OK`; the code of an error of its task that counts as done; or empty'),
   error: z.string().describe('Empty if there is none'),
   error_code: z.string().optional(),
   task_id: uuid().optional().describe('The task that the step had started'),

@@ -63,6 +63,8 @@ t.test('jobs that reboot a server', async (t) => {
     const job = await waitFor(one, uuid);
     t.equal(job.execution, 'succeeded');
     t.equal(server.reboots, 2, 'no step starts a second reboot');
+    const [step] = job.chain_results;
+    t.match(step, { name: 'reboot', result: 'AgentRestarted', error: '' }, 'the result says how its task ended');
   });
 
   await t.test('with drain, the agent takes no new task, and the reboot waits for those that run', async (t) => {
