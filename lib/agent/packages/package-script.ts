@@ -22,7 +22,7 @@ interface PackageScript {
   script: ScriptName;
   name: string;
   version: string;
-  /** Of the files of the package. */
+  /** It has the files of the package. */
   directory: string;
 }
 

@@ -1,12 +1,16 @@
 /** Triton's routes for the agents of one server: packages that its agent installs or removes, by tasks. */
 import { z } from 'zod';
 import { contracts, errorResponse } from './contract/contract.ts';
-import { array, serverUuid } from './contract/rules.ts';
+import { array, boundedText, serverUuid } from './contract/rules.ts';
 import { refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
 
 const accepted = { description: 'The task was accepted', schema: taskId, example: taskIdExample };
 
-/** Triton checks none of them; the agent does. */
+/** As long as the agent allows them. */
+const MAX_NAME_CHARS = 64;
+const MAX_SOURCE_CHARS = 4_000;
+
+/** The agent checks it. */
 const passedOn = (description: string) => z.unknown().optional().describe(description);
 
 export const packageContracts = contracts({
@@ -21,9 +25,11 @@ export const packageContracts = contracts({
     params: z.object({
       ...serverUuid,
       ...underTicket,
-      image_uuid: passedOn('For agents of Triton: an image of IMGAPI'),
-      package_name: passedOn('The name that the package must have'),
-      package_file: passedOn('Where the package is: http:, https: or file:, or the path of a file of the server'),
+      image_uuid: boundedText(MAX_NAME_CHARS).optional().describe('For agents of Triton: an image of IMGAPI'),
+      package_name: boundedText(MAX_NAME_CHARS).optional().describe('The name that the package must have'),
+      package_file: boundedText(MAX_SOURCE_CHARS)
+        .optional()
+        .describe('Where the package is: http:, https: or file:, or the path of a file of the server'),
       downgrade: passedOn('true: also a version older than the installed one'),
     }),
     preconditions: ['server', 'running'],
