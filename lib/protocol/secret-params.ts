@@ -31,6 +31,24 @@ export function reasonNotMaskable(params: JsonObject): string | undefined {
   return undefined;
 }
 
+/** The parameters of tasks that hold a URL. */
+const URL_PARAMS: Readonly<Record<string, string>> = { agent_install: 'package_file', image_ensure_present: 'url' };
+
+/**
+ * Makes a URL that may hold a secret a secret param: it has a user, a query or a fragment. Agents refuse
+ * a URL with a password, but the params of the task are stored nevertheless.
+ */
+export function withSecretUrl(task: string, params: JsonObject): JsonObject {
+  const name = Object.hasOwn(URL_PARAMS, task) ? URL_PARAMS[task] : undefined;
+  if (name === undefined || !Object.hasOwn(params, name) || !mayHoldSecret(params[name])) return params;
+  const given = Object.hasOwn(params, SECRET_PARAMS) ? params[SECRET_PARAMS] : [];
+  // Anything else is refused by reasonNotMaskable.
+  if (!Array.isArray(given) || given.includes(`/${name}`)) return params;
+  return { ...params, [SECRET_PARAMS]: [...given, `/${name}`] };
+}
+
+const mayHoldSecret = (url: unknown): boolean => typeof url === 'string' && /^[^/]*:.*[@?#]/s.test(url);
+
 export function hasSecrets(params: JsonObject): boolean {
   const pointers: unknown = Object.hasOwn(params, SECRET_PARAMS) ? params[SECRET_PARAMS] : undefined;
   return Array.isArray(pointers) && pointers.length > 0;

@@ -1,5 +1,11 @@
 import t from 'tap';
-import { hasSecrets, MAX_SECRET_POINTERS, maskParams, reasonNotMaskable } from '../../lib/protocol/secret-params.ts';
+import {
+  hasSecrets,
+  MAX_SECRET_POINTERS,
+  maskParams,
+  reasonNotMaskable,
+  withSecretUrl,
+} from '../../lib/protocol/secret-params.ts';
 
 const params = {
   script: 'login',
@@ -58,4 +64,33 @@ t.test('a pointer that names nothing is refused', async (t) => {
     [naming(...Array.from({ length: 101 }, () => '/env')), /not a list/],
   ];
   for (const [given, reason] of rows) t.match(reasonNotMaskable(given as Record<string, unknown>), reason);
+});
+
+t.test('a URL that may hold a password or a signature is a secret', async (t) => {
+  const urls: Record<string, boolean> = {
+    'http://user:hush@h/a.tar': true,
+    'http:user:hush@h/a.tar': true,
+    'https://token@h/a.tar': true,
+    'http://user:hu/sh@h/a.tar': true,
+    'https://h/a.tar?signature=hush': true,
+    'https://h/a.tar#hush': true,
+    'https://h/a.tar': false,
+    'file:///srv/a.tar': false,
+    '/srv/a@b:c?.tar': false,
+  };
+  const names = { agent_install: 'package_file', image_ensure_present: 'url' };
+  for (const [task, name] of Object.entries(names))
+    for (const [url, isSecret] of Object.entries(urls)) {
+      const given = { [name]: url };
+      const expected = isSecret ? { ...given, secret_params: [`/${name}`] } : given;
+      t.strictSame(withSecretUrl(task, given), expected, `${task} ${url}`);
+    }
+  const url = 'https://h/a?hush';
+  t.strictSame(withSecretUrl('command_execute', { url }), { url }, 'another task');
+  const more = { url, digest: 'x', secret_params: ['/digest'] };
+  t.strictSame(withSecretUrl('image_ensure_present', more), { ...more, secret_params: ['/digest', '/url'] });
+  const named = { url, secret_params: ['/url'] };
+  t.equal(withSecretUrl('image_ensure_present', named), named);
+  const wrong = { url, secret_params: 'url' };
+  t.equal(withSecretUrl('image_ensure_present', wrong), wrong, 'what is refused stays as it is');
 });

@@ -6,7 +6,7 @@
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { sourceUrl } from '../images/source-url.ts';
+import { shownSource, sourceUrl } from '../images/source-url.ts';
 import type { Context } from '../invocation/context.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
 import { createLabelOf } from '../output/reports.ts';
@@ -64,7 +64,9 @@ function upgradeOf({ package: given, to, haltOn, downgrade = false }: AgentUpgra
   const source = sourceUrl(given);
   const version = to ?? versionInName(source);
   if (version === undefined)
-    throw new UsageError(`The name of ${given} does not end in -VERSION.tar; say with --to which version it has`);
+    throw new UsageError(
+      `The name of ${shownSource(given)} does not end in -VERSION.tar; say with --to which version it has`,
+    );
   return { source, version, haltOn: haltOn === undefined ? 1 : parseCount(haltOn, '--halt-on'), downgrade };
 }
 
@@ -171,13 +173,11 @@ class UpgradeRun {
     const { client } = this.#context;
     const { source, version, downgrade } = this.#upgrade;
     const params = { package_file: source, package_name: 'cn-agent', ...(downgrade && { downgrade }) };
-    // A query may hold a signature or a token.
-    const secret = source.includes('?') ? { secret_params: ['/package_file'] } : {};
     try {
       const id = await client.createTask({
         serverUuid: uuid,
         task: 'agent_install',
-        params: { ...params, ...secret },
+        params,
         timeoutMs: TASK_MS,
         idempotencyKey: this.#context.random.uuid(),
       });

@@ -84,8 +84,6 @@ async function load(
     image_uuid: uuid,
     url,
     ...(digest !== undefined && { digest }),
-    // A query may hold a signature or a token.
-    ...(url.includes('?') && { secret_params: ['/url'] }),
   };
   if (detach) context.output.note(`image ${uuid}`);
   return runServerTask(context, server, {

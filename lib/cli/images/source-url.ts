@@ -6,5 +6,11 @@ import { UsageError } from '../terminal/command-errors.ts';
 export function sourceUrl(source: string): string {
   if (source.startsWith('/')) return pathToFileURL(source).href;
   if (['https:', 'http:', 'file:'].includes(URL.parse(source)?.protocol ?? '')) return source;
-  throw new UsageError(`${source} is neither a URL (https, http or file) nor an absolute path on the server`);
+  throw new UsageError(
+    `${shownSource(source)} is neither a URL (https, http or file) nor an absolute path on the server`,
+  );
 }
+
+/** Without what may be secret: the user and the password, the query and the fragment. */
+export const shownSource = (source: string): string =>
+  source.replace(/(:\/*).*@/s, '$1(secret)@').replace(/[?#].*/s, '?(secret)');

@@ -14,7 +14,7 @@ import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
-import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
+import { hasSecrets, maskParams, reasonNotMaskable, withSecretUrl } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
 import type { PostDispatch, PostOutcomes } from './dispatch/post-dispatch.ts';
@@ -334,7 +334,8 @@ function refusal(serverUuid: string, ticketUuid: string, ticket: TicketCheck | u
 }
 
 function toNewTask(request: TaskRequest, id: string): NewTask {
-  const { serverUuid, name, params, idempotencyKey, requestId, actor, ticketUuid, record } = request;
+  const { serverUuid, name, idempotencyKey, requestId, actor, ticketUuid, record } = request;
+  const params = withSecretUrl(name, request.params);
   const reason = reasonNotMaskable(params);
   if (reason !== undefined) throw new BadSecretParamsError(reason);
   const shownParams = maskParams(params);

@@ -36,11 +36,42 @@ t.test('install-agent and uninstall-agents are tasks with the parameters of thei
   await until(recorded, 'the record of the audit');
 });
 
+t.test('a password in the source of a package is shown to the agent alone', async (t) => {
+  const { app, agent, at } = await start(t);
+  const source = 'http://user:hush@h/a.tar';
+  const requests: [string, object, string][] = [
+    ['install-agent', { package_file: source }, 'package_file'],
+    ['tasks', { task: 'agent_install', params: { package_file: source } }, 'package_file'],
+    ['tasks', { task: 'image_ensure_present', params: { image_uuid: randomUUID(), url: source } }, 'url'],
+  ];
+  for (const [route, body, name] of requests) {
+    const { id } = (await app.post<{ id: string }>(`${at}/${route}`, body)).body;
+    const task = await until(() => agent.received.get(id), 'the task');
+    t.same([task.params[name], task.params.secret_params], [source, [`/${name}`]], route);
+    for (const path of [`/tasks/${id}/wait?timeout=60`, '/tasks', `${at}/task-history`, '/audit'])
+      t.notMatch(JSON.stringify((await app.get(path)).body), /hush/, path);
+  }
+});
+
 t.test('refusals are those of Triton', async (t) => {
   const { app, agent, at } = await start(t);
   t.match(await app.post(`/servers/${randomUUID()}/install-agent`, {}), { status: 404 });
   for (const agents of [undefined, 'all', 5])
     t.match(await app.post(`${at}/uninstall-agents`, { agents }), { status: 500, body: { code: 'InvalidParameters' } });
+  const wrong = {
+    package_file: ['x'.repeat(4_001), { a: 1 }, 5],
+    package_name: ['x'.repeat(65), {}],
+    image_uuid: [[]],
+  };
+  for (const [name, values] of Object.entries(wrong))
+    for (const value of values) {
+      const { status, body } = await app.post<{ code: string; errors: { field: string }[] }>(`${at}/install-agent`, {
+        [name]: value,
+      });
+      t.same([status, body.code, body.errors.map(({ field }) => field)], [500, 'InvalidParameters', [name]]);
+    }
+  const longest = { package_file: `/${'x'.repeat(3_999)}` };
+  t.match(await app.post(`${at}/install-agent`, longest), { status: 200 });
   const versions: Record<string, number> = { '2.7.9': 412, '1.9.0': 412, '2.8.0': 200, '2.10.0': 200, unknown: 200 };
   for (const [version, status] of Object.entries(versions)) {
     await app.post(at, {
@@ -53,5 +84,5 @@ t.test('refusals are those of Triton', async (t) => {
   }
   const refused = await app.post(`${at}/uninstall-agents`, { agents: ['a'] });
   t.equal(refused.status, 200);
-  t.equal([...agent.received.values()].filter(({ name }) => name !== 'agents_uninstall').length, 0);
+  t.equal([...agent.received.values()].filter(({ name }) => name !== 'agents_uninstall').length, 1);
 });
