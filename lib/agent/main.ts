@@ -90,6 +90,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     serverUuid,
     agentVersion,
     runDirectory: data.runDirectory,
+    bootFile: join(data.path, 'boot'),
     taskAddress: httpPort?.address,
     bootParameters: options.bootParameters,
     containers: containers?.summary,

@@ -5,8 +5,9 @@ import { hostname } from 'node:os';
 import { promisify } from 'node:util';
 import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
+import { keptBootTime, readBootTime } from './boot-time.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
-import { memoryField, readBootTime, readSysinfo } from './linux-sysinfo.ts';
+import { memoryField, readSysinfo } from './linux-sysinfo.ts';
 import {
   type Command,
   type CommandResult,
@@ -28,6 +29,8 @@ interface LinuxMachineDeps {
   agentVersion: string;
   /** Directory of the scripts of running commands. */
   runDirectory: string;
+  /** Keeps the time of the boot; undefined: it is read anew by each agent. */
+  bootFile?: string;
   taskAddress?: TaskAddress | undefined;
   /** Override those of the kernel's command line. */
   bootParameters?: Record<string, string> | undefined;
@@ -42,16 +45,20 @@ interface LinuxMachineDeps {
 const BYTES_PER_KIB = 1024;
 
 export async function openLinuxMachine(deps: LinuxMachineDeps): Promise<Machine> {
-  return new LinuxMachine(deps, await bootIdOf());
+  const bootId = await bootIdOf();
+  const bootTime = await (deps.bootFile === undefined ? readBootTime() : keptBootTime(deps.bootFile, bootId));
+  return new LinuxMachine(deps, { bootId, bootTime });
 }
 
 class LinuxMachine implements Machine {
   readonly bootId: string;
+  readonly #bootTime: string | undefined;
   readonly #deps: LinuxMachineDeps;
 
-  constructor(deps: LinuxMachineDeps, bootId: string) {
+  constructor(deps: LinuxMachineDeps, { bootId, bootTime }: { bootId: string; bootTime: string | undefined }) {
     this.#deps = deps;
     this.bootId = bootId;
+    this.#bootTime = bootTime;
   }
 
   get hostname(): string {
@@ -60,7 +67,8 @@ class LinuxMachine implements Machine {
 
   async sysinfo(): Promise<Sysinfo> {
     const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages, recovery } = this.#deps;
-    const of = { uuid, agentVersion, taskAddress, bootParameters, containers, packages: packages?.() };
+    const about = { uuid, agentVersion, taskAddress, bootParameters, containers };
+    const of = { ...about, bootTime: this.#bootTime, packages: packages?.() };
     return { ...(await readSysinfo(of)), ...recovery?.sysinfo };
   }
 
@@ -69,7 +77,8 @@ class LinuxMachine implements Machine {
   }
 
   async status(): Promise<Record<string, unknown>> {
-    const [meminfo, disk, bootTime] = await Promise.all([readMeminfo(), statfs('/'), readBootTime()]);
+    const [meminfo, disk] = await Promise.all([readMeminfo(), statfs('/')]);
+    const bootTime = this.#bootTime;
     const size = disk.blocks * disk.bsize;
     return {
       vms: {},

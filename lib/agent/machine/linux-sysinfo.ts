@@ -18,6 +18,8 @@ interface SysinfoOf {
   taskAddress?: TaskAddress | undefined;
   /** Override those of the kernel's command line. */
   bootParameters?: Record<string, string> | undefined;
+  /** Seconds since the epoch. */
+  bootTime?: string | undefined;
   /** Whether containers can run here, as a sentence. */
   containers?: string | undefined;
   /** Replaces what is said without packages. */
@@ -25,11 +27,10 @@ interface SysinfoOf {
 }
 
 export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
-  const [facts, cpuinfo, mib, bootTime, interfaces, disks, commandLine] = await Promise.all([
+  const [facts, cpuinfo, mib, interfaces, disks, commandLine] = await Promise.all([
     readProductFacts(),
     readTextFile('/proc/cpuinfo'),
     readMemoryMib(),
-    readBootTime(),
     readInterfaces(),
     readDisks(),
     readTextFile('/proc/cmdline'),
@@ -39,7 +40,7 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     Hostname: hostname(),
     'System Type': systemType(),
     'Live Image': release(),
-    ...(bootTime === undefined ? {} : { 'Boot Time': bootTime }),
+    ...(server.bootTime === undefined ? {} : { 'Boot Time': server.bootTime }),
     ...(mib === undefined ? {} : { 'MiB of Memory': mib }),
     ...parseCpuinfo(cpuinfo ?? ''),
     ...facts,
@@ -126,11 +127,6 @@ async function readMemoryMib(): Promise<string | undefined> {
 export function memoryField(meminfo: string, name: string): number | undefined {
   const value = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(meminfo)?.[1];
   return value === undefined ? undefined : Number(value);
-}
-
-/** Seconds since the epoch, as text. */
-export async function readBootTime(): Promise<string | undefined> {
-  return /^btime (\d+)$/m.exec((await readTextFile('/proc/stat')) ?? '')?.[1];
 }
 
 /**

@@ -78,6 +78,9 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
     chain: ({ drain }) => [
       ...(drain === true ? ['pause-agent', 'await-idle'] : []),
       ...['reboot', 'mark-rebooting', 'await-boot'],
+      // An agent that has restarted is not paused. This is for one that has not: its machine was told to reboot, and
+      // the time of its boot has changed for another reason.
+      ...(drain === true ? ['resume-agent'] : []),
     ],
     onerror: ['resume-agent'],
   },

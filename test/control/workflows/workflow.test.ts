@@ -150,7 +150,7 @@ t.test('a reboot with drain resumes the agent if it fails after the pause', asyn
   const reboot = planOf('server-reboot', stepNames('server-reboot', { drain: true }));
   t.strictSame(
     reboot.chain.map(({ name }) => name),
-    ['pause-agent', 'await-idle', 'reboot', 'mark-rebooting', 'await-boot'],
+    ['pause-agent', 'await-idle', 'reboot', 'mark-rebooting', 'await-boot', 'resume-agent'],
   );
   const { state } = stepWorkflow(reboot, { name: 'begun', phase: 'chain', step: 2, tries: 0 }, failed(), 'job');
   t.strictSame(state, undo('due', 0, left('failed', 3)));
