@@ -1,5 +1,6 @@
 /** `cnapi agents`: the versions of agents, and their upgrade. */
 import { Command } from 'commander';
+import { z } from 'zod';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
@@ -47,11 +48,12 @@ export function agentsCommand(runner: CommandRunner): Command {
   return withExamples(command, ['cnapi agents list']);
 }
 
-interface LastUpdate {
-  version?: string;
-  outcome?: string;
-  reason?: string;
-}
+/** An agent may send anything. */
+const lastUpdate = z.object({
+  'CN Agent Update': z.object({ version: z.string(), outcome: z.string(), reason: z.string().optional() }),
+});
+
+type LastUpdate = z.output<typeof lastUpdate>['CN Agent Update'];
 
 async function list({ client, output }: Context): Promise<void> {
   const servers: NamedServer[] = [];
@@ -79,7 +81,7 @@ async function list({ client, output }: Context): Promise<void> {
 }
 
 const lastUpdateOf = ({ sysinfo }: NamedServer): LastUpdate | undefined =>
-  (sysinfo as Record<string, LastUpdate | undefined> | undefined)?.['CN Agent Update'];
+  lastUpdate.safeParse(sysinfo).data?.['CN Agent Update'];
 
 const shownUpdate = (update: LastUpdate | undefined): string | undefined =>
   update && [`${update.version} ${update.outcome}`, update.reason].filter((part) => part !== undefined).join(': ');

@@ -131,7 +131,10 @@ export function applySysinfo(
 ): ServerDocument {
   const base = before ?? newServer(uuid, sysinfo, context);
   const after = { ...base, ...derivedFields(sysinfo) };
-  if (after.agents.length === 0) after.agents = agentsOf(sysinfo);
+  // An agent of this project says which agents its server has now. Others post them, and their sysinfo may be older.
+  const agents = agentsOf(sysinfo);
+  const isOfToday = Object.hasOwn(sysinfo, 'CN Agent Version') && agents.length > 0;
+  if (isOfToday || after.agents.length === 0) after.agents = agents;
   if (before !== undefined && after.last_boot !== before.last_boot) {
     delete after.transitional_status;
     delete after.transitional_epoch;
@@ -318,9 +321,10 @@ function numberOf(value: unknown): number | undefined {
   return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
 }
 
+/** Undefined for a number that a double cannot hold exactly: clients refuse an answer with one. */
 function integerOf(value: unknown): number | undefined {
   const number = numberOf(value);
-  return number === undefined ? undefined : Math.trunc(number);
+  return number === undefined || !Number.isSafeInteger(Math.trunc(number)) ? undefined : Math.trunc(number);
 }
 
 /** Converts seconds since the epoch, the form of times in sysinfo, to ISO 8601. */

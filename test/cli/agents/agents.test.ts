@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { VmAgent } from '../../control/vms/vm-agent.ts';
 import type { TestApp } from '../../support/apps.ts';
@@ -99,4 +100,23 @@ t.test('a package of another version than was said, and wrong options, are failu
   ];
   for (const [stderr, ...args] of refusals)
     t.match(await cli.run('agents', 'upgrade', ...args), { code: 2, stderr }, args.join(' '));
+});
+
+t.test('the list shows all agents, also if one says nonsense of itself', async (t) => {
+  const app = await (await freshZone(t)).startApp();
+  const cli = new Cli(t, [app.url]);
+  const nonsense: object[] = [
+    { 'MiB of Memory': '99999999999999999999' },
+    { 'CN Agent Update': { version: { toString: 1, valueOf: 1 } } },
+    { 'CN Agent Update': 'up', 'CN Agent Version': { toString: 1 } },
+  ];
+  for (const sysinfo of nonsense) {
+    const UUID = randomUUID();
+    const { status } = await app.post(`/servers/${UUID}/sysinfo`, { sysinfo: { UUID, Hostname: UUID, ...sysinfo } });
+    t.equal(status, 200);
+    const { code, stdout } = await cli.run('agents', 'list');
+    t.equal(code, 0);
+    t.ok(stdout.includes(UUID));
+    t.match(await cli.run('servers'), { code: 0 });
+  }
 });

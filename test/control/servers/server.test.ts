@@ -49,6 +49,7 @@ t.test('a new server has the defaults and no stored status', (t) => {
 t.test('fields of a server are derived from its sysinfo', (t) => {
   const cases: [string, object, object][] = [
     ['memory as text', { 'MiB of Memory': '4095' }, { ram: 4095 }],
+    ['memory that is no number', { 'MiB of Memory': 'much' }, { ram: undefined }],
     ['memory as number', { 'MiB of Memory': 4095.9 }, { ram: 4095 }],
     ['the boot time', { 'Boot Time': '0' }, { last_boot: '1970-01-01T00:00:00.000Z' }],
     ['the creation of the pool', { 'Zpool Creation': 1 }, { created: '1970-01-01T00:00:01.000Z' }],
@@ -66,7 +67,7 @@ t.test('fields of a server are derived from its sysinfo', (t) => {
   ];
   for (const [name, sysinfo, wanted] of cases) t.match(created(sysinfo), wanted, name);
   const nonsense = created({
-    'MiB of Memory': 'much',
+    'MiB of Memory': '99999999999999999999',
     'Boot Time': 1e300,
     Hostname: 7,
     'SDC Agents': {},
@@ -87,6 +88,15 @@ t.test('later sysinfo updates derived fields, but not hostname, created and agen
   );
   matchLists(t, after, { hostname: 'first', created: before.created, agents: [{ name: 'a' }], ram: 2 });
   t.match(applySysinfo(after, UUID, {}, context), { ram: 2 }, 'missing keys change nothing');
+  t.end();
+});
+
+t.test('the sysinfo of an agent of this project says which agents its server has now', (t) => {
+  const before = created({ 'SDC Agents': [{ name: 'cn-agent', version: '2.7.0' }] });
+  const own = { 'CN Agent Version': '1.0.0' };
+  const agents = [{ name: 'cn-agent', version: '2.14.0' }];
+  t.strictSame(applySysinfo(before, UUID, { ...own, 'SDC Agents': agents }, context).agents, agents);
+  t.strictSame(applySysinfo(before, UUID, own, context).agents, before.agents);
   t.end();
 });
 
