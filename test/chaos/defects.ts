@@ -31,10 +31,6 @@ export const defects: readonly Defect[] = [
         put: '.filter(() => false);',
       },
       {
-        find: `else if (task.state === 'accepted' && !this.#works.has(task.id))`,
-        put: 'else if (!this.#works.has(task.id))',
-      },
-      {
         find: `if (known?.state !== 'accepted')`,
         put: `if (known === undefined || known.state === 'ended')`,
       },

@@ -3,7 +3,7 @@
  * without `code` and `message`, no invalid JSON. This is the only table of deliberate exceptions;
  * docs/compatibility.md gives the reasons.
  */
-import { contractList } from '../../lib/protocol/api/contracts.ts';
+import { allContracts } from '../../lib/protocol/api/all-contracts.ts';
 import { mismatchOf } from '../support/contracts.ts';
 import type { Answer } from './answers.ts';
 
@@ -19,7 +19,7 @@ interface Exception {
 /** Only agents of Triton can do these. */
 const FOR_TRITON = ['GetVmVnc', 'MigrateVm', 'DockerBuild'];
 const VM_QUESTIONS = ['GetVm', 'GetVmInfo', 'GetVmProcesses', 'DockerExec', 'DockerCopy', 'DockerStats'];
-const ZFS = contractList.flatMap(({ name, tag }) => (tag === 'zfs' ? [name] : []));
+const ZFS = allContracts.flatMap(({ name, tag }) => (tag === 'zfs' ? [name] : []));
 const SYNCHRONOUS = [
   'CommandExecute',
   'RefreshSysinfo',
@@ -30,13 +30,13 @@ const SYNCHRONOUS = [
   ...VM_QUESTIONS,
   ...FOR_TRITON.filter((name) => name !== 'MigrateVm'),
 ];
-const OF_THE_REFERENCE = contractList.flatMap(({ name, origin, referenceAborts }) =>
+const OF_THE_REFERENCE = allContracts.flatMap(({ name, origin, referenceAborts }) =>
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
 
 /** Their errors have the form of Chef: a text, or a list of texts. */
 const CHEF: ReadonlySet<string | undefined> = new Set(
-  contractList.flatMap(({ name, tag }) => (tag === 'pushy' ? [name] : [])),
+  allContracts.flatMap(({ name, tag }) => (tag === 'pushy' ? [name] : [])),
 );
 
 /** 5xx that are answered deliberately. Every other one is a finding. */
@@ -87,6 +87,13 @@ export const EXCEPTIONS: readonly Exception[] = [
     status: 500,
     code: 'InternalError',
     message: /^OFFSET must not be negative$/,
+  },
+  {
+    name: "boot parameters with a platform that is not declared: 500, as Triton's CNAPI",
+    of: ['ChangeBootDefaults', 'ReplaceBootDefaults', 'ChangeBootParams', 'ReplaceBootParams'],
+    status: 500,
+    code: 'InternalError',
+    message: /^Platform '.*' does not exist$/s,
   },
   {
     name: 'as many push jobs as may be unfinished',
@@ -171,7 +178,7 @@ function jsonComplaint(
   operationId: string | undefined,
 ): string | undefined {
   if (isOpenEnded) return undefined;
-  const contract = contractList.find(({ name }) => name === operationId);
+  const contract = allContracts.find(({ name }) => name === operationId);
   if (contract !== undefined) return mismatchOf(contract, { status, contentType: headers['content-type'], text: body });
   if (headers['content-type'] !== 'application/json' || body === '') return undefined;
   return parsed(body) === undefined ? `${status} with invalid JSON: ${shown(body)}` : undefined;

@@ -33,6 +33,8 @@ export const otherModules: Readonly<Record<string, string>> = {
     'claims of room, behind one advisory lock per server; test/control/placement/claim-store.test.ts forces their waits',
   'lib/control/placement/candidate-store.ts':
     'questions of the search for a server; what it finds, the claim checks again',
+  'lib/control/ur/ur-store.ts':
+    'statements that compare the epoch and the message of each row under its lock; test/control/ur tests them',
   'lib/control/housekeeping/housekeeping.ts':
     'one guarded statement on a row of its own; what the chores do are statements of stores',
 };

@@ -37,6 +37,7 @@ import {
   ALL_PARTS,
   countServers,
   listServers,
+  readBoots,
   readDigests,
   readHostnames,
   readRosterRow,
@@ -243,6 +244,7 @@ const servers: Statement[] = [
   reads(selectServers, () => [[{ path: ['hostname'], isNot: false, parts: ['web-', ''] }], 10]),
   reads(readHostnames, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
+  reads(readBoots, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readStandings, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
 ];
 

@@ -29,7 +29,13 @@ import {
 import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/record/change-result.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/record/task.ts';
 import type { PostLimits } from '../../lib/control/tasks/record/task-limits.ts';
-import { countUnfinishedTasks, listAllTasks, readTaskTimes } from '../../lib/control/tasks/record/task-list-store.ts';
+import {
+  countUnfinishedTasks,
+  listAllTasks,
+  readBusyAmong,
+  readEndedAmong,
+  readTaskTimes,
+} from '../../lib/control/tasks/record/task-list-store.ts';
 import {
   cancelTask,
   createTask,
@@ -232,6 +238,8 @@ const tasks: Statement[] = [
   reads(listTasks, ({ seat }) => [seat.serverUuid, { rows: 100, bytes: 1_000_000 }]),
   reads(listAllTasks, ({ seat }) => [{ serverUuid: seat.serverUuid, status: 'active' as const, limit: 100 }]),
   reads(countUnfinishedTasks, ({ seat }) => [seat.serverUuid]),
+  reads(readBusyAmong, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
+  reads(readEndedAmong, (world) => [world.tasks('queued').map(({ id }) => id)]),
   reads(readTaskTimes, (world) => [world.tasks('ended').map(({ id }) => id)]),
   reads(readPositions, (world) => [world.tasks('started').map(({ id }) => id)]),
   reads(readLastEvents, (world) => [world.tasks('started').map(({ id }) => id)]),

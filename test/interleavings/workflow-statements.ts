@@ -2,7 +2,12 @@
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import { claimDuties } from '../../lib/control/duty/duty-store.ts';
-import { beginWorkflowStep, moveWorkflowJob, readHeldWorkflowJob } from '../../lib/control/workflows/step-store.ts';
+import {
+  beginWorkflowStep,
+  moveWorkflowJob,
+  readHeldWorkflowJob,
+  readWaitingJobs,
+} from '../../lib/control/workflows/step-store.ts';
 import type { StepPosition, WorkflowState } from '../../lib/control/workflows/workflow.ts';
 import {
   countWorkflowJobs,
@@ -97,7 +102,7 @@ const ofBegun = (world: World): [string] | undefined => {
   return duty && [duty.id];
 };
 
-export const workflowStatements: readonly Statement[] = [
+const statements: readonly Statement[] = [
   writes(createWorkflowJob, { 'of a server without one': create(({ seats }) => seats[2]) }),
   writes(beginWorkflowStep, { 'of a due step': begin }),
   writes(moveWorkflowJob, {
@@ -113,4 +118,11 @@ export const workflowStatements: readonly Statement[] = [
   reads(readUnfinishedWorkflowJob, ({ seat }) => [seat.serverUuid]),
   reads(listWorkflowJobs, () => [{}, { rows: 10, bytes: 10_000 }]),
   reads(countWorkflowJobs, () => []),
+  reads(readWaitingJobs, (world) => [ofBegun(world) ?? []]),
 ];
+
+/** The random mix has no workflow jobs: nobody in it carries them out. */
+export const workflowStatements: readonly Statement[] = statements.map((statement) => ({
+  ...statement,
+  calls: statement.calls.map((call) => ({ ...call, weight: 0 })),
+}));
