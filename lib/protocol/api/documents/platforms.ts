@@ -40,6 +40,14 @@ const referenceContracts = contracts({
   },
 });
 
+const TIME = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/;
+
+function isTime(name: string): boolean {
+  const iso = name.replace(TIME, '$1-$2-$3T$4:$5:$6.000Z');
+  const time = new Date(iso);
+  return iso !== name && !Number.isNaN(time.getTime()) && time.toISOString() === iso;
+}
+
 export const bootPlatforms = {
   ...documentNoun({
     name: 'boot_platform',
@@ -49,6 +57,7 @@ export const bootPlatforms = {
     fields: {
       name: text()
         .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$/, 'value is not 1 to 100 letters, digits and . _ -')
+        .refine((name) => !TIME.test(name) || isTime(name), 'value has the form of a time and is none')
         .describe('A time such as 20210101T000000Z: the latest one is the default'),
       os: z.enum(PLATFORM_OS).default('smartos'),
       description: boundedText(500).optional(),
@@ -66,11 +75,5 @@ export const bootPlatforms = {
 
 export type BootPlatform = Document<typeof bootPlatforms>;
 
-const TIME = /^\d{8}T\d{6}Z$/;
-
 /** The latest one of these names. Only those that are times have an order; undefined if none is. */
-export const latestPlatform = (names: readonly string[]): string | undefined =>
-  names
-    .filter((name) => TIME.test(name))
-    .toSorted()
-    .at(-1);
+export const latestPlatform = (names: readonly string[]): string | undefined => names.filter(isTime).toSorted().at(-1);

@@ -11,7 +11,6 @@ t.test('modules that may be stored, with their type', async (t) => {
     ['with its type', { ...good, type: 'base64' }],
     ['4 KiB', { ...good, content: base64(4096) }],
     ['empty', { ...good, content: '' }],
-    ['an absolute path', { ...good, path: '/etc/x' }],
     ['dots within names', { ...good, path: 'a..b/x...y/.hidden' }],
   ];
   for (const [name, module] of rows) t.same(parseBootModules([module]), [{ ...module, type: 'base64' }], name);
@@ -20,6 +19,8 @@ t.test('modules that may be stored, with their type', async (t) => {
 
 t.test('modules that are refused, in the words of Triton', async (t) => {
   const path = (at: string) => `Invalid path for boot_module: '${at}' (path cannot contain '.' or '..')`;
+  const file = (at: string) =>
+    `Invalid path for boot_module: '${at}' (path must be relative, name a file and be printable)`;
   const rows: [string, unknown, string][] = [
     ['no object', 'x', 'Unexpected format for boot_module: "x"'],
     ['a list', [], 'Unexpected format for boot_module: []'],
@@ -32,6 +33,10 @@ t.test('modules that are refused, in the words of Triton', async (t) => {
     ['a path with a dot', { ...good, path: './x' }, path('./x')],
     ['an empty name', { ...good, path: 'a//x' }, path('a//x')],
     ['no path', { ...good, path: '' }, path('')],
+    ['an absolute path', { ...good, path: '/etc/x' }, file('/etc/x')],
+    ['a folder', { ...good, path: 'a/' }, file('a/')],
+    ['a line break', { ...good, path: 'a\nb' }, file('a\nb')],
+    ['a path that another one has', good, "Repeated path for boot_module: 'etc/ppt_aliases'"],
     ['a long path', { ...good, path: 'x'.repeat(1001) }, path('x'.repeat(200))],
     [
       'too long',
@@ -66,8 +71,9 @@ t.test('all errors are listed, and there is a maximum of modules', async (t) => 
   t.throws(() => parseBootModules(wrong), {
     message: `${PREFIX}Unsupported type hex for module './x',\nInvalid path for boot_module: './x' (path cannot contain '.' or '..'),\nUnexpected format for boot_module: 5`,
   });
-  t.equal(parseBootModules(Array(16).fill(good)).length, 16);
-  t.throws(() => parseBootModules(Array(17).fill(good)), {
+  const modules = (count: number) => Array.from({ length: count }, (_, n) => ({ ...good, path: `etc/${n}` }));
+  t.equal(parseBootModules(modules(16)).length, 16);
+  t.throws(() => parseBootModules(modules(17)), {
     message: `${PREFIX}There are 17 modules; a server may have at most 16`,
   });
 });
