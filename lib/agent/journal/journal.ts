@@ -3,11 +3,14 @@
  * acknowledged tasks are kept for 10 minutes. Pure; journal-file.ts keeps it on disk and
  * journal-memory.ts in memory. docs/design/tasks.md.
  *
- *     (unknown) ── accepted ──► accepted ── started ──► running ── ended ──► ended ── acknowledged
+ *                                                      ┌── restarted ──┐
+ *                                                      ▼               │
+ *     (unknown) ── accepted ──► accepted ── started ──► running ───────┴─ ended ──► ended ── acknowledged
  *         │                        └──────────────────────────────────────────▲
  *         └── ended (refused, or cancelled before it came) ───────────────────┘
  */
 
+import { optionalField } from '../../platform/optional-field.ts';
 import { MAX_INVENTORY_TASKS } from '../../protocol/limits.ts';
 import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../../protocol/link/frames.ts';
 import { isPostedId } from './posted-id.ts';
@@ -24,15 +27,30 @@ export type JournalRecord =
   | { record: 'begin'; version: 1; journalId: string; epoch: number }
   | { record: 'epoch'; epoch: number }
   | { record: 'accepted'; task: TaskFrame }
-  | { record: 'started'; id: string; group?: ProcessGroup }
+  /** `at`: only for a task that continues in the next process. */
+  | { record: 'started'; id: string; group?: ProcessGroup; at?: number }
+  /** A later process continues the task; `starts` counts the first start, too. Older versions ignore this record. */
+  | { record: 'restarted'; id: string; starts: number }
   | { record: 'ended'; end: TaskEndFrame }
   /** The task continues under a later attempt. */
   | { record: 'renumbered'; id: string; attempt: number }
   | { record: 'acknowledged'; id: string };
 
+interface RunningTask {
+  state: 'running';
+  id: string;
+  attempt: number;
+  task: TaskFrame;
+  bytes: number;
+  group?: ProcessGroup;
+  /** When it was first started, by the wall clock in milliseconds. */
+  startedAt?: number;
+  starts: number;
+}
+
 export type JournalTask =
   | { state: 'accepted'; id: string; attempt: number; task: TaskFrame; bytes: number }
-  | { state: 'running'; id: string; attempt: number; task: TaskFrame; bytes: number; group?: ProcessGroup }
+  | RunningTask
   | { state: 'ended'; id: string; attempt: number; end: TaskEndFrame; bytes: number };
 
 export interface JournalState {
@@ -98,8 +116,15 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       const known = state.tasks.get(record.id);
       if (known?.state !== 'accepted')
         throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
-      const group = record.group ? { group: record.group } : {};
-      return put(state, { ...known, state: 'running', bytes: known.bytes + bytes, ...group });
+      const { group, at: startedAt } = record;
+      const more = { ...optionalField('group', group), ...optionalField('startedAt', startedAt) };
+      return put(state, { ...known, state: 'running', bytes: known.bytes + bytes, starts: 1, ...more });
+    }
+    case 'restarted': {
+      const known = state.tasks.get(record.id);
+      if (known?.state !== 'running')
+        throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
+      return put(state, { ...known, bytes: known.bytes + bytes, starts: record.starts });
     }
     case 'ended': {
       const { id, attempt } = record.end;
@@ -137,8 +162,10 @@ export function* recordsOf(state: JournalState): Generator<JournalRecord> {
   for (const task of state.tasks.values()) {
     if (task.state === 'ended') yield { record: 'ended', end: task.end };
     else yield { record: 'accepted', task: task.task };
-    if (task.state === 'running')
-      yield { record: 'started', id: task.id, ...(task.group ? { group: task.group } : {}) };
+    if (task.state !== 'running') continue;
+    const { id, group, startedAt, starts } = task;
+    yield { record: 'started', id, ...optionalField('group', group), ...optionalField('at', startedAt) };
+    if (starts > 1) yield { record: 'restarted', id, starts };
   }
 }
 

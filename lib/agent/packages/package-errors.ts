@@ -30,6 +30,17 @@ export class PackageRefusedError extends CnapiError {
   }
 }
 
+/** The agent has ended each time that it installed the package. */
+export class TooManyStartsError extends CnapiError {
+  constructor() {
+    super(
+      'OutcomeUnknown',
+      500,
+      'The agent has ended three times while it installed this package; if its program install restarts the agent, change that. Whether it has done its work is unknown',
+    );
+  }
+}
+
 /** The agent's new version did not come up, and the former one runs again. */
 export class RolledBackError extends CnapiError {
   constructor(version: string, from: string, reason: string) {

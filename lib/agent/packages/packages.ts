@@ -18,7 +18,7 @@ import { OWN_PACKAGE } from './manifest.ts';
 import { type InstalledPackage, OtherPackages } from './other-packages.ts';
 import { OwnPackage, type OwnPackageDeps } from './own-package.ts';
 import { type VerifiedPackage, verifyPackage } from './package-archive.ts';
-import { PackageRefusedError, packageErrorOf } from './package-errors.ts';
+import { PackageRefusedError, packageErrorOf, TooManyStartsError } from './package-errors.ts';
 import type { ScriptCaller } from './package-script.ts';
 import { fetchPackage } from './package-source.ts';
 
@@ -37,6 +37,8 @@ interface PackagesDeps extends PackageOptions, OwnPackageDeps {
 }
 
 interface PackageInstallRequest extends ScriptCaller {
+  /** How often the task has been started, in this process and in those before it. */
+  starts: number;
   source: string;
   /** If given, the package must have this name. */
   name?: string | undefined;
@@ -57,6 +59,9 @@ export interface PackageRemovals {
   absent: string[];
   failed: { name: string; code: string; message: string }[];
 }
+
+/** An `install` program that ends the agent would otherwise run for ever. */
+const MAX_STARTS = 3;
 
 export class Packages {
   readonly #deps: PackagesDeps;
@@ -108,6 +113,7 @@ export class Packages {
     if (before !== undefined) return { name: OWN_PACKAGE, ...before };
     const file = join(this.#incoming, task);
     try {
+      if (request.starts > MAX_STARTS) throw new TooManyStartsError();
       await this.#removeOthers(task);
       await fetchPackage({ ...request, file }, { ...this.#deps, allowed: this.#deps, client: this.#client });
       const found = await verifyPackage(file, { keys: this.#deps.keys, signal });

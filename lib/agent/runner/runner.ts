@@ -39,6 +39,7 @@ import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
 import type { RunnerTask } from './runner-task.ts';
+import { passedMsOf, startRecord, startsOf } from './starts.ts';
 import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, timeoutOf, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
@@ -254,11 +255,13 @@ export class Runner {
   }
 
   #newWork(frame: TaskFrame, task: AgentTask, phase: RunnerTask['phase']): RunnerTask {
-    const timer = new TimeLimit(this.#deps.clock, frame.timeoutMs, (ms) => this.#abort(work, timeoutOf(work, ms)));
-    const isAccepted = phase === 'queued';
+    const { clock, journal } = this.#deps;
+    const known = journal.state.tasks.get(frame.id);
+    const onOver = (ms: number) => this.#abort(work, timeoutOf(work, ms));
+    const timer = new TimeLimit({ clock, timeoutMs: frame.timeoutMs, passedMs: passedMsOf(known, clock), onOver });
     const abort = new AbortController();
-    const hasStarted = this.#deps.journal.state.tasks.get(frame.id)?.state === 'running';
-    const state = { phase, isAccepted, hasStarted, place: undefined, run: undefined };
+    const hasStarted = known?.state === 'running';
+    const state = { phase, isAccepted: phase === 'queued', hasStarted, place: undefined, run: undefined };
     const work: RunnerTask = { frame, task, abort, timer, ...state };
     this.#works.set(frame.id, work);
     return work;
@@ -292,6 +295,7 @@ export class Runner {
     return {
       ...parts,
       id: work.frame.id,
+      starts: () => startsOf(this.#deps.journal.state.tasks.get(work.frame.id)),
       signal: work.abort.signal,
       begin: (group) => this.#begin(work, group),
       progress: (value) => {
@@ -309,9 +313,9 @@ export class Runner {
 
   async #begin(work: RunnerTask, group?: ProcessGroup): Promise<void> {
     if (!this.#isCurrent(work)) return;
-    const { id } = work.frame;
-    if (this.#deps.journal.state.tasks.get(id)?.state !== 'running')
-      await this.#deps.journal.append({ record: 'started', id, ...(group ? { group } : {}) });
+    const { journal, clock } = this.#deps;
+    const record = startRecord(work, journal.state.tasks.get(work.frame.id), { group, now: clock.wallTime() });
+    if (record !== undefined) await journal.append(record);
     if (this.#isCurrent(work) && !work.abort.signal.aborted) this.#event(work.frame, { name: 'started' });
   }
 

@@ -1,5 +1,16 @@
-/** The time limit of a task, counted from its arrival. It can be changed until it is cancelled. */
+/**
+ * The time limit of a task, counted from its arrival; in later processes of the agent, from its first
+ * start. It can be changed until it is cancelled.
+ */
 import type { Clock, Timer } from '../../platform/time/clock.ts';
+
+interface TimeLimitDeps {
+  clock: Clock;
+  timeoutMs: number;
+  /** The part of the limit that has passed already. */
+  passedMs: number;
+  onOver(timeoutMs: number): void;
+}
 
 export class TimeLimit {
   readonly #clock: Clock;
@@ -7,10 +18,10 @@ export class TimeLimit {
   readonly #since: number;
   #timer: Timer | undefined;
 
-  constructor(clock: Clock, timeoutMs: number, onOver: (timeoutMs: number) => void) {
+  constructor({ clock, timeoutMs, passedMs, onOver }: TimeLimitDeps) {
     this.#clock = clock;
     this.#onOver = onOver;
-    this.#since = clock.now();
+    this.#since = clock.now() - passedMs;
     this.#timer = this.#timerOf(timeoutMs);
   }
 

@@ -28,8 +28,10 @@ export const agentInstall = defineTask({
       );
     const { id: task, machine, signal } = context;
     const onProgress = byteProgress(context);
-    const request = { task, machine, signal, source, name: package_name, allowDowngrade: downgrade, onProgress };
-    return { ...(await packages.install(request)) };
+    const caller = { task, machine, signal };
+    const starts = context.starts();
+    const asked = { source, name: package_name, allowDowngrade: downgrade };
+    return { ...(await packages.install({ ...caller, ...asked, starts, onProgress })) };
   },
 });
 

@@ -40,6 +40,8 @@ export interface TaskContext {
   zfs: Zfs | undefined;
   /** Undefined if this agent opens no streams. */
   streams: AgentStreams | undefined;
+  /** How often the task has been started, in this process and in those before it. */
+  starts(): number;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;
@@ -56,7 +58,7 @@ export interface AgentTask {
   gated: boolean;
   /** Runs even while the agent is paused. */
   whilePaused: boolean;
-  /** When the agent stops, it does not end: the next process runs it again, under the same id. */
+  /** When the agent stops, it does not end: the next process runs it again, under the same id and time limit. */
   continues: boolean;
   paramNames: readonly string[];
   /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */

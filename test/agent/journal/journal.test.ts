@@ -54,6 +54,7 @@ t.test('records in an impossible order are refused', async (t) => {
     ['accepted twice', folded(accepted('a')), accepted('a')],
     ['started, but unknown', folded(), { record: 'started', id: 'a' }],
     ['started twice', folded(accepted('a'), { record: 'started', id: 'a' }), { record: 'started', id: 'a' }],
+    ['restarted, but not running', folded(accepted('a')), { record: 'restarted', id: 'a', starts: 2 }],
     ['ended twice', folded({ record: 'ended', end: ended('a') }), { record: 'ended', end: ended('a') }],
     ['renumbered, but unknown', folded(), { record: 'renumbered', id: 'a', attempt: 2 }],
     ['renumbered downwards', folded(accepted('a')), { record: 'renumbered', id: 'a', attempt: 1 }],
@@ -69,6 +70,9 @@ t.test('a compacted journal folds into the same state', async (t) => {
     accepted('a'),
     accepted('b'),
     { record: 'started', id: 'b', group },
+    accepted('continues'),
+    { record: 'started', id: 'continues', at: 1_000 },
+    { record: 'restarted', id: 'continues', starts: 2 },
     { record: 'ended', end: ended('c') },
     { record: 'acknowledged', id: 'old' },
   );
@@ -77,7 +81,8 @@ t.test('a compacted journal folds into the same state', async (t) => {
   const again = { ...newJournal('journal'), epoch: 9 };
   for (const record of rest) fold(again, record, 100, 0);
   t.same(inventoryOf(again), inventoryOf(state));
-  t.match(again.tasks.get('b'), { state: 'running', group });
+  t.match(again.tasks.get('b'), { state: 'running', group, starts: 1 });
+  t.match(again.tasks.get('continues'), { state: 'running', startedAt: 1_000, starts: 2 });
   t.ok(again.acknowledged.has('old'));
 });
 

@@ -62,6 +62,35 @@ t.test('a task that continues has no end when the agent stops, and runs again in
   t.equal(second.runs.length, 1);
 });
 
+t.test('the processes that continue a task share one time limit and one count of starts', async (t) => {
+  const manual = new ManualClock();
+  const journal = new MemoryJournal({ clock: manual, random });
+  const first = setUp(t, journal, { clock: manual });
+  const id = first.give({ name: 'continuing', timeoutMs: 5_000 });
+  await until(() => first.runs.length === 1, 'the task to run');
+  await first.runner.stop();
+  await manual.advance(3_000);
+  const second = setUp(t, journal, { clock: manual });
+  second.runner.entered();
+  await until(() => second.runs.length === 1, 'the task to run again');
+  t.match(journal.state.tasks.get(id), { state: 'running', starts: 2 });
+  await manual.advance(1_999);
+  t.same(second.ends(id), []);
+  await manual.advance(1);
+  t.match(await second.end(id), { outcome: 'failure', error: { code: 'TaskTimeout' } });
+});
+
+t.test('a task that continues does not run again after its time limit', async (t) => {
+  const manual = new ManualClock();
+  const journal = new MemoryJournal({ clock: manual, random });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'late', name: 'continuing', timeoutMs: 5_000 }) });
+  await journal.append({ record: 'started', id: 'late', at: manual.wallTime() - 5_000 });
+  const { runner, end } = setUp(t, journal, { clock: manual });
+  runner.entered();
+  await manual.advance(0);
+  t.match(await end('late'), { outcome: 'failure', error: { code: 'TaskTimeout' } });
+});
+
 t.test('after stop no time limit ends a task that is left to the next process', async (t) => {
   const manual = new ManualClock();
   const { give, runs, runner, journal } = setUp(t, undefined, { clock: manual });
