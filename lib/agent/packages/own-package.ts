@@ -34,7 +34,7 @@ interface OwnRequest {
   allowDowngrade: boolean;
   signal: AbortSignal;
   /** Called when the file of the package is needed no more. */
-  onStaged(): Promise<void>;
+  onUnpacked(): Promise<void>;
 }
 
 const PROGRAM = 'lib/agent/main.ts';
@@ -76,7 +76,7 @@ export class OwnPackage {
   /** Returns only if the version is there already. @throws PackageRefusedError, InvalidPackageError */
   async install(found: VerifiedPackage, request: OwnRequest): Promise<OwnInstallation> {
     const { versions, requestRestart } = this.#deps;
-    const { task, file, allowDowngrade, signal, onStaged } = request;
+    const { task, file, allowDowngrade, signal, onUnpacked } = request;
     const running = settledVersion(versions.versions);
     const order = compareVersions(found.version, running);
     if (order === 0) return { version: running, previous: running, changed: false };
@@ -87,8 +87,9 @@ export class OwnPackage {
         `Version ${found.version} is older than ${running}, which runs; say "downgrade": true if that is meant`,
       );
     await installFiles(file, { manifest: found.manifest, directory: versions.directoryOf(found), signal });
+    // Before the version is staged: after that nothing may fail until the restart.
+    await onUnpacked();
     await versions.step({ name: 'stage', next: { version: found.version, digest: found.digest }, task });
-    await onStaged();
     requestRestart();
     return untilAborted(new Promise<never>(() => undefined), signal);
   }

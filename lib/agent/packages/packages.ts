@@ -163,7 +163,10 @@ export class Packages {
     if (node !== undefined && compareVersions(process.versions.node, node) < 0)
       throw new PackageRefusedError('NodeTooOld', `The package needs Node ${node}; here is ${process.versions.node}`);
     if (name === OWN_PACKAGE) {
-      const installed = await this.#own.install(found, { ...request, onStaged: () => this.#removeFile(request.file) });
+      const installed = await this.#own.install(found, {
+        ...request,
+        onUnpacked: () => this.#removeFile(request.file),
+      });
       await this.#removeFile(request.file);
       return { name, ...installed };
     }
