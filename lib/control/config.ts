@@ -114,7 +114,7 @@ const schema = z.strictObject({
   rabbitmq: parsed(z.string(), parseBrokerAddress)
     .optional()
     .describe(
-      'RabbitMQ of the datacenter, `user:password:host:port` as in Triton, or `host:port` (guest). Servers that boot find it in their kernel arguments ([boot parameters](boot.md))',
+      'RabbitMQ of the datacenter, `user:password:host:port` as in Triton, or `host:port` (guest). Servers that boot find it in their kernel arguments ([boot parameters](boot.md)); instances do not connect to it, but to `amqpUrl`',
     ),
   smtEnabled: flag
     .default(true)

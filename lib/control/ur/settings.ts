@@ -15,7 +15,7 @@ export const urSettings = {
   amqpUrl: parsed(z.string(), parseAmqpUrl)
     .optional()
     .describe(
-      "`amqp://user:password@host:5672`, or `amqps://…`: the broker through which Triton's servers without an agent speak ([Ur](ur.md)). Give all instances the same; without it they listen to none",
+      "`amqp://user:password@host:5672`, or `amqps://…`: the broker through which Triton's servers without an agent speak ([Ur](ur.md)). Give all instances the same; without it they listen to none. Instances connect to it; servers that boot are told `rabbitmq`, which may be another name of the same broker",
     ),
   urSilenceMs: silence
     .default(90_000)
