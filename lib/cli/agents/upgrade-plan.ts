@@ -7,6 +7,8 @@ export interface UpgradePlan {
   upToDate: NamedServer[];
   /** They have another one, and no agent is connected. */
   away: NamedServer[];
+  /** They are not set up: their Ur keeps them `running`, and it installs nothing. */
+  withoutAgent: NamedServer[];
   /** The rest, in the order in which they are upgraded. */
   waves: NamedServer[][];
 }
@@ -19,17 +21,22 @@ interface Request {
 
 export function planUpgrade(servers: readonly NamedServer[], { version, wave }: Request): UpgradePlan {
   const others = servers.filter((server) => agentVersionOf(server) !== version);
-  const ready = others.filter(({ status }) => status === 'running');
+  const running = others.filter(({ status }) => status === 'running');
+  const ready = running.filter(hasAgent);
   const share = wave.percent === undefined ? (wave.count ?? 1) : percentageOf(wave.percent, ready.length);
   const size = Math.max(share, 1);
   return {
     upToDate: servers.filter((server) => agentVersionOf(server) === version),
     away: others.filter(({ status }) => status !== 'running'),
+    withoutAgent: running.filter((server) => !hasAgent(server)),
     waves: Array.from({ length: Math.ceil(ready.length / size) }, (_, index) =>
       ready.slice(index * size, (index + 1) * size),
     ),
   };
 }
+
+/** A server that is running without one is never set up: an agent of Triton sets it up, and others say their version. */
+const hasAgent = (server: NamedServer): boolean => server.setup !== false || agentVersionOf(server) !== undefined;
 
 /** Undefined for agents of Triton, and for servers whose sysinfo nobody has reported. */
 export function agentVersionOf({ sysinfo }: NamedServer): string | undefined {

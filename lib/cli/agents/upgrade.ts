@@ -82,17 +82,18 @@ async function withVersions({ client }: Context, targets: readonly NamedServer[]
 
 function showPlan(
   { output }: Context,
-  { upToDate, away, waves }: UpgradePlan,
+  { upToDate, away, withoutAgent, waves }: UpgradePlan,
   { upgrade: { version }, isDryRun }: { upgrade: Upgrade; isDryRun: boolean },
 ): void {
   const uuids = (servers: readonly NamedServer[]) => servers.map(({ uuid }) => uuid);
   if (output.json) {
-    if (isDryRun) output.document({ version, up_to_date: uuids(upToDate), away: uuids(away), waves: waves.map(uuids) });
+    const skipped = { up_to_date: uuids(upToDate), away: uuids(away), without_agent: uuids(withoutAgent) };
+    if (isDryRun) output.document({ version, ...skipped, waves: waves.map(uuids) });
     return;
   }
   const all = waves.flat();
   output.note(
-    `${count(all.length, 'server')} to upgrade to ${version} in ${count(waves.length, 'wave')}; ${upToDate.length} have it, ${away.length} are not running`,
+    `${count(all.length, 'server')} to upgrade to ${version} in ${count(waves.length, 'wave')}; ${upToDate.length} have it, ${away.length} are not running${noAgent(withoutAgent)}`,
   );
   if (!isDryRun) return;
   const labelOf = createLabelOf(all);
@@ -100,6 +101,10 @@ function showPlan(
     for (const server of wave)
       output.line(`wave ${index + 1}: ${labelOf(server)} has ${agentVersionOf(server) ?? 'an unknown version'}`);
 }
+
+/** Servers that speak Ur are rare. */
+const noAgent = ({ length }: readonly NamedServer[]): string =>
+  length === 0 ? '' : `, ${length} without an agent that could install it (not set up)`;
 
 const count = (number: number, what: string): string => `${number} ${what}${number === 1 ? '' : 's'}`;
 
@@ -135,7 +140,7 @@ class UpgradeRun {
 
   async #waves(): Promise<number> {
     const { output } = this.#context;
-    const { waves, away } = this.#plan;
+    const { waves, away, withoutAgent } = this.#plan;
     for (const [index, wave] of waves.entries()) {
       if (!output.json) output.note(`wave ${index + 1} of ${waves.length}: ${count(wave.length, 'server')}`);
       const places = new Semaphore(FOLLOWED);
@@ -145,9 +150,9 @@ class UpgradeRun {
     const left = waves.flat().length - this.#done - this.#failed;
     const halted = this.#isHalted ? ', halted' : '';
     output.note(
-      `${this.#done} upgraded, ${this.#failed} failed, ${left} not begun, ${away.length} not running${halted}`,
+      `${this.#done} upgraded, ${this.#failed} failed, ${left} not begun, ${away.length} not running${noAgent(withoutAgent)}${halted}`,
     );
-    return this.#failed + left + away.length === 0 ? EXIT.ok : EXIT.failed;
+    return this.#failed + left + away.length + withoutAgent.length === 0 ? EXIT.ok : EXIT.failed;
   }
 
   get #isHalted(): boolean {

@@ -23,7 +23,12 @@ async function startFleet(t: Test, app: TestApp, { size, failing }: { size: numb
       const agent = await VmAgent.start(app, machine);
       t.teardown(() => agent.agent.close());
       const report = (version: string) => {
-        const sysinfo = { UUID: agent.machine.serverUuid, Hostname: 'scripted', 'CN Agent Version': version };
+        const sysinfo = {
+          UUID: agent.machine.serverUuid,
+          Hostname: 'scripted',
+          Setup: 'true',
+          'CN Agent Version': version,
+        };
         agent.agent.send({ type: 'sysinfo', digest: version, sysinfo });
       };
       report('1.0.0');
@@ -73,6 +78,7 @@ t.test('agents are upgraded in waves, and the upgrade halts after failures', asy
   t.match(more.stderr, /3 upgraded, 1 failed, 0 not begun, 0 not running$/m);
   t.same(order, ['s2', 's3', 's4', 's5'], 'one after the other, without the server that has the version');
 
+  await until(async () => (await versions()).split('"2.0.0"').length === 5, 'the new versions of the others');
   failing.clear();
   t.match(await cli.run(...upgrade), { code: 0, stdout: 'scripted: 1.0.0 -> 2.0.0\n' }, 'the same command finishes it');
   t.match(await cli.run(...upgrade), { code: 0, stdout: '', stderr: /0 servers to upgrade/ });

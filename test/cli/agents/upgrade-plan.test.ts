@@ -16,6 +16,7 @@ t.test('servers are divided into waves, without those that have the version or a
     server('e', '2.0.0', 'unknown'),
     server('f', '3.0.0'),
     server('g', '1.0.0'),
+    { ...server('u', undefined), setup: false },
   ];
   const rows: [{ percent?: number; count?: number }, string[]][] = [
     [{ count: 1 }, ['a', 'c', 'f', 'g']],
@@ -27,14 +28,24 @@ t.test('servers are divided into waves, without those that have the version or a
     [{ percent: 100 }, ['a c f g']],
   ];
   for (const [wave, expected] of rows) {
-    const { waves, upToDate, away } = planUpgrade(servers, { version: '2.0.0', wave });
+    const { waves, upToDate, away, withoutAgent } = planUpgrade(servers, { version: '2.0.0', wave });
     t.same(
       waves.map((one) => one.map(({ uuid }) => uuid).join(' ')),
       expected,
       JSON.stringify(wave),
     );
     t.same([upToDate.map(({ uuid }) => uuid), away.map(({ uuid }) => uuid)], [['b', 'e'], ['d']]);
+    t.same(
+      withoutAgent.map(({ uuid }) => uuid),
+      ['u'],
+      'a server that runs by Ur has no agent',
+    );
   }
+  const installing = [
+    { ...server('a', '1.0.0'), setup: false },
+    { ...server('b', undefined), setup: true },
+  ];
+  t.same(planUpgrade(installing, { version: '2.0.0', wave: { count: 9 } }).waves, [installing], 'agents install');
   t.same(planUpgrade([], { version: '1.0.0', wave: { percent: 10 } }).waves, []);
   t.end();
 });
