@@ -72,6 +72,7 @@ t.test('agents are upgraded in waves, and the upgrade halts after failures', asy
   const task = [...(agents[0]?.agent.received.values() ?? [])][0];
   t.same(task?.params, { package_file: 'file:///srv/cn-agent-2.0.0.tar', package_name: 'cn-agent' });
 
+  await until(async () => (await versions()).includes('"2.0.0"'), 'the new version of the first');
   order.length = 0;
   const more = await cli.run(...upgrade, '--wave', '1', '--halt-on', '2');
   t.match(more, { code: 1, stderr: /4 servers to upgrade to 2\.0\.0 in 4 waves; 1 have it/ });
@@ -89,6 +90,8 @@ t.test('a package of another version than was said, and wrong options, are failu
   const app = await zone.startApp();
   await startFleet(t, app, { size: 1, failing: new Set() });
   const cli = new Cli(t, [app.url]);
+  const listed = async () => (await cli.run('agents', 'list', '--json')).stdout;
+  await until(async () => (await listed()).includes('"1.0.0"'), 'the version of the agent');
   const wrong = await cli.run('agents', 'upgrade', '--all', '--package', 'https://h/cn-agent-1.4.0.tar', '--json');
   t.equal(wrong.code, 1);
   t.match(JSON.parse(wrong.stdout.trim()), {
