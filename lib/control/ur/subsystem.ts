@@ -37,6 +37,16 @@ export const urSubsystem: SubsystemDefinition<{ urAgents: UrAgents; database: Qu
           'Messages of Ur about servers that are set up or had an agent',
           () => consumer.stats.ignored,
         ),
+        counter(
+          'ur_messages_replaced_total',
+          'Messages of Ur that were not stored because their server said something newer',
+          () => consumer.stats.replaced,
+        ),
+        gauge(
+          'ur_messages_in_progress',
+          'Messages of Ur that were received, and are neither stored nor dropped',
+          () => consumer.unacknowledged,
+        ),
         counter('ur_executions_total', 'Scripts and files that Ur was sent', () => posts.stats.runs),
         gauge(
           'ur_executions_in_progress',

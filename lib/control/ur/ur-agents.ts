@@ -69,7 +69,11 @@ export class UrAgents {
       queue: `ur.cnapi.${cnapiUuid}.${random.uuid()}`,
       connection: () => this.#connection ?? offline,
     });
-    this.silences = new UrSilences({ ...deps, isListening: () => this.isOnline !== false });
+    this.silences = new UrSilences({
+      ...deps,
+      isListening: () => this.isOnline !== false,
+      isBehind: () => this.consumer.isBehind,
+    });
     this.#connection =
       config.amqpUrl === undefined
         ? undefined

@@ -1,7 +1,8 @@
 /**
  * Finds servers that Ur keeps `running` and that say nothing any more, and marks them `unknown`. Any instance decides
  * about any of them, also when the one that received their last message is dead. It counts a silence in its own
- * healthy ticks while it listens to the broker, over reads that the database has answered (law 4).
+ * healthy ticks over reads that the database has answered (law 4). It begins again when the broker cannot be used, and
+ * does not count while what it received waits to be stored.
  */
 import { chunksOf } from '../../platform/chunks.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -21,6 +22,8 @@ interface UrSilencesDeps {
   mayMarkOthersUnknown: () => boolean;
   /** Whether messages of Ur reach this instance, or can reach none. */
   isListening: () => boolean;
+  /** Whether this instance has received, or left with the broker, messages that it has not tried to store. */
+  isBehind: () => boolean;
   config: { urSilenceMs: number; slowPollMs: number };
   clock: Clock;
   log: Logger;
@@ -48,8 +51,8 @@ export class UrSilences {
     const pauseMs = Math.min(slowPollMs, urSilenceMs);
     this.#loop = new Loop({ ...deps, what: 'ur: the search for silent servers', work: () => this.#poll(), pauseMs });
     deps.healthyTimer.onTick((tickMs) => {
-      if (deps.isListening()) this.#rows.countHealthyTick(tickMs);
-      else this.#rows.readFailed();
+      if (!deps.isListening()) this.#rows.readFailed();
+      else if (!deps.isBehind()) this.#rows.countHealthyTick(tickMs);
     });
   }
 
@@ -72,10 +75,10 @@ export class UrSilences {
   }
 
   async #poll(): Promise<void> {
-    const { cnapiUuid, database, mayMarkOthersUnknown } = this.#deps;
+    const { cnapiUuid, database, isBehind, isListening, mayMarkOthersUnknown } = this.#deps;
     try {
       const due = this.#rows.read(await readUrRows(database, MAX_SERVERS));
-      if (!mayMarkOthersUnknown()) return;
+      if (!mayMarkOthersUnknown() || !isListening() || isBehind()) return;
       for (const batch of chunksOf(due, MAX_BATCH)) {
         const silent = await recordSilencesOfUr(database, cnapiUuid, batch);
         this.#silent += silent.length;

@@ -1,13 +1,17 @@
-/** Faults between Ur and an instance: the broker or an instance is killed, or the broker is frozen. */
+/**
+ * Faults between Ur and an instance: the broker or an instance is killed, the broker is frozen, or
+ * rows are locked.
+ */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import t, { type Test } from 'tap';
+import type { Server } from '../../../lib/protocol/api/servers.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
-import { freshZone, type TestZone } from '../../support/apps.ts';
+import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
 import { freePort } from '../../support/fleet-harness.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { noRabbitmq, startRabbitmq } from '../../support/rabbitmq.ts';
@@ -70,11 +74,11 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
     await app.stop();
   });
 
+  const uuids = Array.from({ length: SERVERS }, () => randomUUID());
   await t.test('two instances share what the servers say', async (t) => {
     const apps = [await zone.startApp({ amqpUrl }), await zone.startApp({ amqpUrl })];
     for (const app of apps) await until(async () => (await brokerState(app)) === 'online');
     const speaker = await TestUr.start(t, amqpUrl, randomUUID());
-    const uuids = Array.from({ length: SERVERS }, () => randomUUID());
     for (const uuid of uuids) speaker.publish(`ur.sysinfo.${uuid}.1`, { UUID: uuid, Hostname: uuid, Setup: false });
     for (const uuid of uuids) await untilUrReason(zone, uuid, 'ur-sysinfo');
     const stored = await Promise.all(apps.map((app) => readMetric(app, 'ur_messages_stored_total')));
@@ -84,6 +88,34 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
     );
     t.equal(Math.max(...(await Promise.all(uuids.map(async (uuid) => (await messagesOf(uuid)) ?? 0)))), 1);
     for (const app of apps) await app.stop();
+  });
+
+  await t.test('servers whose rows are locked delay no other, and none is found silent meanwhile', async (t) => {
+    const [quiet = '', other = '', ...locked] = uuids;
+    const holder = new pg.Client({ connectionString: zone.url });
+    await holder.connect();
+    await holder.query('begin');
+    await holder.query('select 1 from cnapi_servers where uuid = any ($1) for update', [locked]);
+    const speaker = await TestUr.start(t, amqpUrl, randomUUID());
+    const say = (uuid: string, Hostname: string) =>
+      speaker.publish(`ur.sysinfo.${uuid}.1`, { UUID: uuid, Hostname, Setup: false });
+    for (const uuid of locked) for (const name of ['a', 'b', 'c', 'd']) say(uuid, name);
+    say(other, 'other');
+
+    const observer = await zone.startApp({ amqpUrl, urSilenceMs: 200 });
+    await until(async () => (await readMetric(observer, 'ur_servers')) > 0, 'the first poll of the observer');
+    await until(async () => (await messagesOf(other)) === 2, 'the message of a server whose row is not locked');
+    await untilPolls(zone, observer);
+    t.match(await rosterRowOf(zone, quiet), { status: 'running' }, 'what was said may still wait here');
+    t.ok((await readMetric(observer, 'ur_messages_replaced_total')) > 0, 'only the newest message waits');
+
+    await holder.query('rollback');
+    await holder.end();
+    const last = locked.at(-1) ?? '';
+    await until(async () => (await messagesOf(last)) === 2, 'the message of a server whose row was locked');
+    t.match((await observer.get<Server>(`/servers/${last}`)).body, { hostname: 'd' }, 'the newest');
+    await untilUrReason(zone, quiet, 'ur-silent');
+    await observer.stop();
   });
 
   await t.test('a frozen broker delays nothing but what needs it', async (t) => {
@@ -122,10 +154,7 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
 
     const observer = await zone.startApp({ amqpUrl, urSilenceMs: 200 });
     await until(async () => (await readMetric(observer, 'ur_servers')) > 0, 'the first poll of the observer');
-    const beats = `select beat from cnapi_instances where cnapi_uuid = '${observer.cnapiUuid}'`;
-    const beat = async () => (await zone.database.query<{ beat: number }>(beats)).rows[0]?.beat ?? 0;
-    const [from] = [await beat()];
-    await until(async () => (await beat()) >= from + 4, 'some polls of the observer');
+    await untilPolls(zone, observer);
     t.match(await rosterRowOf(zone, ur.uuid), { status: 'running' }, 'an instance that cannot hear it decides nothing');
 
     await broker.restart();
@@ -140,6 +169,14 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
     t.match(await app.post(`/servers/${ur.uuid}/execute`, SCRIPT), { status: 200, body: 'ok' });
   });
 });
+
+/** Waits until the instance has had time for some polls while it was healthy. */
+async function untilPolls({ database }: TestZone, { cnapiUuid }: TestApp): Promise<void> {
+  const sql = 'select beat from cnapi_instances where cnapi_uuid = $1';
+  const beat = async () => (await database.query<{ beat: number }>(sql, [cnapiUuid])).rows[0]?.beat ?? 0;
+  const from = await beat();
+  await until(async () => (await beat()) >= from + 4, 'some polls of the observer');
+}
 
 /** An instance as a process of its own, which can be killed. */
 async function startProcess(t: Test, zone: TestZone, amqpUrl: string): Promise<{ url: string; program: Program }> {
