@@ -1,7 +1,7 @@
 /**
  * Real RabbitMQ for tests: a private broker on free loopback ports, with a node name, a cookie, an
  * epmd and a folder of its own. It can be killed, restarted, frozen and thawed. A shell process, the
- * keeper, ends the broker when this process ends for any reason.
+ * keeper, ends the broker when this process ends for any reason. Its disk can be too full for it (`setAlarm`).
  *
  *     start ──▶ running ──kill()──▶ killed ──restart()──▶ running
  *     any ──this process ends──▶ gone
@@ -10,7 +10,7 @@
  * not installed, tests are skipped: `t.test(name, { skip: noRabbitmq }, …)`. With CNAPI_TEST_NO_SKIP=1
  * (continuous integration) they run and fail instead.
  */
-import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { type ChildProcessByStdio, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -18,12 +18,14 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { connect } from 'amqplib';
 import { freePort } from './fleet-harness.ts';
 import type { Teardown } from './postgres.ts';
 
 /** Debian's wrapper on the PATH changes the user and the folder; this is the program itself. */
 const program = '/usr/lib/rabbitmq/bin/rabbitmq-server';
+const control = '/usr/lib/rabbitmq/bin/rabbitmqctl';
 
 export const noRabbitmq: string | false =
   !existsSync(program) && process.env.CNAPI_TEST_NO_SKIP !== '1' ? `no ${program}` : false;
@@ -89,9 +91,26 @@ export class TestBroker {
   async restart(): Promise<void> {
     await this.kill();
     await rm(this.#pidFile, { force: true });
+    const env = this.#environment();
+    const keeper = spawn('sh', ['-c', KEEPER, program], { detached: true, stdio: ['pipe', 'ignore', 'ignore'], env });
+    keeper.stdin.on('error', () => undefined);
+    this.#keeper = keeper;
+    await this.#answers();
+    keeper.unref();
+    (keeper.stdin as Writable & { unref?(): void }).unref?.();
+  }
+
+  /** With the alarm, it reads nothing more from connections that publish, until the alarm is over. */
+  async setAlarm(isOn: boolean): Promise<void> {
+    await promisify(execFile)(control, ['set_disk_free_limit', isOn ? '900000GB' : '1MB'], {
+      env: this.#environment(),
+    });
+  }
+
+  #environment(): Record<string, string | undefined> {
     const { port, distPort, epmdPort } = this.#ports;
     const file = (name: string) => path.join(this.#folder, name);
-    const env = {
+    return {
       PATH: process.env.PATH,
       HOME: this.#folder,
       LANG: 'C.UTF-8',
@@ -110,12 +129,6 @@ export class TestBroker {
       RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS:
         '+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}',
     };
-    const keeper = spawn('sh', ['-c', KEEPER, program], { detached: true, stdio: ['pipe', 'ignore', 'ignore'], env });
-    keeper.stdin.on('error', () => undefined);
-    this.#keeper = keeper;
-    await this.#answers();
-    keeper.unref();
-    (keeper.stdin as Writable & { unref?(): void }).unref?.();
   }
 
   /** Suspends the broker: connections stay open and nothing answers. */

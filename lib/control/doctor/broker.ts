@@ -3,6 +3,7 @@ import { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
 import { silentLogger } from '../../platform/log.ts';
 import { type CheckInput, type Finding, findings } from './finding.ts';
 
+const exchange = 'amq.topic';
 const ONLINE_WITHIN_MS = 5_000;
 const NEVER = new AbortController().signal;
 
@@ -13,8 +14,9 @@ export async function checkBroker({ config, clock, random }: CheckInput): Promis
     url: config.amqpUrl,
     name: 'cnapi doctor',
     setUp: async (channel) => {
-      await channel.checkExchange('amq.topic');
+      await channel.checkExchange(exchange);
     },
+    probe: { exchange: exchange, routingKey: 'cnapi.doctor' },
     clock,
     random,
     log: silentLogger,

@@ -18,7 +18,7 @@ import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import { askForSysinfo, badReply, executionOf, needsAgent, noReply, REBOOT_STATUS, replyLost } from './execution.ts';
-import { parseObject } from './ur.ts';
+import { EXCHANGE, parseObject } from './ur.ts';
 import { UrConsumer } from './ur-consumer.ts';
 import { UrPosts, type UrRun } from './ur-posts.ts';
 import { UrSilences } from './ur-silences.ts';
@@ -85,10 +85,11 @@ export class UrAgents {
               await this.consumer.setUp(channel);
               await this.posts.setUp(channel);
             },
+            probe: { exchange: EXCHANGE, routingKey: `cnapi.${cnapiUuid}` },
           });
   }
 
-  /** Whether the broker can be used; undefined if none is configured. */
+  /** Whether the broker can be used, so that messages of Ur can arrive; undefined if none is configured. */
   get isOnline(): boolean | undefined {
     return this.#connection === undefined ? undefined : this.#connection.channel !== undefined;
   }
@@ -141,7 +142,7 @@ export class UrAgents {
       case 'timed-out':
         return noReply;
       case 'offline':
-        return failure('AgentUnreachable', 'the AMQP broker cannot be reached; the script was not sent');
+        return failure('AgentUnreachable', 'the AMQP broker cannot be used; the script was not sent');
       case 'nobody':
         return failure('AgentUnreachable', 'no Ur of this server listens to the AMQP broker; the script was not sent');
       case 'unconfirmed':

@@ -4,13 +4,15 @@
  * arrives meanwhile is not lost. A script is published once.
  *
  *     run ──online──▶ bound ──published──▶ sent ──confirmed──▶ confirmed ──reply──▶ replied
- *      └──offline──▶ not sent                ├──returned: no Ur listens──▶ nobody
- *                                            └──connection lost, or no confirmation──▶ unconfirmed
- *     any ──waitMs passed──▶ timed out      any ──given up──▶ given up
+ *      │                │                    ├──returned: no Ur listens──▶ nobody
+ *      │                │                    └──connection lost, or no confirmation──▶ unconfirmed
+ *      └──offline───────┴──offline──▶ not sent
+ *     run, bound ──waitMs passed──▶ not sent      sent, confirmed ──waitMs passed──▶ timed out
+ *     any ──given up──▶ given up
  */
 import type { ConfirmChannel, ConsumeMessage } from 'amqplib';
 import type { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
-import type { Clock, Timer } from '../../platform/time/clock.ts';
+import { type Clock, settlesWithin, type Timer } from '../../platform/time/clock.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { readReply, type UrReply } from './execution.ts';
 import { EXCHANGE } from './ur.ts';
@@ -30,8 +32,16 @@ type RunOutcome =
 
 interface Running {
   serverUuid: string;
+  isSent: boolean;
   isConfirmed: boolean;
   settle(outcome: RunOutcome): void;
+}
+
+interface Order {
+  key: string;
+  message: JsonObject;
+  /** How long it may wait in the queue of Ur, in milliseconds. */
+  expiration: number;
 }
 
 export interface UrRun {
@@ -39,12 +49,15 @@ export interface UrRun {
   id: string;
   serverUuid: string;
   message: JsonObject;
+  /** From the call on. The broker does not hand the script to Ur after this time. */
   waitMs: number;
   signal: AbortSignal;
 }
 
 const ONLINE_WITHIN_MS = 10_000;
 const CONFIRMED_WITHIN_MS = 30_000;
+/** A broker that does not answer deletes it when it expires. */
+const DELETED_WITHIN_MS = 1_000;
 const QUEUE_EXPIRES_MS = 600_000;
 const MAX_QUEUE_BYTES = 64 * 1024 * 1024;
 
@@ -82,23 +95,27 @@ export class UrPosts {
   /** Never rejects. */
   async run({ id, serverUuid, message, waitMs, signal }: UrRun): Promise<RunOutcome> {
     const { clock, connection, queue } = this.#deps;
-    const channel = await connection().whenOnline(ONLINE_WITHIN_MS, signal);
+    const endsAt = clock.now() + waitMs;
+    const channel = await connection().whenOnline(Math.min(ONLINE_WITHIN_MS, waitMs), signal);
     if (signal.aborted) return { kind: 'given-up' };
-    if (channel === undefined) return { kind: 'offline' };
+    const leftMs = Math.ceil(endsAt - clock.now());
+    if (channel === undefined || leftMs <= 0) return { kind: 'offline' };
     const { promise, resolve } = Promise.withResolvers<RunOutcome>();
-    const running: Running = { serverUuid, isConfirmed: false, settle: resolve };
+    const running: Running = { serverUuid, isSent: false, isConfirmed: false, settle: resolve };
     this.#running.set(id, running);
     const giveUp = () => resolve({ kind: 'given-up' });
     signal.addEventListener('abort', giveUp, { once: true });
-    const timers: Timer[] = [];
+    const timers: Timer[] = [clock.after(leftMs, () => resolve({ kind: running.isSent ? 'timed-out' : 'offline' }))];
     try {
       const bound = channel.bindQueue(queue, EXCHANGE, replyKey(serverUuid, id));
       const isBound = await Promise.race([bound.then(() => true).catch(() => false), promise.then(() => false)]);
-      if (!isBound) return signal.aborted ? { kind: 'given-up' } : { kind: 'offline' };
+      if (signal.aborted) return { kind: 'given-up' };
+      // A message that is published while the connection is blocked arrives when it no longer is.
+      if (!isBound || connection().channel !== channel) return { kind: 'offline' };
       const unconfirmed = () => running.isConfirmed || resolve({ kind: 'unconfirmed' });
-      timers.push(clock.after(waitMs, () => resolve({ kind: 'timed-out' })));
       timers.push(clock.after(CONFIRMED_WITHIN_MS, unconfirmed));
-      this.#publish(channel, running, executeKey(serverUuid, id), message);
+      const expiration = Math.max(1, Math.ceil(endsAt - clock.now()));
+      this.#publish(channel, running, { key: executeKey(serverUuid, id), message, expiration });
       return await promise;
     } finally {
       signal.removeEventListener('abort', giveUp);
@@ -110,16 +127,21 @@ export class UrPosts {
 
   /** Deletes the reply queue; its replies have nobody who waits. */
   async stop(): Promise<void> {
-    const { connection, queue } = this.#deps;
-    await connection()
-      .channel?.deleteQueue(queue)
-      .catch(() => undefined);
+    const { clock, connection, queue } = this.#deps;
+    const deletion = connection().channel?.deleteQueue(queue);
+    if (deletion !== undefined)
+      await settlesWithin(
+        clock,
+        DELETED_WITHIN_MS,
+        deletion.catch(() => undefined),
+      );
   }
 
-  #publish(channel: ConfirmChannel, running: Running, key: string, message: JsonObject): void {
+  #publish(channel: ConfirmChannel, running: Running, { key, message, expiration }: Order): void {
     this.#runs += 1;
+    running.isSent = true;
     const content = Buffer.from(JSON.stringify(message));
-    const options = { mandatory: true, contentType: 'application/json' };
+    const options = { mandatory: true, contentType: 'application/json', expiration };
     try {
       channel.publish(EXCHANGE, key, content, options, (error: unknown) => {
         running.isConfirmed = error === null || error === undefined;

@@ -4,8 +4,14 @@
  * owner sets up the channel (queues, bindings, consumers) in `setUp`, which is repeated for each
  * connection. An error of the channel ends the connection.
  *
- *     new ──start()──▶ connecting ──set up──▶ online ──lost──▶ pausing ──▶ connecting
- *                       └──failed, or takes too long──▶ pausing
+ * RabbitMQ that is short of disk or memory stops reading from connections that publish, and tells them so
+ * (`blocked`) when they publish. So a connection publishes an empty message that no queue takes when it is opened, and
+ * again and again, and the broker cannot be used while the connection is blocked.
+ *
+ *     new ──start()──▶ connecting ──set up, its message confirmed──▶ online ──blocked──▶ blocked
+ *                       ├──set up, blocked──▶ blocked ──unblocked──▶ online
+ *                       └──failed, or takes too long──▶ pausing ──▶ connecting
+ *     online, blocked ──lost──▶ pausing
  *     any ──stop()──▶ stopped
  */
 import type { Duplex } from 'node:stream';
@@ -22,6 +28,8 @@ interface BrokerConnectionDeps {
   name: string;
   /** Prepares a new channel. If it rejects, the connection is opened again later. */
   setUp: (channel: ConfirmChannel) => Promise<void>;
+  /** Where the empty message goes: to an exchange that the user may write to, with a key that nothing is bound to. */
+  probe: { exchange: string; routingKey: string };
   clock: Clock;
   random: Random;
   log: Logger;
@@ -32,11 +40,14 @@ const MAX_PAUSE_MS = 10_000;
 /** For the connection, and again for its set-up. */
 const OPENS_WITHIN_MS = 10_000;
 const CLOSES_WITHIN_MS = 1_000;
+/** How soon an idle connection learns that the broker takes no messages. */
+const PROBE_EVERY_MS = 5_000;
 
 export class BrokerConnection {
   readonly #deps: BrokerConnectionDeps;
   readonly #stopping = new AbortController();
   #channel: ConfirmChannel | undefined;
+  #isBlocked = false;
   #running: Promise<void> | undefined;
   /** Waits for the next connection. */
   readonly #waiters = new Set<() => void>();
@@ -49,7 +60,7 @@ export class BrokerConnection {
 
   /** Undefined while the broker cannot be used. */
   get channel(): ConfirmChannel | undefined {
-    return this.#channel;
+    return this.#isBlocked ? undefined : this.#channel;
   }
 
   /** Why the broker cannot be used; undefined while it can, and before the first attempt has failed. */
@@ -73,7 +84,7 @@ export class BrokerConnection {
 
   /** The channel, as soon as there is one; undefined if there is none within `withinMs`, or `signal` aborts. */
   async whenOnline(withinMs: number, signal: AbortSignal): Promise<ConfirmChannel | undefined> {
-    if (this.#channel !== undefined) return this.#channel;
+    if (this.channel !== undefined) return this.channel;
     const ended = new AbortController();
     const end = () => ended.abort();
     this.#waiters.add(end);
@@ -81,7 +92,7 @@ export class BrokerConnection {
     if (!signal.aborted) await this.#deps.clock.sleep(withinMs, ended.signal);
     signal.removeEventListener('abort', end);
     this.#waiters.delete(end);
-    return this.#channel;
+    return this.channel;
   }
 
   async #run(): Promise<void> {
@@ -97,7 +108,7 @@ export class BrokerConnection {
 
   /** One connection, until it is lost. True if it was online. */
   async #once(): Promise<boolean> {
-    const { log, name, setUp, url } = this.#deps;
+    const { clock, name, probe, setUp, url } = this.#deps;
     const { signal } = this.#stopping;
     const opening = connect(parseAmqpUrl(url), {
       timeout: OPENS_WITHIN_MS,
@@ -112,24 +123,41 @@ export class BrokerConnection {
     };
     connection.on('error', lose);
     connection.on('close', lose);
-    signal.addEventListener('abort', () => lose(), { once: true });
+    const { promise: blocked, resolve: noteBlocked } = Promise.withResolvers<void>();
+    connection.on('blocked', (reason) => {
+      this.#isBlocked = true;
+      this.#noteFailure(new Error(`the broker takes no messages: ${reason}`));
+      noteBlocked();
+    });
+    connection.on('unblocked', () => {
+      this.#isBlocked = false;
+      if (this.#channel !== undefined) this.#noteOnline('broker: takes messages again');
+    });
+    signal.addEventListener('abort', () => lose(), { once: true, signal: lost.signal });
+    let publishProbe: (() => void) | undefined;
+    const probes = clock.every(PROBE_EVERY_MS, () => {
+      if (this.channel !== undefined) publishProbe?.();
+    });
     try {
       const channel = await this.#within(connection.createConfirmChannel());
       channel.on('error', lose);
       channel.on('close', () => lose());
       await this.#within(setUp(channel));
+      publishProbe = () => void channel.publish(probe.exchange, probe.routingKey, Buffer.alloc(0));
+      publishProbe();
+      await this.#within(Promise.race([channel.waitForConfirms(), blocked]));
       if (lost.signal.aborted) return false;
       this.#channel = channel;
       this.#connects += 1;
-      this.#failure = undefined;
-      log.info({ broker: name }, 'broker: connected');
-      for (const wake of this.#waiters) wake();
+      if (!this.#isBlocked) this.#noteOnline('broker: connected');
       if (!lost.signal.aborted)
         await new Promise((resolve) => lost.signal.addEventListener('abort', resolve, { once: true }));
       return true;
     } finally {
-      this.#channel = undefined;
+      lose();
+      probes.cancel();
       await this.#close(connection);
+      this.#isBlocked = false;
     }
   }
 
@@ -145,8 +173,13 @@ export class BrokerConnection {
 
   async #within<Result>(work: Promise<Result>): Promise<Result> {
     const { signal } = this.#stopping;
-    const stopped = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
-    const isSettled = await settlesWithin(this.#deps.clock, OPENS_WITHIN_MS, Promise.race([work, stopped]));
+    const isOver = new AbortController();
+    const stopped = new Promise<void>((resolve) =>
+      signal.addEventListener('abort', () => resolve(), { once: true, signal: isOver.signal }),
+    );
+    const isSettled = await settlesWithin(this.#deps.clock, OPENS_WITHIN_MS, Promise.race([work, stopped])).finally(
+      () => isOver.abort(),
+    );
     if (signal.aborted) throw new Error('this instance stops');
     if (!isSettled) throw new Error(`the broker did not answer within ${OPENS_WITHIN_MS} ms`);
     return work;
@@ -159,6 +192,12 @@ export class BrokerConnection {
     await settlesWithin(this.#deps.clock, CLOSES_WITHIN_MS, closing);
     const { stream } = connection.connection as { stream?: Duplex };
     stream?.destroy();
+  }
+
+  #noteOnline(event: string): void {
+    this.#failure = undefined;
+    this.#deps.log.info({ broker: this.#deps.name }, event);
+    for (const wake of this.#waiters) wake();
   }
 
   /** Logs the first of several equal failures. */

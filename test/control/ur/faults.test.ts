@@ -1,6 +1,6 @@
 /**
- * Faults between Ur and an instance: the broker or an instance is killed, the broker is frozen, or
- * rows are locked.
+ * Faults between Ur and an instance: the broker or an instance is killed, the broker is frozen or its disk is full,
+ * or rows are locked.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -118,6 +118,34 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
     await observer.stop();
   });
 
+  await t.test('a broker that takes no messages is offline, and nobody is silent', async (t) => {
+    const app = await zone.startApp({ amqpUrl });
+    await until(async () => (await brokerState(app)) === 'online');
+    const ur = await TestUr.start(t, amqpUrl, randomUUID());
+    ur.say();
+    await untilUrReason(zone, ur.uuid, 'ur-sysinfo');
+    await broker.setAlarm(true);
+    await until(async () => (await brokerState(app)) === 'offline', 'an instance that has sent no script learns of it');
+    const observer = await zone.startApp({ amqpUrl, urSilenceMs: 200 });
+    const connects = async () => (await readMetric(observer, 'ur_broker_connects_total')) > 0;
+    await until(connects, 'the connection of an instance that starts meanwhile');
+    await until(async () => (await readMetric(observer, 'ur_servers')) > 0, 'the first poll of the observer');
+    await untilPolls(zone, observer);
+    t.equal(await brokerState(observer), 'offline');
+    t.match(await rosterRowOf(zone, ur.uuid), { status: 'running' });
+    await observer.stop();
+    t.match(await app.post(`/servers/${ur.uuid}/execute`, { ...SCRIPT, timeout: 100 }), {
+      status: 500,
+      body: { message: /the script was not sent/ },
+    });
+
+    await broker.setAlarm(false);
+    await until(async () => (await brokerState(app)) === 'online');
+    t.match(await app.post(`/servers/${ur.uuid}/execute`, SCRIPT), { status: 200, body: 'ok' });
+    t.equal(ur.orders.length, 1, 'the script that was refused is not sent later');
+    await app.stop();
+  });
+
   await t.test('a frozen broker delays nothing but what needs it', async (t) => {
     const app = await zone.startApp({ amqpUrl });
     const ur = await TestUr.start(t, amqpUrl, randomUUID());
@@ -134,6 +162,11 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
     t.equal((await app.post(`/servers/${registered}/sysinfo`, { sysinfo })).status, 200);
     t.equal((await app.get(`/servers/${registered}`)).status, 200);
     t.equal(state.isAnswered, false, 'the script waits for the broker');
+    t.match(await app.post(`/servers/${ur.uuid}/execute`, { ...SCRIPT, timeout: 100 }), {
+      status: 500,
+      body: { message: /the script was not sent/ },
+    });
+    t.equal(state.isAnswered, false, 'a caller that waits for a shorter time is answered earlier');
     await broker.thaw();
     t.match(await executed, { status: 200, body: 'ok' });
     t.equal(ur.orders.length, 1);
@@ -149,7 +182,7 @@ t.test('faults between Ur and instances', { skip: noRabbitmq }, async (t) => {
     await until(async () => (await brokerState(app)) === 'offline');
     t.match(await app.post(`/servers/${ur.uuid}/execute`, SCRIPT), {
       status: 500,
-      body: { message: /broker cannot be reached; the script was not sent/ },
+      body: { message: /broker cannot be used; the script was not sent/ },
     });
 
     const observer = await zone.startApp({ amqpUrl, urSilenceMs: 200 });

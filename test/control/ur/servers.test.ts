@@ -121,6 +121,18 @@ t.test('servers that speak Ur', { skip: noRabbitmq }, async (t) => {
     t.match(await execute(ur, { script: '#!/bin/sh\n' }), { body: 'next' }, 'the late reply is not taken for another');
   });
 
+  await t.test('a script that Ur has not taken in time is not handed to it later', async (t) => {
+    const ur = await running(t);
+    await ur.stop();
+    const connection = await connect(broker.url);
+    t.teardown(() => connection.close());
+    const channel = await connection.createChannel();
+    const { queue } = await channel.assertQueue('', { exclusive: true });
+    await channel.bindQueue(queue, 'amq.topic', `ur.execute.${ur.uuid}.*`);
+    t.match(await execute(ur, { script: '#!/bin/sh\n', timeout: 300 }), { status: 500, body: { message: /in time/ } });
+    await until(async () => (await channel.checkQueue(queue)).messageCount === 0, 'the end of the script in the queue');
+  });
+
   await t.test('messages that cannot be used are dropped, and the next one is not', async (t) => {
     const ur = await TestUr.start(t, broker.url, randomUUID());
     const before = await readMetric(app, 'ur_messages_dropped_total');
