@@ -1,13 +1,18 @@
 /** Signed packages for tests, of this agent and of others, and the launcher that runs them. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { generateKeyPairSync, type KeyObject, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Test } from 'tap';
+import { openLinuxMachine } from '../../lib/agent/machine/linux-machine.ts';
+import { type PackageOptions, Packages } from '../../lib/agent/packages/packages.ts';
 import type { AgentVersions } from '../../lib/agent/versions/agent-versions.ts';
+import { VersionsFile } from '../../lib/agent/versions/versions-file.ts';
+import { type Logger, silentLogger } from '../../lib/platform/log.ts';
+import { systemClock } from '../../lib/platform/time/clock.ts';
 import { agentFiles } from '../../tools/agent-package/agent-files.ts';
 import { buildPackage, type FileToPackage } from '../../tools/agent-package/build-package.ts';
 import { until } from './until.ts';
@@ -61,6 +66,55 @@ export async function packageShop(t: Test): Promise<PackageShop> {
       return file;
     },
   };
+}
+
+type PackageRequest = Partial<Parameters<Packages['install']>[0]>;
+
+/** The packages of an agent with this data directory; a further call is its next process. */
+export async function openPackages(
+  t: Test,
+  shop: PackageShop,
+  { log = silentLogger, ...options }: Partial<PackageOptions> & { log?: Logger } = {},
+) {
+  const packages = new Packages({
+    ...{ keys: [shop.publicKey], urls: [], directories: [shop.folder], allowScripts: true, ...options },
+    ...{ data: shop.data, versions: await VersionsFile.open(shop.data, '0.1.0'), trial: undefined },
+    ...{ isLaunched: false, requestRestart: () => undefined, clock: systemClock, log },
+  });
+  t.teardown(() => packages.stop());
+  await packages.start();
+  const runDirectory = join(shop.data, 'run');
+  await mkdir(runDirectory, { recursive: true });
+  const about = { serverUuid: randomUUID(), agentVersion: '0.1.0', runDirectory };
+  const machine = await openLinuxMachine({ clock: systemClock, ...about });
+  const signal = new AbortController().signal;
+  return {
+    list: () => packages.list().map(({ name, version }) => `${name} ${version}`),
+    install: (source: string, more: PackageRequest = {}) =>
+      packages.install({
+        ...{
+          task: randomUUID(),
+          starts: 1,
+          source,
+          machine,
+          allowDowngrade: false,
+          signal,
+          onProgress: () => undefined,
+        },
+        ...more,
+      }),
+    uninstall: (...names: string[]) => packages.uninstall(names, { task: randomUUID(), machine, signal }),
+  };
+}
+
+/** The files in the agent's directory of packages, by their path there without the digest of a version. */
+export async function packageFiles({ data }: PackageShop): Promise<string[]> {
+  const directory = join(data, 'packages');
+  const found = await readdir(directory, { recursive: true, withFileTypes: true });
+  return found
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => relative(directory, join(parentPath, name)).replace(/-[0-9a-f]{16}\//, '/'))
+    .sort();
 }
 
 /** An agent's program that consists of this line. */

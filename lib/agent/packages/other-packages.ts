@@ -19,6 +19,12 @@ export interface InstalledPackage extends InstalledVersion {
   name: string;
 }
 
+/** `version` at its top would be that of the record's format. */
+interface PackageRecord {
+  name: string;
+  installed: InstalledVersion;
+}
+
 interface OtherPackagesDeps {
   /** DATA/packages. */
   directory: string;
@@ -37,13 +43,13 @@ const MAX_PACKAGES = 200;
 
 export class OtherPackages {
   readonly #deps: OtherPackagesDeps;
-  readonly #records: RecordFiles<InstalledPackage>;
+  readonly #records: RecordFiles<PackageRecord>;
   readonly #files: string;
   readonly #installed = new Map<string, InstalledPackage>();
 
   constructor(deps: OtherPackagesDeps) {
     this.#deps = deps;
-    this.#records = recordFiles<InstalledPackage>(join(deps.directory, 'records'), ({ name }) => name);
+    this.#records = recordFiles<PackageRecord>(join(deps.directory, 'records'), ({ name }) => name);
     this.#files = join(deps.directory, 'files');
   }
 
@@ -51,7 +57,7 @@ export class OtherPackages {
   async start(): Promise<void> {
     await mkdir(this.#files, { recursive: true, mode: 0o700 });
     const { records, damaged } = await this.#records.load();
-    for (const record of records) this.#installed.set(record.name, record);
+    for (const { name, installed } of records) this.#installed.set(name, { name, ...installed });
     if (damaged.length > 0) return;
     for (const name of await readdir(this.#files)) await this.#removeFormer(name);
   }
@@ -76,9 +82,8 @@ export class OtherPackages {
       await rm(directory, { recursive: true, force: true });
       throw error;
     }
-    const installed = { name, version, digest };
-    await this.#records.write(installed);
-    this.#installed.set(name, installed);
+    await this.#records.write({ name, installed: { version, digest } });
+    this.#installed.set(name, { name, version, digest });
     await this.#removeFormer(name);
     return before?.version;
   }

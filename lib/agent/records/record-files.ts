@@ -26,8 +26,11 @@ const ENDING = '.json';
 /** Version of the format in which records are written. */
 const VERSION = 1;
 
-/** @param idOf names the file; it must be a safe file name */
-export function recordFiles<Value extends object>(
+/**
+ * @param idOf names the file; it must be a safe file name
+ * A value has no `version`, because the record has one: that of its format.
+ */
+export function recordFiles<Value extends object & { version?: never }>(
   directory: string,
   idOf: (value: Value) => string | undefined,
 ): RecordFiles<Value> {
