@@ -66,12 +66,16 @@ export class OtherPackages {
     return [...this.#installed.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
   }
 
-  /** @returns the version that was installed before; the same one if nothing was to be done */
-  async install(found: VerifiedPackage, request: InstallRequest): Promise<string | undefined> {
+  /** `previous` is the version that was installed before; it may be the same one, built again. */
+  async install(
+    found: VerifiedPackage,
+    request: InstallRequest,
+  ): Promise<{ previous: string | null; changed: boolean }> {
     const { manifest, version, digest } = found;
     const { name } = manifest;
     const before = this.#installed.get(name);
-    if (before?.digest === digest) return version;
+    const previous = before?.version ?? null;
+    if (before?.digest === digest) return { previous, changed: false };
     this.#check(found, before, request);
     const directory = this.#directoryOf({ name, version, digest });
     await mkdir(join(this.#files, name), { recursive: true, mode: 0o700 });
@@ -85,7 +89,7 @@ export class OtherPackages {
     await this.#records.write({ name, installed: { version, digest } });
     this.#installed.set(name, { name, version, digest });
     await this.#removeFormer(name);
-    return before?.version;
+    return { previous, changed: true };
   }
 
   /** @returns whether it was there */

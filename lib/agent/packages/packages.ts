@@ -170,11 +170,11 @@ export class Packages {
       await this.#removeFile(request.file);
       return { name, ...installed };
     }
-    const previous = await this.#others.install(found, request);
+    const { previous, changed } = await this.#others.install(found, request);
     await this.#removeFile(request.file);
     const { version } = found;
-    this.#deps.log.info({ package: name, version, previous }, 'package: installed');
-    return { name, version, previous: previous ?? null, changed: previous !== version };
+    if (changed) this.#deps.log.info({ package: name, version, previous }, 'package: installed');
+    return { name, version, previous, changed };
   }
 
   async #removeFile(file: string): Promise<void> {

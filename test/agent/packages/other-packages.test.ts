@@ -66,6 +66,15 @@ t.test('an older version is installed only if the task says so', async (t) => {
   t.same(packages.list(), ['probe 1.9.0']);
 });
 
+t.test('a version that was built again is installed, and counts as a change', async (t) => {
+  const shop = await packageShop(t);
+  const packages = await openPackages(t, shop);
+  await packages.install(await shop.add({ name: 'probe', version: '1.0.0', files: [PLAIN] }));
+  const again = await packages.install(await shop.add({ name: 'probe', version: '1.0.0', files: [OTHER] }));
+  t.same(again, { name: 'probe', version: '1.0.0', previous: '1.0.0', changed: true });
+  t.same(await packageFiles(shop), ['files/probe/1.0.0/lib/b', 'records/probe.json']);
+});
+
 const failing = {
   'exits with a code': {
     install: script('install', 'echo no licence >&2; exit 3'),
