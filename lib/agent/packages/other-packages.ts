@@ -7,6 +7,7 @@
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../platform/time/clock.ts';
+import { lstatIfAny } from '../containers/root/lstat.ts';
 import { type RecordFiles, recordFiles } from '../records/record-files.ts';
 import type { InstalledVersion } from '../versions/agent-versions.ts';
 import { compareVersions } from '../versions/version-order.ts';
@@ -38,6 +39,7 @@ interface InstallRequest extends ScriptCaller {
   allowDowngrade: boolean;
 }
 
+const SCRIPTS = ['install', 'uninstall'] as const;
 const DIGEST_CHARS = 16;
 const MAX_PACKAGES = 200;
 
@@ -96,8 +98,7 @@ export class OtherPackages {
   async uninstall(name: string, caller: ScriptCaller): Promise<boolean> {
     const installed = this.#installed.get(name);
     if (installed === undefined) return false;
-    const names: string[] = await readdir(this.#directoryOf(installed)).catch(() => []);
-    if (names.includes('uninstall')) {
+    if ((await lstatIfAny(join(this.#directoryOf(installed), 'uninstall')))?.isFile()) {
       this.#checkScripts(name, 'uninstall');
       await this.#run('uninstall', installed, caller);
     }
@@ -115,7 +116,7 @@ export class OtherPackages {
         'PackageDowngrade',
         `Version ${version} of ${before.name} is older than ${before.version}; say "downgrade": true if that is meant`,
       );
-    if (hasScript(manifest, 'install')) this.#checkScripts(manifest.name, 'install');
+    for (const script of SCRIPTS) if (hasScript(manifest, script)) this.#checkScripts(manifest.name, script);
   }
 
   #checkScripts(name: string, script: ScriptName): void {

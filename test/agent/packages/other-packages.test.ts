@@ -75,6 +75,32 @@ t.test('a version that was built again is installed, and counts as a change', as
   t.same(await packageFiles(shop), ['files/probe/1.0.0/lib/b', 'records/probe.json']);
 });
 
+t.test('without --package-scripts, a package with a program is refused and one without is installed', async (t) => {
+  const { shop, say, said } = await prepare(t);
+  const packages = await openPackages(t, shop, { allowScripts: false });
+  for (const name of ['install', 'uninstall']) {
+    const file = await shop.add({ name: 'probe', version: '1.0.0', files: [PLAIN, say(name, name)] });
+    await t.rejects(packages.install(file), {
+      code: 'PackageScriptsNotAllowed',
+      message: `probe has a program ${name}, and this agent was started without --package-scripts`,
+    });
+    t.same(await packageFiles(shop), [], `${name}: nothing is left`);
+  }
+  const deeper = ['install/it', 'uninstall/it'].map((path) => say(path, path));
+  await packages.install(await shop.add({ name: 'probe', version: '1.0.0', files: deeper }));
+  t.same(await packages.uninstall('probe'), { removed: ['probe'], absent: [], failed: [] }, 'a directory is not the program');
+  t.same(await said(), []);
+});
+
+t.test('a package whose uninstall may no longer run is kept', async (t) => {
+  const { shop, say, said } = await prepare(t);
+  const file = await shop.add({ name: 'probe', version: '1.0.0', files: [say('uninstall', 'out')] });
+  await (await openPackages(t, shop)).install(file);
+  const next = await openPackages(t, shop, { allowScripts: false });
+  t.match((await next.uninstall('probe')).failed[0], { code: 'PackageScriptsNotAllowed' });
+  t.same([next.list(), await said()], [['probe 1.0.0'], []]);
+});
+
 const failing = {
   'exits with a code': {
     install: script('install', 'echo no licence >&2; exit 3'),
