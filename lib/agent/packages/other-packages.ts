@@ -6,6 +6,7 @@
  */
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { lstatIfAny } from '../containers/root/lstat.ts';
 import { type RecordFiles, recordFiles } from '../records/record-files.ts';
@@ -32,6 +33,7 @@ interface OtherPackagesDeps {
   /** Whether packages may run their programs. */
   allowScripts: boolean;
   clock: Clock;
+  log: Logger;
 }
 
 interface InstallRequest extends ScriptCaller {
@@ -60,6 +62,8 @@ export class OtherPackages {
     await mkdir(this.#files, { recursive: true, mode: 0o700 });
     const { records, damaged } = await this.#records.load();
     for (const { name, installed } of records) this.#installed.set(name, { name, ...installed });
+    for (const { id, reason } of damaged)
+      this.#deps.log.error({ package: id, reason }, 'package: its record cannot be read; install the package again');
     if (damaged.length > 0) return;
     for (const name of await readdir(this.#files)) await this.#removeFormer(name);
   }

@@ -75,7 +75,7 @@ export class Packages {
     this.#client = new HttpClient({ clock: deps.clock });
     this.#own = new OwnPackage(deps);
     const directory = join(deps.data, 'packages');
-    this.#others = new OtherPackages({ directory, allowScripts: deps.allowScripts, clock: deps.clock });
+    this.#others = new OtherPackages({ directory, allowScripts: deps.allowScripts, clock: deps.clock, log: deps.log });
     this.#incoming = join(directory, 'incoming');
   }
 

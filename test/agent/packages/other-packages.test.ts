@@ -3,6 +3,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { openPackages, packageFiles, packageShop, script } from '../../support/agent-packages.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
 
 const PLAIN = { path: 'lib/a', contents: Buffer.from('a') };
@@ -160,6 +161,20 @@ t.test('the next process of the agent knows the packages, and removes what no re
   t.match(await next.install(file), { changed: false }, 'and does not install it again');
   t.same(await next.uninstall('probe'), { removed: ['probe'], absent: [], failed: [] });
   t.same((await openPackages(t, shop)).list(), []);
+});
+
+t.test('while a record cannot be read, the log says so and no files are removed', async (t) => {
+  const shop = await packageShop(t);
+  const file = await shop.add({ name: 'probe', version: '1.0.0', files: [PLAIN] });
+  await (await openPackages(t, shop)).install(file);
+  await writeFile(join(shop.data, 'packages/records/probe.json'), '{');
+  const records: Record<string, unknown>[] = [];
+  const next = await openPackages(t, shop, { log: recordingLogger(records) });
+  t.same(next.list(), []);
+  t.match(records[0], { level: 'error', package: 'probe', reason: /JSON/ });
+  t.ok((await packageFiles(shop)).includes('files/probe/1.0.0/lib/a'));
+  await next.install(file);
+  t.same((await openPackages(t, shop)).list(), ['probe 1.0.0'], 'a further installation repairs it');
 });
 
 t.test('an install that was stopped runs again in the next process', async (t) => {
