@@ -65,4 +65,9 @@ export function packageErrorOf(error: unknown): unknown {
 }
 
 const sourceError = (code: string, cause: CnapiError): PackageSourceError =>
-  new PackageSourceError(code, cause.statusCode, cause.message.replaceAll('--image-', '--package-'), { cause });
+  new PackageSourceError(
+    code,
+    cause.statusCode,
+    cause.message.replaceAll('--image-', '--package-').replace(/^url: /, 'package_file: '),
+    { cause },
+  );
