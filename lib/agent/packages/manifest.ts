@@ -28,9 +28,11 @@ const PACKAGE_NAME = /^[a-z][a-z0-9]*(?:-[a-z0-9]+)*$/;
 const MAX_PACKAGE_NAME_CHARS = 64;
 const MAX_FILES = 50_000;
 const MAX_PATH_CHARS = 1_000;
+/** Longer ones cannot be written. */
+const MAX_FILE_NAME_BYTES = 255;
 
 const packagedFile = z.strictObject({
-  path: z.string().max(MAX_PATH_CHARS).refine(isPlainPath, 'is not a relative path without "." and ".."'),
+  path: z.string().max(MAX_PATH_CHARS).refine(isPlainPath, 'is not a relative path of plain names'),
   size: z.int().min(0),
   sha256: z.string().regex(SHA256),
   executable: z.boolean().optional(),
@@ -87,5 +89,8 @@ function checkPaths(files: readonly PackagedFile[]): void {
 
 function isPlainPath(path: string): boolean {
   const names = path.split('/');
-  return !path.includes('\0') && names.every((name) => name !== '' && name !== '.' && name !== '..');
+  return (
+    !path.includes('\0') &&
+    names.every((name) => !['', '.', '..'].includes(name) && Buffer.byteLength(name) <= MAX_FILE_NAME_BYTES)
+  );
 }

@@ -1,13 +1,13 @@
-import { createHash, generateKeyPairSync, sign } from 'node:crypto';
+import { generateKeyPairSync, sign } from 'node:crypto';
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
 import t, { type Test } from 'tap';
 import { signedBytes } from '../../../lib/agent/packages/manifest.ts';
 import { installFiles, verifyPackage } from '../../../lib/agent/packages/package-archive.ts';
 import { buildPackage, tarOf } from '../../../tools/agent-package/build-package.ts';
 import { packageShop, script } from '../../support/agent-packages.ts';
-import { archiveOf, type TestEntry } from '../../support/layer-archive.ts';
+import type { TestEntry } from '../../support/layer-archive.ts';
+import { bodiesOf, type ManifestChange, repack } from '../../support/wrong-packages.ts';
 
 const signal = new AbortController().signal;
 const file = (path: string, text: string) => ({ path, contents: Buffer.from(text) });
@@ -24,35 +24,11 @@ async function prepare(t: Test) {
     const { manifest } = await verifyPackage(path, { keys, signal });
     await installFiles(path, { manifest, directory, signal });
   };
-  /** Signed, with these files in the manifest and these entries in the archive. */
-  const signed = (
-    entries: readonly TestEntry[],
-    change: (manifest: Record<string, unknown>) => object = (one) => one,
-  ) =>
-    repack(buildPackage({ name: 'a', version: '1.0.0', files: FILES, privateKey: shop.privateKey }), {
-      archive: gzipSync(archiveOf(entries)),
-      change,
-      sign: (bytes) => sign(null, signedBytes(bytes), shop.privateKey),
-    });
+  const built = buildPackage({ name: 'a', version: '1.0.0', files: FILES, privateKey: shop.privateKey });
+  /** With these entries in the archive. */
+  const signed = (entries: readonly TestEntry[], change?: ManifestChange) =>
+    repack(built, { entries, change, sign: (bytes) => sign(null, signedBytes(bytes), shop.privateKey) });
   return { shop, target, directory, take, signed };
-}
-
-interface Parts {
-  archive: Buffer;
-  change(manifest: Record<string, unknown>): object;
-  sign(bytes: Buffer): Buffer;
-}
-
-function repack(built: Buffer, { archive, change, sign }: Parts): Buffer {
-  const [[from, to] = [0, 0]] = bodiesOf(built);
-  const manifest = JSON.parse(built.toString('utf8', from, to)) as Record<string, unknown>;
-  const described = { bytes: archive.length, sha256: createHash('sha256').update(archive).digest('hex') };
-  const text = Buffer.from(JSON.stringify(change({ ...manifest, archive: described })));
-  return tarOf([
-    { path: 'manifest.json', contents: text },
-    { path: 'signature', contents: sign(text) },
-    { path: 'files.tar.gz', contents: archive },
-  ]);
 }
 
 const entries = (): TestEntry[] => FILES.map(({ path, contents }) => ({ path, contents }));
@@ -79,11 +55,7 @@ t.test('what no trusted key has signed is refused before it is read', async (t) 
   await t.rejects(take(built), { code: 'PackageNotTrusted' });
   await t.rejects(take(built, []), { code: 'PackageNotTrusted' });
   const plain = signed(entries());
-  const noPrefix = repack(plain, {
-    archive: gzipSync(archiveOf(entries())),
-    change: (one) => one,
-    sign: (bytes) => sign(null, bytes, shop.privateKey),
-  });
+  const noPrefix = repack(plain, { entries: entries(), sign: (bytes) => sign(null, bytes, shop.privateKey) });
   await t.rejects(take(noPrefix), { code: 'PackageNotTrusted' }, 'a signature of something else');
   t.same(await readdir(target), []);
 });
@@ -106,17 +78,6 @@ t.test('each changed byte of the manifest, the signature and the files is notice
     );
   t.same(await readdir(target), []);
 });
-
-/** Where the contents of the entries of a plain tar are. */
-function bodiesOf(tar: Buffer): [number, number][] {
-  const bodies: [number, number][] = [];
-  for (let at = 0; tar[at] !== 0; ) {
-    const size = Number.parseInt(tar.toString('latin1', at + 124, at + 135), 8);
-    bodies.push([at + 512, at + 512 + size]);
-    at += 512 + Math.ceil(size / 512) * 512;
-  }
-  return bodies;
-}
 
 t.test('a signed archive that is not what its manifest says is refused as a whole', async (t) => {
   const { target, take, signed } = await prepare(t);
@@ -144,11 +105,14 @@ t.test('a signed archive that is not what its manifest says is refused as a whol
 
 t.test('a signed manifest that is wrong is refused', async (t) => {
   const { target, take, signed } = await prepare(t);
-  const path = (to: string) => (one: Record<string, unknown>) => ({
-    ...one,
-    files: [{ path: to, size: 1, sha256: 'a'.repeat(64) }],
-  });
-  const wrong: Record<string, (manifest: Record<string, unknown>) => object> = {
+  const path =
+    (to: string): ManifestChange =>
+    (one) => ({
+      ...one,
+      files: [{ path: to, size: 1, sha256: 'a'.repeat(64) }],
+    });
+  const message = /its manifest is wrong|it has a twice|a is a file and a directory/;
+  const wrong: Record<string, ManifestChange> = {
     'another format': (one) => ({ ...one, format: 2 }),
     'an unknown key': (one) => ({ ...one, more: 1 }),
     'a name with a slash': (one) => ({ ...one, name: '../a' }),
@@ -157,6 +121,14 @@ t.test('a signed manifest that is wrong is refused', async (t) => {
     'a path upwards': path('a/../../b'),
     'an empty name': path('a//b'),
     'a NUL': path('a\0b'),
+    'a name that no file system takes': path(`a/${'é'.repeat(128)}`),
+    'a path that is too long': path('a/'.repeat(500).concat('b')),
+    'no files': (one) => ({ ...one, files: [] }),
+    'too many files': (one) => ({
+      ...one,
+      files: Array.from({ length: 50_001 }, (_, at) => ({ path: `${at}`, size: 0, sha256: 'a'.repeat(64) })),
+    }),
+    'a file with a negative size': (one) => ({ ...one, files: [{ path: 'a', size: -1, sha256: 'a'.repeat(64) }] }),
     'a file that is also a directory': (one) => ({
       ...one,
       files: ['a', 'a/b'].map((name) => ({ path: name, size: 1, sha256: 'a'.repeat(64) })),
@@ -167,7 +139,7 @@ t.test('a signed manifest that is wrong is refused', async (t) => {
     }),
   };
   for (const [name, change] of Object.entries(wrong)) {
-    await t.rejects(take(signed(entries(), change)), { code: 'InvalidPackage' }, name);
+    await t.rejects(take(signed(entries(), change)), { code: 'InvalidPackage', message }, name);
     t.same(await readdir(target), [], `${name}: nothing is left`);
   }
 });
@@ -177,4 +149,38 @@ t.test('a signed compression bomb is refused by what its manifest allows', async
   const bomb = [...entries(), { path: 'zeros', contents: Buffer.alloc(8 * 1024 * 1024) }];
   await t.rejects(take(signed(bomb)), { code: /^Invalid(?:Package|Layer)$/ });
   t.same(await readdir(target), []);
+});
+
+t.test('a file that does not consist of the three parts of a package is refused', async (t) => {
+  const { shop, target, take } = await prepare(t);
+  const built = buildPackage({ name: 'a', version: '1.0.0', files: FILES, privateKey: shop.privateKey });
+  const [manifest, signature, files] = bodiesOf(built).map(([from, to]) => built.subarray(from, to));
+  const tar = (...parts: [path: string, contents: Buffer | undefined][]) =>
+    tarOf(parts.map(([path, contents = Buffer.alloc(0)]) => ({ path, contents })));
+  const all: [string, Buffer | undefined][] = [
+    ['manifest.json', manifest],
+    ['signature', signature],
+    ['files.tar.gz', files],
+  ];
+  const [one, two, three] = all as [[string, Buffer], [string, Buffer], [string, Buffer]];
+  await take(tar(...all));
+  await rm(join(target, '1.0.0-x'), { recursive: true });
+  const order = /it does not consist of manifest\.json, signature, files\.tar\.gz in this order/;
+  const rows: [name: string, bytes: Buffer, message: RegExp][] = [
+    ['another order', tar(two, one, three), order],
+    ['no signature', tar(one, three), order],
+    ['no files', tar(one, two), order],
+    ['a fourth part', tar(one, two, three, ['more', files]), /it has more than its three files/],
+    ['a long signature', tar(one, ['signature', Buffer.alloc(65)], three), /signature has more than 64 bytes/],
+    [
+      'a huge manifest',
+      tar(['manifest.json', Buffer.alloc(16 * 1024 * 1024 + 1)], two, three),
+      /manifest\.json has more than 16777216 bytes/,
+    ],
+    ['other files', tar(one, two, ['files.tar.gz', manifest]), /its files are not those that were signed/],
+  ];
+  for (const [name, bytes, message] of rows) {
+    await t.rejects(take(bytes), { code: 'InvalidPackage', message }, name);
+    t.same(await readdir(target), [], `${name}: nothing is left`);
+  }
 });
