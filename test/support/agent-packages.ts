@@ -70,16 +70,21 @@ export async function packageShop(t: Test): Promise<PackageShop> {
 
 type PackageRequest = Partial<Parameters<Packages['install']>[0]>;
 
+interface ProcessParts {
+  log?: Logger;
+  isLaunched?: boolean;
+}
+
 /** The packages of an agent with this data directory; a further call is its next process. */
 export async function openPackages(
   t: Test,
   shop: PackageShop,
-  { log = silentLogger, ...options }: Partial<PackageOptions> & { log?: Logger } = {},
+  { log = silentLogger, isLaunched = false, ...options }: Partial<PackageOptions> & ProcessParts = {},
 ) {
   const packages = new Packages({
     ...{ keys: [shop.publicKey], urls: [], directories: [shop.folder], allowScripts: true, ...options },
     ...{ data: shop.data, versions: await VersionsFile.open(shop.data, '0.1.0'), trial: undefined },
-    ...{ isLaunched: false, requestRestart: () => undefined, clock: systemClock, log },
+    ...{ isLaunched, requestRestart: () => undefined, clock: systemClock, log },
   });
   t.teardown(() => packages.stop());
   await packages.start();

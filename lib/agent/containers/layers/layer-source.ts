@@ -87,7 +87,7 @@ export class LayerSource {
     const { maxBytes } = this.#limits;
     const bytes = before + chunk.length;
     if (bytes <= maxBytes) return bytes;
-    throw new LayerError(`it has more than ${maxBytes} bytes, the maximum of an unpacked layer`);
+    throw new LayerError(`it has more than ${maxBytes} bytes, the maximum here`);
   }
 }
 
