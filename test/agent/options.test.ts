@@ -68,6 +68,21 @@ t.test('an agent has containers only on request, with what they may use of the m
   });
 });
 
+t.test('an agent installs packages only if --package-key names keys', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  const off = parseAgentOptions([...base, '--package-trial', '7']);
+  t.same([off?.packages, off?.trialMs], [undefined, 7_000]);
+  const keys = ['--package-key', 'a.pub', '--package-key', 'b.pub'];
+  const on = parseAgentOptions([...base, ...keys]);
+  t.same(on?.packages, { keyFiles: ['a.pub', 'b.pub'], urls: [], directories: [], allowScripts: false });
+  t.equal(on?.trialMs, 120_000);
+  const more = ['--package-url', 'https://h/a', '--package-path', '/srv/a', '--package-scripts'];
+  t.same(parseAgentOptions([...base, ...keys, ...more])?.packages, {
+    ...{ keyFiles: ['a.pub', 'b.pub'], urls: ['https://h/a'] },
+    ...{ directories: ['/srv/a'], allowScripts: true },
+  });
+});
+
 t.test('by default an agent uses the link where it can and opens no HTTP port', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
@@ -112,6 +127,8 @@ t.test('--tls or https URLs enable TLS, with CA, name and token from options or 
 
 t.test('an error in the options names the option', async (t) => {
   const containers = ['--data', '/var/lib/agent', '--url', 'http://h', '--containers'];
+  const base = ['--data', 'd', '--url', 'http://h'];
+  const packages = [...base, '--package-key', 'a.pub'];
   const rows: [string[], RegExp][] = [
     [['--url', 'http://h'], /--data/],
     [['--data', 'd'], /--dns ADDRESS:PORT or --url/],
@@ -160,6 +177,15 @@ t.test('an error in the options names the option', async (t) => {
     [[...containers, '--container-uids', '1000-200000'], /--container-uids 1000-200000 is not FROM-TO/],
     [[...containers, '--container-uids', '100000-165534'], /--container-uids .* is not FROM-TO/],
     [[...containers, '--container-uids', '4294901760-4294967295'], /--container-uids .* is not FROM-TO/],
+    [[...base, '--package-url', 'http://h'], /--package-url needs --package-key/],
+    [[...base, '--package-path', '/srv'], /--package-path needs --package-key/],
+    [[...base, '--package-scripts'], /--package-scripts needs --package-key/],
+    [[...packages, '--package-url', 'file:///srv'], /--package-url file:\/\/\/srv is no http: or https: URL/],
+    [[...packages, '--package-url', 'h/a'], /--package-url h\/a is no http: or https: URL/],
+    [[...packages, '--package-path', 'srv'], /--package-path srv is not an absolute path/],
+    [[...packages, '--package-trial', '0'], /--package-trial 0 is not a number of seconds/],
+    [[...packages, '--package-trial', '1.5'], /--package-trial 1\.5 is not a number of seconds/],
+    [[...packages, '--package-trial', '100000'], /--package-trial 100000 is not a number of seconds/],
   ];
   for (const [args, message] of rows) {
     t.throws(() => parseAgentOptions(args), { name: 'AgentUsageError', message }, args.join(' '));
