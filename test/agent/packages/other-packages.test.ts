@@ -89,7 +89,11 @@ t.test('without --package-scripts, a package with a program is refused and one w
   }
   const deeper = ['install/it', 'uninstall/it'].map((path) => say(path, path));
   await packages.install(await shop.add({ name: 'probe', version: '1.0.0', files: deeper }));
-  t.same(await packages.uninstall('probe'), { removed: ['probe'], absent: [], failed: [] }, 'a directory is not the program');
+  t.same(
+    await packages.uninstall('probe'),
+    { removed: ['probe'], absent: [], failed: [] },
+    'a directory is not the program',
+  );
   t.same(await said(), []);
 });
 
