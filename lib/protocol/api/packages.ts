@@ -6,7 +6,7 @@ import { refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts'
 
 const accepted = { description: 'The task was accepted', schema: taskId, example: taskIdExample };
 
-/** As long as the agent allows them. */
+/** The limits of the agent (lib/agent/packages). */
 const MAX_NAME_CHARS = 64;
 const MAX_SOURCE_CHARS = 4_000;
 

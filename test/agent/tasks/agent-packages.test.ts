@@ -26,7 +26,8 @@ async function prepare(t: Test) {
   await packages.start();
   const stop = new AbortController();
   const run = (task: AgentTask, params: Record<string, unknown>) => {
-    const context = { id: crypto.randomUUID(), signal: stop.signal, machine, packages, progress: () => undefined };
+    const caller = { id: crypto.randomUUID(), signal: stop.signal, progress: () => undefined, starts: () => 1 };
+    const context = { ...caller, machine, packages };
     return task.run(params, context as unknown as Parameters<AgentTask['run']>[1]);
   };
   const install = async (name: string, uninstall: string) => {
