@@ -201,7 +201,7 @@ t.test('when the disk refuses writes the journal retries, and reports nothing as
   t.notOk(durable);
   await mkdir(directory);
   await until(() => durable, 'the journal to be written after the disk works again');
-  matchLists(t, said, [/cannot be written/, /can be written again/], 'one log line for the outage, one for its end');
+  matchLists(t, said, [/not writable/, /writable again/], 'one log line for the outage, one for its end');
   t.equal(said.length, 2);
   const next = await reopened(directory);
   t.equal(next.state.epoch, 3);

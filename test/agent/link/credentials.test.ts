@@ -187,7 +187,7 @@ t.test('an unusable credential file fails the start and names the option; a defa
   await rm(usualTokenFile);
   t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
   t.equal(credentials.credentialsTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);
-  t.match(logged.at(-1), { level: 'warn', msg: /goes over the network unencrypted/ });
+  t.match(logged.at(-1), { level: 'warn', msg: /sent over the network unencrypted/ });
 });
 
 t.test('the certificate must be for the name that was looked up', async (t) => {
