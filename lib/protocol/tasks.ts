@@ -33,6 +33,7 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
       package_file: 'required, where the signed package is, http:, https: or file:, which the agent must allow',
       package_name: 'the name that the package must have',
       downgrade: 'true: also a version older than the installed one',
+      retry: 'true: also a version of the agent that was rolled back',
     },
   },
   agents_uninstall: { idempotent: true, params: { agents: 'required, a list of names of packages' } },

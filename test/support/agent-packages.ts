@@ -103,6 +103,7 @@ export async function openPackages(
           source,
           machine,
           allowDowngrade: false,
+          allowRetry: false,
           signal,
           onProgress: () => undefined,
         },

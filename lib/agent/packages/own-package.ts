@@ -4,7 +4,7 @@
  * back, in the former version (agent-versions.ts).
  */
 import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { endOf, settledVersion, type VersionEnd } from '../versions/agent-versions.ts';
+import { endOf, rollBackOf, settledVersion, type VersionEnd } from '../versions/agent-versions.ts';
 import type { Trial } from '../versions/trial.ts';
 import { compareVersions } from '../versions/version-order.ts';
 import type { VersionsFile } from '../versions/versions-file.ts';
@@ -32,6 +32,8 @@ interface OwnRequest {
   task: string;
   file: string;
   allowDowngrade: boolean;
+  /** Also a version that was rolled back. */
+  allowRetry: boolean;
   signal: AbortSignal;
   /** Called when the file of the package is needed no more. */
   onUnpacked(): Promise<void>;
@@ -76,7 +78,7 @@ export class OwnPackage {
   /** Returns only if the version is there already. @throws PackageRefusedError, InvalidPackageError */
   async install(found: VerifiedPackage, request: OwnRequest): Promise<OwnInstallation> {
     const { versions, requestRestart } = this.#deps;
-    const { task, file, allowDowngrade, signal, onUnpacked } = request;
+    const { task, file, allowDowngrade, allowRetry, signal, onUnpacked } = request;
     const running = settledVersion(versions.versions);
     const order = compareVersions(found.version, running);
     if (order === 0) return { version: running, previous: running, changed: false };
@@ -85,6 +87,12 @@ export class OwnPackage {
       throw new PackageRefusedError(
         'PackageDowngrade',
         `Version ${found.version} is older than ${running}, which runs; say "downgrade": true if that is meant`,
+      );
+    const failure = rollBackOf(versions.versions, found.digest);
+    if (failure !== undefined && !allowRetry)
+      throw new PackageRefusedError(
+        'PackageFailedBefore',
+        `Version ${found.version} was rolled back before: ${failure.reason}; say "retry": true to install it again`,
       );
     await installFiles(file, { manifest: found.manifest, directory: versions.directoryOf(found), signal });
     // Before the version is staged: after that nothing may fail until the restart.

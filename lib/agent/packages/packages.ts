@@ -43,6 +43,8 @@ interface PackageInstallRequest extends ScriptCaller {
   /** If given, the package must have this name. */
   name?: string | undefined;
   allowDowngrade: boolean;
+  /** Also a version of this agent that was rolled back. */
+  allowRetry: boolean;
   onProgress(bytes: number, total: number | undefined): void;
 }
 

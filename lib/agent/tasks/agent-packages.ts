@@ -18,8 +18,9 @@ export const agentInstall = defineTask({
     package_file: z.string().min(1).max(MAX_SOURCE_CHARS).optional(),
     package_name: name.optional(),
     downgrade: z.boolean().optional(),
+    retry: z.boolean().optional(),
   }),
-  async run({ package_file: source, package_name, downgrade = false }, context) {
+  async run({ package_file: source, package_name, downgrade = false, retry = false }, context) {
     const packages = packagesOf(context);
     if (source === undefined)
       throw new TaskFailure(
@@ -30,7 +31,7 @@ export const agentInstall = defineTask({
     const onProgress = byteProgress(context);
     const caller = { task, machine, signal };
     const starts = context.starts();
-    const asked = { source, name: package_name, allowDowngrade: downgrade };
+    const asked = { source, name: package_name, allowDowngrade: downgrade, allowRetry: retry };
     return { ...(await packages.install({ ...caller, ...asked, starts, onProgress })) };
   },
 });

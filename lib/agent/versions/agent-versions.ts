@@ -31,6 +31,8 @@ export interface VersionEnd extends InstalledVersion {
   outcome: 'confirmed' | 'rolled-back';
   /** Why it was rolled back. */
   reason?: string;
+  /** False: it was withdrawn before it was started. */
+  wasStarted?: false;
   /** The version that ran before. */
   from: string;
 }
@@ -61,6 +63,7 @@ export type VersionEvent =
 /** A version that takes the machine down with it is rolled back after so many starts. */
 const MAX_STARTS = 3;
 const MAX_ENDS = 20;
+const NOT_STARTED = { wasStarted: false } as const;
 
 class VersionStepError extends Error {
   constructor(versions: AgentVersions, event: VersionEvent) {
@@ -114,6 +117,15 @@ export const settledVersion = ({ current, base }: AgentVersions): string => curr
 export const endOf = ({ ends }: AgentVersions, task: string): VersionEnd | undefined =>
   ends.findLast((end) => end.task === task);
 
+/**
+ * How the last installation of this package ended, if that was rolled back after it had been started: it
+ * would probably fail again.
+ */
+export function rollBackOf({ ends }: AgentVersions, digest: string): VersionEnd | undefined {
+  const last = ends.findLast((end) => end.digest === digest && end.wasStarted !== false);
+  return last?.outcome === 'rolled-back' ? last : undefined;
+}
+
 /** The versions whose files are needed. */
 export function versionsInUse({ current, change }: AgentVersions): InstalledVersion[] {
   return [...(current === null ? [] : [current]), ...(change.name === 'settled' ? [] : [change.next])];
@@ -147,7 +159,8 @@ function ended(
   { next, task }: OpenChange,
   how: Pick<VersionEnd, 'outcome' | 'reason'>,
 ): AgentVersions {
-  const end: VersionEnd = { ...next, task, ...how, from: settledVersion(versions) };
+  const from = settledVersion(versions);
+  const end: VersionEnd = { ...next, task, ...how, from, ...(versions.change.name === 'staged' && NOT_STARTED) };
   return { ...versions, change: { name: 'settled' }, ends: [...versions.ends, end].slice(-MAX_ENDS) };
 }
 

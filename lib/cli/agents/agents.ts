@@ -39,6 +39,7 @@ export function agentsCommand(runner: CommandRunner): Command {
     .option('--wave <amount>', 'servers of each wave: a number, or a percentage of those to upgrade (default 10%)')
     .option('--halt-on <count>', 'begin no further upgrade after so many failures (default 1)')
     .option('--downgrade', 'also servers whose version is newer')
+    .option('--retry', 'also install a version that was rolled back before')
     .option('--dry-run', 'only show the waves')
     .action(
       runner.action((context, [names], options: AgentUpgradeOptions) =>

@@ -27,6 +27,7 @@ export interface AgentUpgradeOptions extends TargetOptions {
   wave?: string;
   haltOn?: string;
   downgrade?: boolean;
+  retry?: boolean;
   dryRun?: boolean;
 }
 
@@ -35,6 +36,7 @@ interface Upgrade {
   version: string;
   haltOn: number;
   downgrade: boolean;
+  retry: boolean;
 }
 
 /** Tasks that this program follows at a time. */
@@ -58,7 +60,7 @@ export async function upgradeAgents(
 }
 
 /** @throws UsageError */
-function upgradeOf({ package: given, to, haltOn, downgrade = false }: AgentUpgradeOptions): Upgrade {
+function upgradeOf({ package: given, to, haltOn, downgrade = false, retry = false }: AgentUpgradeOptions): Upgrade {
   if (given === undefined)
     throw new UsageError('--package is missing: the URL of a package, or its path on the servers');
   const source = sourceUrl(given);
@@ -67,7 +69,7 @@ function upgradeOf({ package: given, to, haltOn, downgrade = false }: AgentUpgra
     throw new UsageError(
       `The name of ${shownSource(given)} does not end in -VERSION.tar; say with --to which version it has`,
     );
-  return { source, version, haltOn: haltOn === undefined ? 1 : parseCount(haltOn, '--halt-on'), downgrade };
+  return { source, version, haltOn: haltOn === undefined ? 1 : parseCount(haltOn, '--halt-on'), downgrade, retry };
 }
 
 /** In order of name, with the version that each agent has reported. */
@@ -176,8 +178,13 @@ class UpgradeRun {
   /** Returns why it failed. @throws an error that is not of this server */
   async #install({ uuid }: NamedServer): Promise<string | undefined> {
     const { client } = this.#context;
-    const { source, version, downgrade } = this.#upgrade;
-    const params = { package_file: source, package_name: 'cn-agent', ...(downgrade && { downgrade }) };
+    const { source, version, downgrade, retry } = this.#upgrade;
+    const params = {
+      package_file: source,
+      package_name: 'cn-agent',
+      ...(downgrade && { downgrade }),
+      ...(retry && { retry }),
+    };
     try {
       const id = await client.createTask({
         serverUuid: uuid,

@@ -31,6 +31,7 @@ export const packageContracts = contracts({
         .optional()
         .describe('Where the package is: http:, https: or file:, or the path of a file of the server'),
       downgrade: passedOn('true: also a version older than the installed one'),
+      retry: passedOn('true: also a version of the agent that was rolled back'),
     }),
     preconditions: ['server', 'running'],
     responses: { 200: accepted, ...refusals },

@@ -100,6 +100,8 @@ for (const [name, { code, trialSeconds, reason }] of Object.entries(failures)) {
     t.match(await back.received('sysinfo', ({ sysinfo }) => 'CN Agent Update' in sysinfo), {
       sysinfo: { 'CN Agent Update': update },
     });
+    const again = await install(back, { package_file: file });
+    t.match(await back.end(again), { error: { code: 'PackageFailedBefore', message: reason } });
   });
 }
 

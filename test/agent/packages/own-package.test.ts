@@ -16,7 +16,7 @@ t.test('when the file of a package cannot be removed, the next installation succ
   const { signal } = end;
   const file = await shop.add({ version: '9.1.0', files: brokenAgent('') });
   const found = await verifyPackage(file, { keys: [shop.publicKey], signal });
-  const request = { file, allowDowngrade: false, signal };
+  const request = { file, allowDowngrade: false, allowRetry: false, signal };
   const onUnpacked = () => Promise.reject(new Error('EIO'));
   await t.rejects(own.install(found, { ...request, task: 'one', onUnpacked }), /EIO/);
   t.equal(versions.versions.change.name, 'settled');

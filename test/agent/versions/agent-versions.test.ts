@@ -3,6 +3,7 @@ import {
   type AgentVersions,
   endOf,
   newAgentVersions,
+  rollBackOf,
   settledVersion,
   stepVersions,
   type VersionEvent,
@@ -144,6 +145,19 @@ t.test('the task finds its own end, and files in use are known', (t) => {
   t.equal(endOf(versions, 'a third'), undefined);
   t.same(versionsInUse(after(stage(one), start, confirm, stage(two))), [one, two]);
   t.same(versionsInUse(versions), [one]);
+  t.end();
+});
+
+t.test('a version counts as failed from its roll back until it is confirmed', (t) => {
+  const failed: [string, VersionEvent[], string | undefined][] = [
+    ['nothing is installed', [], undefined],
+    ['it was rolled back', [stage(one), start, fail], 'it exited'],
+    ['another version was rolled back', [stage(two), start, fail], undefined],
+    ['it was withdrawn before it was started', [stage(one), withdraw], undefined],
+    ['it was withdrawn at the second attempt', [stage(one), start, fail, stage(one), withdraw], 'it exited'],
+    ['it was confirmed at the second attempt', [stage(one), start, fail, stage(one), start, confirm], undefined],
+  ];
+  for (const [name, events, reason] of failed) t.equal(rollBackOf(after(...events), one.digest)?.reason, reason, name);
   t.end();
 });
 

@@ -81,7 +81,11 @@ t.test('agents are upgraded in waves, and the upgrade halts after failures', asy
 
   await until(async () => (await versions()).split('"2.0.0"').length === 5, 'the new versions of the others');
   failing.clear();
-  t.match(await cli.run(...upgrade), { code: 0, stdout: 'scripted: 1.0.0 -> 2.0.0\n' }, 'the same command finishes it');
+  const finished = await cli.run(...upgrade, '--retry');
+  t.match(finished, { code: 0, stdout: 'scripted: 1.0.0 -> 2.0.0\n' }, 'the same command finishes it');
+  const last = [...(agents[1]?.agent.received.values() ?? [])].at(-1);
+  t.equal(last?.params.retry, true);
+  await until(async () => (await versions()).split('"2.0.0"').length === 6, 'the new version of the last one');
   t.match(await cli.run(...upgrade), { code: 0, stdout: '', stderr: /0 servers to upgrade/ });
 });
 

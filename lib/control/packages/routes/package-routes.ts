@@ -21,12 +21,13 @@ export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
     packageContracts,
     {
       async InstallAgent(context) {
-        const { image_uuid, package_name, package_file, downgrade } = context.params;
+        const { image_uuid, package_name, package_file, downgrade, retry } = context.params;
         const params = {
           ...optionalField('image_uuid', image_uuid),
           ...optionalField('package_name', package_name),
           ...optionalField('package_file', package_file),
           ...optionalField('downgrade', downgrade),
+          ...optionalField('retry', retry),
         };
         return ok({ id: await createRequestedTask(context, tasks, { name: 'agent_install', params }) });
       },

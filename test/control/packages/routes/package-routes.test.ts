@@ -18,6 +18,7 @@ t.test('install-agent and uninstall-agents are tasks with the parameters of thei
   const requests: [string, string, object][] = [
     ['install-agent', 'agent_install', { image_uuid: randomUUID() }],
     ['install-agent', 'agent_install', { package_name: 'net-agent', package_file: '/var/tmp/net-agent.sh' }],
+    ['install-agent', 'agent_install', { downgrade: true, retry: true }],
     ['install-agent', 'agent_install', {}],
     ['uninstall-agents', 'agents_uninstall', { agents: ['net-agent', 'vm-agent'] }],
   ];
