@@ -121,6 +121,7 @@ export const subsystemCoverage = {
   streams: {},
   images: {},
   packages: {},
+  zfs: {},
   chef: { unsimulated: NO_HTTP, tables: { cnapi_request_signatures: { untested: OWN_ROW } } },
   descriptors: { unsimulated: 'the simulation opens no files' },
   promotion: { unsimulated: 'the simulated database has no standby; test/failover promotes one' },

@@ -1,7 +1,7 @@
 /** Triton's routes for the agents of one server: packages that its agent installs or removes, by tasks. */
 import { z } from 'zod';
 import { contracts, errorResponse } from './contract/contract.ts';
-import { array, boundedText, serverUuid } from './contract/rules.ts';
+import { array, boolean, boundedText, serverUuid } from './contract/rules.ts';
 import { refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
 
 const accepted = { description: 'The task was accepted', schema: taskId, example: taskIdExample };
@@ -9,9 +9,6 @@ const accepted = { description: 'The task was accepted', schema: taskId, example
 /** The limits of the agent (lib/agent/packages). */
 const MAX_NAME_CHARS = 64;
 const MAX_SOURCE_CHARS = 4_000;
-
-/** The agent checks it. */
-const passedOn = (description: string) => z.unknown().optional().describe(description);
 
 export const packageContracts = contracts({
   InstallAgent: {
@@ -30,8 +27,8 @@ export const packageContracts = contracts({
       package_file: boundedText(MAX_SOURCE_CHARS)
         .optional()
         .describe('Where the package is: http:, https: or file:, or the path of a file of the server'),
-      downgrade: passedOn('true: also a version older than the installed one'),
-      retry: passedOn('true: also a version of the agent that was rolled back'),
+      downgrade: boolean().optional().describe('true: also a version older than the installed one'),
+      retry: boolean().optional().describe('true: also a version of the agent that was rolled back'),
     }),
     preconditions: ['server', 'running'],
     responses: { 200: accepted, ...refusals },

@@ -60,6 +60,11 @@ class KilledAgent {
     return end?.outcome === 'complete' ? end.result : end?.error;
   }
 
+  /** Resolves when the task has started. */
+  async begins(task: string): Promise<void> {
+    await this.#session?.received('task_event', ({ id, event }) => id === task && event.name === 'started');
+  }
+
   /** Resolves when a status frame tells that the VM is in one of these states. */
   async sees(...states: VmSummary['state'][]): Promise<VmSummary | undefined> {
     const vmOf = (status: Record<string, unknown>) => (status.vms as Record<string, VmSummary>)[A];
@@ -102,8 +107,7 @@ t.test('an agent that is killed at any moment leaves VMs that the next one conti
   await again();
   await agent.sees('running');
 
-  agent.begin('machine_destroy', { uuid: A });
-  await agent.sees('destroying');
+  await agent.begins(agent.begin('machine_destroy', { uuid: A }));
   await again();
   t.same(await agent.run('machine_destroy', { uuid: A }), {});
   t.match(await agent.run('machine_load', { uuid: A }), { code: 'VmNotFound' });
