@@ -126,7 +126,7 @@ export const taskEnds = {
   },
   senderLost: {
     code: 'OutcomeUnknown',
-    message: 'the instance that had handed the task to a legacy agent is gone; whether the task ran is unknown',
+    message: 'the instance that had sent the task to its server is gone; whether the task ran is unknown',
   },
   timedOut: { code: 'TaskTimeout', message: 'the server did not report an end in time; the outcome is unknown' },
   unknownTask: { code: 'UnknownTask', message: "the server's agent does not know this task" },
