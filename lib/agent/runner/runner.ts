@@ -98,9 +98,9 @@ export class Runner {
   }
 
   /**
-   * A new session is established: it is sent every end again. Accepted tasks that have not started,
-   * and those that a former process left to this one, continue, because an instance has welcomed this journal. An agent with a copied or rolled-back
-   * journal is refused, and must not run its tasks.
+   * A new session is established: it is sent every end again. Accepted tasks that have not started, and those that a
+   * former process left to this one, continue, because an instance has welcomed this journal. An agent with a copied
+   * or rolled-back journal is refused, and must not run its tasks.
    */
   entered(): void {
     for (const task of this.#deps.journal.state.tasks.values()) {

@@ -3,6 +3,7 @@ import { optionalField } from '../../../platform/optional-field.ts';
 import { packageContracts } from '../../../protocol/api/packages.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { PreconditionFailedError } from '../../request-errors.ts';
+import { ageOfCnAgent } from '../../servers/cn-agent-version.ts';
 import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
@@ -14,7 +15,7 @@ export interface PackageRouteDeps {
 }
 
 /** The first version of Triton's agent that can uninstall agents. */
-const UNINSTALLS_FROM = [2, 8, 0];
+const UNINSTALLS_FROM = '2.8.0';
 
 export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
   return bind(
@@ -34,21 +35,15 @@ export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
       async UninstallAgents(context) {
         const { server_uuid, agents } = context.params;
         const found = await servers.get(server_uuid, { ...CORE_PARTS, agents: true });
-        if (!(found?.server.agents ?? []).every(canUninstall))
-          throw new PreconditionFailedError('The cn-agent of this server is older than 2.8.0; update it first');
+        // An unknown version may be new enough.
+        if (ageOfCnAgent(found?.server.agents ?? [], UNINSTALLS_FROM) === 'older')
+          throw new PreconditionFailedError(
+            `The cn-agent of this server is older than ${UNINSTALLS_FROM}; update it first`,
+          );
         const task = { name: 'agents_uninstall', params: { agents } };
         return ok({ id: await createRequestedTask(context, tasks, task) });
       },
     },
     { InstallAgent: { commitsRecord: true }, UninstallAgents: { commitsRecord: true } },
   );
-}
-
-/** Other agents need no certain version, and an unknown version may be new enough. */
-function canUninstall(agent: unknown): boolean {
-  const { name, version } = agent as { name?: unknown; version?: unknown };
-  const [, ...parts] = /^(\d{1,6})\.(\d{1,6})\.(\d{1,6})/.exec(String(version)) ?? [];
-  if (name !== 'cn-agent' || parts.length === 0) return true;
-  const difference = parts.map((part, index) => Number(part) - (UNINSTALLS_FROM[index] ?? 0)).find((one) => one !== 0);
-  return (difference ?? 0) >= 0;
 }

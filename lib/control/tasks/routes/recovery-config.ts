@@ -6,6 +6,7 @@ import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { MAX_RECOVERY_TOKEN_CHARS, MAX_TEMPLATE_CHARS, recoveryUuidOf } from '../../../protocol/recovery.ts';
 import { PreconditionFailedError } from '../../request-errors.ts';
+import { ageOfCnAgent } from '../../servers/cn-agent-version.ts';
 
 /** The parameters of the task. */
 interface RecoveryTask extends JsonObject {
@@ -15,7 +16,7 @@ interface RecoveryTask extends JsonObject {
 }
 
 /** The first agent of Triton that knows the task. */
-const MIN_AGENT = [2, 13, 0];
+const MIN_AGENT = '2.13.0';
 const DIGEST = /^[0-9a-f]{32,}$/i;
 
 /** @throws PreconditionFailedError */
@@ -38,9 +39,8 @@ export function checkRecoverable(
   { action, recovery_uuid }: Pick<RecoveryTask, 'action' | 'recovery_uuid'>,
   { agents, sysinfo }: { agents: readonly JsonObject[]; sysinfo: JsonObject },
 ): void {
-  const { version } = agents.find(({ name }) => name === 'cn-agent') ?? {};
-  if (typeof version !== 'string' || !isAtLeast(version, MIN_AGENT))
-    throw new PreconditionFailedError(`The cn-agent of the server is older than ${MIN_AGENT.join('.')}`);
+  if (ageOfCnAgent(agents, MIN_AGENT) !== 'new enough')
+    throw new PreconditionFailedError(`The cn-agent of the server is older than ${MIN_AGENT}`);
   if (!/^true$/i.test(String(sysinfo['Zpool Encrypted'])))
     throw new PreconditionFailedError('The zpool of the server is not encrypted');
   const found = sysinfo['Zpool Recovery'];
@@ -60,10 +60,4 @@ function textOf(params: Readonly<Record<string, unknown>>, name: string, most = 
   if (typeof value !== 'string') throw new PreconditionFailedError(`${name} is not a string`);
   if (value.length > most) throw new PreconditionFailedError(`${name} is longer than ${most} characters`);
   return value;
-}
-
-function isAtLeast(version: string, least: readonly number[]): boolean {
-  const parts = version.split('.').map((part) => Number.parseInt(part, 10));
-  const differs = least.findIndex((part, index) => parts[index] !== part);
-  return differs === -1 || (parts[differs] ?? Number.NaN) > (least[differs] ?? 0);
 }

@@ -7,7 +7,8 @@ import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
-import { ALL_PARTS } from '../../servers/server-store.ts';
+import { ageOfCnAgent } from '../../servers/cn-agent-version.ts';
+import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { TaskUnknownError } from '../../tasks/record/task-errors.ts';
 import { runTask, TaskRunError } from '../../tasks/requests/run-task.ts';
@@ -98,24 +99,12 @@ const given = (params: JsonObject): JsonObject =>
 /** Agents of Triton before 2.11.0 do not know the task, as in Triton's CNAPI. */
 async function rebootWithoutJob(deps: WorkflowRouteDeps, context: JobContext): Promise<void> {
   const { server_uuid: serverUuid } = context.params;
-  const found = await deps.servers.get(serverUuid, {
-    ...ALL_PARTS,
-    report: false,
-    sysinfo: false,
-    lastHeartbeat: false,
-  });
-  if (!(found?.server.agents ?? []).some(canReboot)) throw new RebootWithoutJobError(serverUuid);
+  const found = await deps.servers.get(serverUuid, { ...CORE_PARTS, agents: true });
+  if (ageOfCnAgent(found?.server.agents ?? [], '2.11.0') !== 'new enough') throw new RebootWithoutJobError(serverUuid);
   try {
     await runTask(deps, context, { name: 'server_reboot', params: {} });
   } catch (error) {
     if (error instanceof TaskUnknownError) throw new RebootWithoutJobError(serverUuid);
     if (!(error instanceof TaskRunError) || !ENDS_OF_A_REBOOT.includes(error.taskCode ?? '')) throw error;
   }
-}
-
-function canReboot({ name, version }: JsonObject): boolean {
-  const [major = 0, minor = 0] = String(version ?? '')
-    .split('.')
-    .map(Number);
-  return name === 'cn-agent' && (major > 2 || (major === 2 && minor >= 11));
 }
