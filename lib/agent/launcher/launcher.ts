@@ -85,16 +85,16 @@ export class Launcher {
   async #next(): Promise<InstalledVersion | null> {
     const { versions, base, log } = this.#deps;
     await versions.read();
-    await versions.step({ name: 'base', version: base.version });
+    await versions.step({ type: 'base', version: base.version });
     for (;;) {
       const before = versions.versions;
-      const after = await versions.step({ name: 'start' });
+      const after = await versions.step({ type: 'start' });
       if (after.ends.length > before.ends.length || before.change.name !== after.change.name) this.#logChange();
       const installed = versionToRun(after);
       if (installed === null || versions.isInstalled(installed)) return installed;
       log.error({ version: installed.version }, 'launcher: the files of this version are gone');
       const isTrial = after.change.name === 'trial';
-      await versions.step(isTrial ? { name: 'fail', reason: 'its files are gone' } : { name: 'lost' });
+      await versions.step(isTrial ? { type: 'fail', reason: 'its files are gone' } : { type: 'lost' });
     }
   }
 
@@ -144,7 +144,7 @@ export class Launcher {
     if (change.name === 'staged') return true;
     const how = signal === null ? `exited with code ${code}` : `was ended by ${signal}`;
     const reason = `it ${how} before it had been connected to an instance for long enough (${trialMs / 1000} s at most)`;
-    await versions.step({ name: 'fail', reason });
+    await versions.step({ type: 'fail', reason });
     this.#logChange();
     return true;
   }

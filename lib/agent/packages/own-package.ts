@@ -52,7 +52,7 @@ export class OwnPackage {
   async start(): Promise<void> {
     const { versions, isLaunched } = this.#deps;
     if (versions.versions.change.name === 'staged' && !isLaunched)
-      await versions.step({ name: 'withdraw', reason: 'this agent was started without its launcher' });
+      await versions.step({ type: 'withdraw', reason: 'this agent was started without its launcher' });
     await versions.removeUnused(undefined);
   }
 
@@ -97,7 +97,7 @@ export class OwnPackage {
     await installFiles(file, { manifest: found.manifest, directory: versions.directoryOf(found), signal });
     // Before the version is staged: after that nothing may fail until the restart.
     await onUnpacked();
-    await versions.step({ name: 'stage', next: { version: found.version, digest: found.digest }, task });
+    await versions.step({ type: 'stage', next: { version: found.version, digest: found.digest }, task });
     requestRestart();
     return untilAborted(new Promise<never>(() => undefined), signal);
   }

@@ -48,17 +48,17 @@ export interface AgentVersions {
 }
 
 export type VersionEvent =
-  | { name: 'stage'; next: InstalledVersion; task: string }
+  | { type: 'stage'; next: InstalledVersion; task: string }
   /** It cannot be started: no launcher runs this agent. */
-  | { name: 'withdraw'; reason: string }
+  | { type: 'withdraw'; reason: string }
   /** The launcher is about to start the agent. */
-  | { name: 'start' }
-  | { name: 'confirm' }
-  | { name: 'fail'; reason: string }
+  | { type: 'start' }
+  | { type: 'confirm' }
+  | { type: 'fail'; reason: string }
   /** The launcher found its own installation to have this version. */
-  | { name: 'base'; version: string }
+  | { type: 'base'; version: string }
   /** The program of the current version is not on disk. */
-  | { name: 'lost' };
+  | { type: 'lost' };
 
 /** A version that takes the machine down with it is rolled back after so many starts. */
 const MAX_STARTS = 3;
@@ -67,7 +67,7 @@ const NOT_STARTED = { wasStarted: false } as const;
 
 class VersionStepError extends Error {
   constructor(versions: AgentVersions, event: VersionEvent) {
-    super(`agent versions: ${event.name} is not possible while ${describeChange(versions.change)}`);
+    super(`agent versions: ${event.type} is not possible while ${describeChange(versions.change)}`);
     this.name = 'VersionStepError';
   }
 }
@@ -82,7 +82,7 @@ export const newAgentVersions = (base: string): AgentVersions => ({
 /** @throws VersionStepError for an event that this state does not have */
 export function stepVersions(versions: AgentVersions, event: VersionEvent): AgentVersions {
   const { change } = versions;
-  switch (event.name) {
+  switch (event.type) {
     case 'stage':
       if (change.name !== 'settled') throw new VersionStepError(versions, event);
       return { ...versions, change: { name: 'staged', next: event.next, task: event.task } };

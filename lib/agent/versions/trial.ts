@@ -47,7 +47,7 @@ export class Trial {
   async #confirm(): Promise<void> {
     const { versions, log, tell } = this.#deps;
     try {
-      const { current } = await versions.step({ name: 'confirm' });
+      const { current } = await versions.step({ type: 'confirm' });
       log.info({ version: current?.version }, 'agent: this version is confirmed');
       tell(CONFIRMED);
       this.#confirmed.resolve();

@@ -15,12 +15,12 @@ const one = { version: '1.1.0', digest: 'a'.repeat(64) };
 const two = { version: '1.2.0', digest: 'b'.repeat(64) };
 const task = 'the-task';
 
-const start: VersionEvent = { name: 'start' };
-const confirm: VersionEvent = { name: 'confirm' };
-const fail: VersionEvent = { name: 'fail', reason: 'it exited' };
-const stage = (next: typeof one): VersionEvent => ({ name: 'stage', next, task });
-const base = (version: string): VersionEvent => ({ name: 'base', version });
-const withdraw: VersionEvent = { name: 'withdraw', reason: 'no launcher' };
+const start: VersionEvent = { type: 'start' };
+const confirm: VersionEvent = { type: 'confirm' };
+const fail: VersionEvent = { type: 'fail', reason: 'it exited' };
+const stage = (next: typeof one): VersionEvent => ({ type: 'stage', next, task });
+const base = (version: string): VersionEvent => ({ type: 'base', version });
+const withdraw: VersionEvent = { type: 'withdraw', reason: 'no launcher' };
 
 const after = (...events: VersionEvent[]): AgentVersions => events.reduce(stepVersions, newAgentVersions('1.0.0'));
 
@@ -100,7 +100,7 @@ const rows: Record<string, Row> = {
     ends: ['confirmed 1.1.0 from 1.3.0'],
   },
   'a version whose files are gone gives way to the installation': {
-    events: [stage(one), start, confirm, { name: 'lost' }],
+    events: [stage(one), start, confirm, { type: 'lost' }],
     change: settled,
     runs: null,
     settled: '1.0.0',
