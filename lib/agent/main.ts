@@ -35,7 +35,7 @@ import { RecoveryKeeper, slotOf } from './recovery/recovery-keeper.ts';
 import { AgentStreams } from './streams/agent-streams.ts';
 import { catalogueOf } from './tasks/catalogue.ts';
 import { AgentUsageError } from './usage-error.ts';
-import { type CONFIRMED, Trial } from './versions/trial.ts';
+import { type CONFIRMED, STAGED, Trial } from './versions/trial.ts';
 import { VersionsFile } from './versions/versions-file.ts';
 import { vmRecords } from './vms/vm-record.ts';
 import { Vms } from './vms/vms.ts';
@@ -49,7 +49,11 @@ async function main(): Promise<void> {
   if (!options) return void process.stdout.write(AGENT_USAGE);
   const stopSignal = waitForSignal();
   const restart = Promise.withResolvers<void>();
-  const stop = await run(options, restart.resolve);
+  const requestRestart = () => {
+    process.send?.(STAGED, () => undefined);
+    restart.resolve();
+  };
+  const stop = await run(options, requestRestart);
   await Promise.race([stopSignal, launcherLost(), restart.promise]);
   await stop();
   process.exit(0);

@@ -17,7 +17,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { lockHolder } from '../directory-lock.ts';
 import { type InstalledVersion, versionToRun } from '../versions/agent-versions.ts';
-import { CONFIRMED } from '../versions/trial.ts';
+import { CONFIRMED, STAGED } from '../versions/trial.ts';
 import type { VersionsFile } from '../versions/versions-file.ts';
 
 export interface AgentExit {
@@ -106,6 +106,7 @@ export class Launcher {
     });
     this.#child = child;
     const watch = versions.versions.change.name === 'trial' ? this.#watchTrial(child) : undefined;
+    const stopWatch = this.#watchStop(child);
     log.info({ version: installed?.version ?? base.version, pid: child.pid }, 'launcher: agent started');
     try {
       const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
@@ -113,7 +114,23 @@ export class Launcher {
     } finally {
       this.#child = undefined;
       watch?.end();
+      stopWatch.end();
     }
+  }
+
+  /** Kills an agent that has staged the next version and does not stop. */
+  #watchStop(child: ChildProcess): { end(): void } {
+    const { clock, log } = this.#deps;
+    let kill = { cancel: () => {} };
+    child.on('message', (message) => {
+      if (message !== STAGED) return;
+      kill.cancel();
+      kill = clock.after(STOP_WITHIN_MS, () => {
+        log.error({ pid: child.pid }, 'launcher: the agent has staged a version and did not stop in time');
+        child.kill('SIGKILL');
+      });
+    });
+    return { end: () => kill.cancel() };
   }
 
   /** Ends an agent that has not confirmed its version in time. */

@@ -10,6 +10,9 @@ import type { VersionsFile } from './versions-file.ts';
 /** What the agent sends to its launcher once the record says that its version is confirmed. */
 export const CONFIRMED = 'confirmed';
 
+/** What the agent sends to its launcher when it stops so that the launcher starts a staged version. */
+export const STAGED = 'staged';
+
 interface TrialDeps {
   versions: VersionsFile;
   log: Logger;
