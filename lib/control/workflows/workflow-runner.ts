@@ -19,7 +19,7 @@ import { taskKind } from '../../protocol/tasks.ts';
 import type { DutyHandler, HeldDuty } from '../duty/duty.ts';
 import { CORE_PARTS } from '../servers/server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
-import { endError, type TaskRow } from '../tasks/record/task.ts';
+import type { TaskRow } from '../tasks/record/task.ts';
 import { TaskEndedError, TaskNotCancellableError, TaskNotFoundError } from '../tasks/record/task-errors.ts';
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
@@ -32,6 +32,7 @@ import {
   type StepTask,
 } from './step-store.ts';
 import { type Awaited, StepWaits, type StepWaitsDeps } from './step-waits.ts';
+import { verdictOf } from './task-end.ts';
 import {
   type Plan,
   type StepPosition,
@@ -200,10 +201,8 @@ export class WorkflowRunner implements DutyHandler {
   ): Outcome {
     if (task === undefined)
       return failed(job, { code: 'OutcomeUnknown', message: 'the record of its task was deleted' }, true);
-    const error = endError(task) ?? { code: 'Failed', message: 'no error given' };
-    if (task.outcome === 'failure')
-      return accepts.includes(error.code) ? done(job, error.code) : failed(job, error, false);
-    return done(job);
+    const verdict = verdictOf(task, accepts);
+    return verdict.isDone ? done(job, verdict.accepted) : failed(job, verdict.error, false);
   }
 
   /** Does the work of a step without a task, or looks whether it is done. */
