@@ -28,6 +28,7 @@ import { type Address, parseAddress } from './address.ts';
 import { ApiError } from './client-errors.ts';
 import { type Call, FailoverClient, type FailoverClientDeps } from './failover-client.ts';
 import { follow } from './follow.ts';
+import { allByOffset, fullPages, pages } from './pages.ts';
 import { type BodyOf, bodySchemaOf, isKnown, type Params, requestOf } from './request.ts';
 import type { ReceivedEvent } from './server-sent.ts';
 
@@ -76,8 +77,6 @@ interface StreamOptions {
   onOpen?: () => void;
 }
 
-const PAGE = 1000;
-
 export class CnapiClient {
   readonly http: FailoverClient;
   readonly #secure: boolean;
@@ -107,13 +106,11 @@ export class CnapiClient {
    * Yields all servers, page by page, in order of uuid. Not by offset: when a server of an earlier
    * page is removed, the rest moves up and one would be skipped.
    */
-  async *allServers(query: ServerQuery = {}): AsyncGenerator<NamedServer> {
-    for (let after: string | undefined; ; ) {
-      const page = await this.servers({ ...query, limit: PAGE, ...(after !== undefined && { after }) });
-      yield* page;
-      if (page.length < PAGE) return;
-      after = page.at(-1)?.uuid;
-    }
+  allServers(query: ServerQuery = {}): AsyncGenerator<NamedServer> {
+    return fullPages(
+      (page) => this.servers({ ...query, ...page }),
+      ({ uuid }) => uuid,
+    );
   }
 
   server(uuid: string) {
@@ -138,13 +135,13 @@ export class CnapiClient {
 
   /** Returns the first `count` tasks, from as many pages as needed. `isMore`: there are others. */
   async firstTasks(query: TaskQuery, count: number): Promise<{ tasks: ListedTask[]; isMore: boolean }> {
-    const tasks: ListedTask[] = [];
-    for (let after: string | undefined; ; ) {
-      const page = await this.tasks({ ...query, limit: Math.min(PAGE, count - tasks.length), after });
-      tasks.push(...page.tasks);
-      after = page.next;
-      if (after === undefined || tasks.length >= count) return { tasks, isMore: after !== undefined };
-    }
+    let isMore = false;
+    const found = pages(async (page) => {
+      const { tasks, next } = await this.tasks({ ...query, ...page });
+      isMore = next !== undefined;
+      return { items: tasks, next };
+    }, count);
+    return { tasks: await Array.fromAsync(found), isMore };
   }
 
   /** Returns the task's id. */
@@ -253,18 +250,9 @@ export class CnapiClient {
     return this.ask(ListTickets, { server_uuid: serverUuid, open: true, scope, id, limit }, limits);
   }
 
-  async #ticketPages(
-    serverUuid: string,
-    query: OpenTickets & { open?: boolean },
-    limits: CallLimits,
-  ): Promise<Ticket[]> {
-    const all: Ticket[] = [];
-    for (let offset = 0; ; offset += PAGE) {
-      const params = { server_uuid: serverUuid, ...query, limit: PAGE, offset };
-      const page: Ticket[] = await this.ask(ticketContracts.ListTickets, params, limits);
-      all.push(...page);
-      if (page.length < PAGE) return all;
-    }
+  #ticketPages(serverUuid: string, query: OpenTickets & { open?: boolean }, limits: CallLimits): Promise<Ticket[]> {
+    const params = { server_uuid: serverUuid, ...query };
+    return allByOffset((page) => this.ask(ticketContracts.ListTickets, { ...params, ...page }, limits));
   }
 
   ticket(uuid: string, limits: CallLimits = {}): Promise<Ticket> {
@@ -300,13 +288,8 @@ export class CnapiClient {
     return this.delete(ticketContracts.DeleteTicket, { ticket_uuid: uuid }, limits);
   }
 
-  async queues(): Promise<Queue[]> {
-    const all: Queue[] = [];
-    for (let offset = 0; ; offset += PAGE) {
-      const page: Queue[] = await this.ask(ticketContracts.ListQueues, { limit: PAGE, offset });
-      all.push(...page);
-      if (page.length < PAGE) return all;
-    }
+  queues(): Promise<Queue[]> {
+    return allByOffset((page) => this.ask(ticketContracts.ListQueues, page));
   }
 
   instances(): Promise<Instance[]> {
@@ -335,13 +318,11 @@ export class CnapiClient {
   }
 
   /** Yields all tokens, page by page, newest first. */
-  async *allTokens(query: Params<typeof tokenContracts.ListTokens> = {}): AsyncGenerator<Token> {
-    for (let after: string | undefined; ; ) {
-      const page = await this.tokens({ ...query, limit: PAGE, after });
-      yield* page;
-      if (page.length < PAGE) return;
-      after = page.at(-1)?.uuid;
-    }
+  allTokens(query: Params<typeof tokenContracts.ListTokens> = {}): AsyncGenerator<Token> {
+    return fullPages(
+      (page) => this.tokens({ ...query, ...page }),
+      ({ uuid }) => uuid,
+    );
   }
 
   createToken(request: Params<typeof tokenContracts.CreateToken>): Promise<CreatedToken> {

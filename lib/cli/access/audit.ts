@@ -1,5 +1,6 @@
 /** `cnapi audit`: lists who changed what. */
 import { Command } from 'commander';
+import { pages } from '../../client/pages.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
@@ -62,7 +63,7 @@ function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Col
 }
 
 async function audit({ client, output, clock }: Context, _: unknown, options: Options): Promise<void> {
-  const limit = parseCount(options.limit, '--limit');
+  const wanted = parseCount(options.limit, '--limit');
   const query = {
     actor: options.actor,
     action: options.action,
@@ -71,14 +72,13 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
     until: options.until && parseTime(options.until, '--until', clock.wallTime()),
     server: options.server && (await findServerUuid(client, options.server)),
   };
-  const entries: AuditRecord[] = [];
-  while (entries.length < limit) {
-    const wanted = Math.min(PAGE, limit - entries.length);
-    const page = await client.audit({ ...query, limit: wanted, before: entries.at(-1)?.id });
-    entries.push(...page);
-    // A page of large records is shorter than wanted.
-    if (page.length === 0) break;
-  }
+  const found = pages(async ({ limit, after }) => {
+    const before = after === undefined ? undefined : Number(after);
+    const entries = await client.audit({ ...query, limit: Math.min(PAGE, limit), before });
+    // A page of large records is short: only an empty page shows the end.
+    return { items: entries, next: entries.at(-1)?.id.toString() };
+  }, wanted);
+  const entries = await Array.fromAsync(found);
   if (output.json) return output.document(entries);
   output.table(columns(await serverLabels(client, entries), options.wide === true), entries);
   if (entries.length === 0) output.note('There is no such entry');

@@ -1,6 +1,7 @@
 /** The documents of the bucket store: page by page, or one by its name. */
 import type { CnapiClient } from '../../client/client.ts';
-import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
+import { pages } from '../../client/pages.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { DocumentNoun } from '../../protocol/api/documents/document-noun.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { UsageError } from '../terminal/command-errors.ts';
@@ -10,20 +11,17 @@ import { isPrefix } from './find.ts';
 type DocumentsClient = Pick<CnapiClient, 'documents'>;
 
 /** Lists the documents that match, at most `wanted`, in order of uuid. */
-export async function listDocuments(
+export function listDocuments(
   client: DocumentsClient,
   noun: DocumentNoun,
   filter: JsonObject,
   wanted = Number.POSITIVE_INFINITY,
 ): Promise<JsonObject[]> {
-  const found: JsonObject[] = [];
-  for (let after: unknown; ; ) {
-    const limit = Math.min(MAX_LIST, wanted - found.length);
-    const page = await client.documents(noun.contracts.list, { ...filter, limit, after });
-    found.push(...(page[noun.plural] as JsonObject[]));
-    after = page.next;
-    if (after === undefined || found.length >= wanted) return found;
-  }
+  const found = pages(async (page) => {
+    const answer = await client.documents(noun.contracts.list, { ...filter, ...page });
+    return { items: answer[noun.plural] as JsonObject[], next: answer.next as string | undefined };
+  }, wanted);
+  return Array.fromAsync(found);
 }
 
 /**

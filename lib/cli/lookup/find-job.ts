@@ -1,5 +1,5 @@
 /** A push job and its nodes, as callers name them. */
-
+import { fullPages, pages } from '../../client/pages.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
@@ -7,10 +7,6 @@ import type { Context } from '../invocation/context.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { checkPrefix, findServer, uniqueMatch } from './find.ts';
-
-/** The most jobs that one request returns. */
-const JOBS_A_PAGE = 1_000;
-const NODES_A_PAGE = 1_000;
 
 /** Finds a push job by its id, or by the beginning of its id. @throws UsageError */
 export async function findJob({ client }: Pick<Context, 'client'>, text: string): Promise<string> {
@@ -37,28 +33,31 @@ export async function newestJobs(
   { client }: Pick<Context, 'client'>,
   { count, status, schedule, matches }: PushJobSearch,
 ): Promise<PushJob[]> {
+  const found = pages(
+    async (page) => {
+      const { jobs, next } = await client.ask(pushJobContracts.ListPushJobs, { status, schedule, ...page });
+      return { items: jobs, next };
+    },
+    matches === undefined ? count : undefined,
+  );
   const jobs: PushJob[] = [];
-  for (let after: string | undefined; ; ) {
-    const limit = matches === undefined ? Math.min(JOBS_A_PAGE, count - jobs.length) : JOBS_A_PAGE;
-    const page = await client.ask(pushJobContracts.ListPushJobs, { status, schedule, after, limit });
-    jobs.push(...page.jobs.filter((job) => matches?.(job) ?? true));
-    after = page.next;
-    if (after === undefined || jobs.length >= count) return jobs.slice(0, count);
+  for await (const job of found) {
+    if (matches?.(job) ?? true) jobs.push(job);
+    if (jobs.length === count) break;
   }
+  return jobs;
 }
 
-export async function nodesOf(
+export function nodesOf(
   { client }: Pick<Context, 'client'>,
   id: string,
   status?: PushNode['status'],
 ): Promise<PushNode[]> {
-  const nodes: PushNode[] = [];
-  for (let after: string | undefined; ; ) {
-    const page = await client.ask(pushJobContracts.ListPushNodes, { id, status, after, limit: NODES_A_PAGE });
-    nodes.push(...page);
-    if (page.length < NODES_A_PAGE) return nodes;
-    after = page.at(-1)?.server_uuid;
-  }
+  const nodes = fullPages(
+    (page) => client.ask(pushJobContracts.ListPushNodes, { id, status, ...page }),
+    ({ server_uuid }) => server_uuid,
+  );
+  return Array.fromAsync(nodes);
 }
 
 /** The node that a server is in a push job. @throws UsageError when it is not one */

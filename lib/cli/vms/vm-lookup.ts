@@ -1,6 +1,7 @@
 /** Lists VMs, and finds one by its uuid or alias. Used by `cnapi vm`. */
 import type { CnapiClient } from '../../client/client.ts';
-import { isUuid, MAX_LIST } from '../../protocol/api/contract/rules.ts';
+import { pages } from '../../client/pages.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
 import { isPrefix, serverLabels } from '../lookup/find.ts';
 import { UsageError } from '../terminal/command-errors.ts';
@@ -18,14 +19,12 @@ interface VmFilter {
 export const VM_TEXT = 'its uuid, the beginning of one, or its alias';
 
 /** All that match, in order of uuid. */
-export async function listVms(client: CnapiClient, filter: VmFilter): Promise<StoredVm[]> {
-  const found: StoredVm[] = [];
-  for (let after: string | undefined; ; ) {
-    const page = await client.ask(vmContracts.ListVms, { ...filter, limit: MAX_LIST, after });
-    found.push(...page.vms);
-    after = page.next;
-    if (after === undefined) return found;
-  }
+export function listVms(client: CnapiClient, filter: VmFilter): Promise<StoredVm[]> {
+  const found = pages(async (page) => {
+    const { vms, next } = await client.ask(vmContracts.ListVms, { ...filter, ...page });
+    return { items: vms, next };
+  });
+  return Array.fromAsync(found);
 }
 
 /** Finds a VM by its uuid, its alias, or the beginning of its uuid. @throws UsageError if not exactly one matches */
