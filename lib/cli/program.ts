@@ -37,6 +37,7 @@ import { taskCommand } from './tasks/task.ts';
 import { tasksCommand } from './tasks/tasks.ts';
 import { vmCommand } from './vms/vm.ts';
 import { watchCommand } from './watch/watch.ts';
+import { workflowCommand } from './workflows/workflow.ts';
 import { zfsCommand } from './zfs/zfs.ts';
 
 const ABOUT = `
@@ -107,6 +108,7 @@ const COMMANDS = [
   portForwardCommand,
   jobCommand,
   scheduleCommand,
+  workflowCommand,
   nodeCommand,
   taskCommand,
   tasksCommand,

@@ -6,10 +6,21 @@ import type { Argument, Command, Option } from 'commander';
 import { EVENT_KINDS } from '../../protocol/api/events.ts';
 
 /** The kind of names to request from the fleet. */
-const WANTED = ['server', 'task', 'instance', 'ticket', 'token', 'job', 'schedule', 'server-group'] as const;
+const WANTED = [
+  'server',
+  'task',
+  'instance',
+  'ticket',
+  'token',
+  'job',
+  'schedule',
+  'workflow',
+  'server-group',
+] as const;
 export type CompletionKind = (typeof WANTED)[number];
 
-type Completion = { words: readonly string[] } | { wanted: CompletionKind };
+/** What may come next: words, or names of this kind, or both. */
+type Completion = { words?: readonly string[]; wanted?: CompletionKind };
 
 const NOTHING: Completion = { words: [] };
 
@@ -22,8 +33,9 @@ export function complete(program: Command, words: readonly string[]): Completion
   if (open !== undefined) return valuesOf(open, typed);
   if (typed.startsWith('-')) return { words: startingWith(optionsOf(command, program), typed) };
   const subcommands = visibleCommands(command).map((one) => one.name());
-  if (subcommands.length > 0 && positionals === 0) return { words: startingWith(subcommands, typed) };
   const argument = argumentAt(command, positionals);
+  if (subcommands.length > 0 && positionals === 0)
+    return { ...(argument && ofFleet(argument.name())), words: startingWith(subcommands, typed) };
   if (argument === undefined) return NOTHING;
   if (argument.argChoices !== undefined) return { words: startingWith(argument.argChoices, typed) };
   return ofFleet(argument.name());

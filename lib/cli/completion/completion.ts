@@ -7,6 +7,7 @@ import type { CnapiClient } from '../../client/client.ts';
 import { serverGroups } from '../../protocol/api/documents/server-groups.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
+import { workflowContracts } from '../../protocol/api/workflows.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import { type Context, createContext } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
@@ -21,7 +22,7 @@ const MAX_SERVERS_ASKED = 30;
 export function completionCommand(runner: CommandRunner): Command {
   const command = new Command('completion')
     .description(
-      'Prints the script that lets a shell complete commands, options, and names and ids of servers, tasks, push jobs, schedules, server groups, instances, tickets and tokens.',
+      'Prints the script that lets a shell complete commands, options, and names and ids of servers, tasks, push jobs, schedules, workflow jobs, server groups, instances, tickets and tokens.',
     )
     .addArgument(new Argument('<shell>', 'which').choices([...SHELLS]))
     .action(
@@ -42,11 +43,9 @@ export function completeCommand(runner: CommandRunner, program: Command): Comman
         const completion = complete(program, rest);
         const typed = rest.at(-1) ?? '';
         // Names in the fleet may contain any character; only plain words are offered.
-        const words =
-          'words' in completion
-            ? completion.words
-            : (await asked(rest, { env, streams }, completion.wanted)).filter(isPlainWord);
-        for (const word of startingWith(words, typed).slice(0, MAX_WORDS)) output.line(word);
+        const { words = [], wanted } = completion;
+        const names = wanted === undefined ? [] : (await asked(rest, { env, streams }, wanted)).filter(isPlainWord);
+        for (const word of startingWith([...words, ...names], typed).slice(0, MAX_WORDS)) output.line(word);
       },
       { rest: true },
     ),
@@ -99,6 +98,8 @@ async function namesOf(client: CnapiClient, wanted: CompletionKind, typed: strin
       return (await client.ask(pushScheduleContracts.ListPushSchedules, { limit: MAX_WORDS })).schedules.map(
         ({ id }) => id,
       );
+    case 'workflow':
+      return (await client.ask(workflowContracts.ListWorkflowJobs, { limit: MAX_WORDS })).map(({ uuid }) => uuid);
     case 'server-group':
       return (await listDocuments(client, serverGroups, {}, MAX_WORDS)).map(({ name }) => String(name));
     default:

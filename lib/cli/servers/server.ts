@@ -1,4 +1,4 @@
-/** `cnapi server`: shows one server, the history of its status, and its last tasks. */
+/** `cnapi server`: shows one server, the history of its status, and its last tasks; reboots it. */
 import { Command } from 'commander';
 import type { StatusChange } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
@@ -9,6 +9,7 @@ import { tasksOf } from '../tasks/tasks.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Column } from '../terminal/table.ts';
+import { rebootServerCommand } from './server-reboot.ts';
 import { lastHeard } from './servers.ts';
 
 const CHANGES = 5;
@@ -23,9 +24,10 @@ export const STATUS_CHANGE_COLUMNS: readonly Column<StatusChange>[] = [
 
 export function serverCommand(runner: CommandRunner): Command {
   const command = new Command('server')
-    .description('Shows one server: its properties, its status with the reason, its last tasks.')
+    .description('Shows one server: its properties, its status with the reason, its last tasks. Reboots a server.')
     .argument('<server>', 'uuid, the beginning of one, or hostname')
-    .action(runner.action(server));
+    .action(runner.action(server))
+    .addCommand(rebootServerCommand(runner));
   return withExamples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
 }
 

@@ -1,6 +1,7 @@
 /** SQL of workflow jobs as callers see them: create, read, list, cancel, delete, count. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/postgres/sql-text.ts';
+import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { WORKFLOW_EXECUTIONS } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 
@@ -136,6 +137,8 @@ export interface WorkflowJobFilter {
   execution?: WorkflowExecution | undefined;
   name?: string | undefined;
   serverUuid?: string | undefined;
+  /** Only jobs whose ids begin like this. */
+  idPrefix?: string | undefined;
   /** The last job of the page before, which may have been deleted since; then the list begins anew. */
   after?: string | undefined;
   offset?: number | undefined;
@@ -144,9 +147,10 @@ export interface WorkflowJobFilter {
 /** The newest first, at most `size.rows`. Ends after `size.bytes` of parameters, but not before one row. */
 export async function listWorkflowJobs(
   database: Queryable,
-  { execution, name, serverUuid, after, offset = 0 }: WorkflowJobFilter,
+  { execution, name, serverUuid, idPrefix, after, offset = 0 }: WorkflowJobFilter,
   size: { rows: number; bytes: number },
 ): Promise<WorkflowJobRow[]> {
+  const ids = idPrefix === undefined ? undefined : idRangeOf(idPrefix);
   const { rows } = await database.query<WorkflowJobRow>(
     `select ${columns} from (
        select *, sum(octet_length(w.params::text)) over (order by w.created_at desc, w.id desc)
@@ -155,12 +159,16 @@ export async function listWorkflowJobs(
            select * from cnapi_workflow_jobs o
              where ($1::text is null or o.execution = $1::text) and ($2::text is null or o.name = $2::text)
                and ($3::uuid is null or o.server_uuid = $3::uuid)
+               and ($8::uuid is null or o.id between $8::uuid and $9::uuid)
                and coalesce((o.created_at, o.id) < (select a.created_at, a.id from cnapi_workflow_jobs a where a.id = $4::uuid),
                  true)
              order by o.created_at desc, o.id desc limit $5::int offset $6::bigint
          ) as w
      ) as j where j.bytes_before < $7::int order by j.created_at desc, j.id desc`,
-    [execution ?? null, name ?? null, serverUuid ?? null, after ?? null, size.rows, offset, size.bytes],
+    [
+      ...[execution ?? null, name ?? null, serverUuid ?? null, after ?? null, size.rows, offset, size.bytes],
+      ...[ids?.first ?? null, ids?.last ?? null],
+    ],
     { name: 'list workflow jobs' },
   );
   return rows;

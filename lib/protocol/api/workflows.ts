@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
+import { idPrefix } from './contract/id-prefix.ts';
 import { boolean, boundedText, integer, MAX_LIST, serverUuid, uuid, waitSeconds } from './contract/rules.ts';
 import { failures } from './server-tasks.ts';
 
@@ -49,6 +50,7 @@ const job = answer({
   waiting_for: answer({
     step: z.string(),
     since: z.string(),
+    until: z.string().optional().describe('What ends the step, in words; absent if it waits for nothing'),
     task_id: uuid().optional().describe('The task whose end it waits for'),
     tries: z.int().describe('How often the step has failed'),
   })
@@ -155,6 +157,7 @@ export const workflowContracts = contracts({
         .describe('Only jobs in this execution'),
       name: boundedText(100).optional().describe('Only jobs of this workflow'),
       server_uuid: uuid().optional().describe('Only jobs of this server'),
+      id_prefix: idPrefix.optional().describe('The beginning of its uuid'),
       limit: integer('limit', 1, MAX_LIST).optional().describe(`${WORKFLOW_PAGE} when absent`),
       offset: integer('offset', 0, 1_000_000)
         .optional()

@@ -52,7 +52,8 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
     workflowContracts,
     {
       async ListWorkflowJobs({ params, actor }) {
-        const { execution, name, server_uuid: serverUuid, limit = WORKFLOW_PAGE, offset, after: first } = params;
+        const { execution, name, server_uuid: serverUuid, id_prefix: idPrefix, after: first } = params;
+        const { limit = WORKFLOW_PAGE, offset } = params;
         return answerRows<unknown, string>({
           limit,
           async read(last, size) {
@@ -60,6 +61,7 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
               execution,
               name,
               serverUuid,
+              idPrefix,
               after: last ?? first,
               offset: last === undefined ? offset : 0,
             };

@@ -5,7 +5,7 @@
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { WorkflowJob } from '../../../protocol/api/workflows.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import { timeoutSeconds, workflowStep } from '../definitions.ts';
+import { type StepWork, timeoutSeconds, workflowStep } from '../definitions.ts';
 import type { WorkflowJobRow, WorkflowStepResult } from '../workflow-store.ts';
 
 export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
@@ -37,18 +37,41 @@ export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
   };
 }
 
-function toPresentStep({ phase, chain, onerror, step, step_since, task, tries }: WorkflowJobRow) {
+function toPresentStep({ name: workflow, phase, chain, onerror, step, step_since, task, tries }: WorkflowJobRow) {
   const name = (phase === 'chain' ? chain : onerror)[step] ?? '';
-  return { step: name, since: step_since.toISOString(), ...optionalField('task_id', task), tries };
+  const definition = knownStep(workflow, name);
+  const until = definition && endOf(definition.work);
+  return {
+    ...{ step: name, since: step_since.toISOString(), ...optionalField('until', until) },
+    ...{ ...optionalField('task_id', task), tries },
+  };
+}
+
+/** What ends a step, as people say it: `until …`. */
+function endOf(work: StepWork): string | undefined {
+  switch (work.kind) {
+    case 'task':
+      return `the end of task ${work.task}`;
+    case 'mark-rebooting':
+      return undefined;
+    case 'await-idle':
+      return 'the server has no task that has not ended';
+    case 'await-boot':
+      return 'the server is back, with another boot time';
+    default:
+      return work satisfies never;
+  }
 }
 
 /** A job of a later version may have steps that this one does not know. */
 function toStep(workflow: string, name: string) {
-  const { timeoutMs, maxTries = 1 } = known(() => workflowStep(workflow, name)) ?? { timeoutMs: 0 };
+  const { timeoutMs, maxTries = 1 } = knownStep(workflow, name) ?? { timeoutMs: 0 };
   return { name, timeout: timeoutMs / 1000, retry: maxTries };
 }
 
 const timeoutOf = ({ name, chain }: WorkflowJobRow): number => known(() => timeoutSeconds(name, chain)) ?? 0;
+
+const knownStep = (workflow: string, name: string) => known(() => workflowStep(workflow, name));
 
 function known<Value>(read: () => Value): Value | undefined {
   try {
