@@ -1,13 +1,13 @@
 /** Workflow jobs, as callers name and list them. */
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
+import { fullPages } from '../../client/pages.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type WorkflowJob, workflowContracts } from '../../protocol/api/workflows.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { checkPrefix, uniqueMatch } from './find.ts';
 
 export const MAX_WORKFLOWS = 10_000;
-const JOBS_A_PAGE = 1_000;
 
 /** Finds a workflow job by its uuid, or by the beginning of its uuid. @throws UsageError */
 export async function findWorkflow(client: CnapiClient, text: string): Promise<string> {
@@ -41,11 +41,15 @@ export async function newestWorkflows(
   count: number,
 ): Promise<{ jobs: WorkflowJob[]; isMore: boolean }> {
   const jobs: WorkflowJob[] = [];
-  for (;;) {
+  const all = fullPages(
     // One more than wanted tells whether there are more.
-    const limit = Math.min(JOBS_A_PAGE, count + 1 - jobs.length);
-    const page = await client.ask(workflowContracts.ListWorkflowJobs, { ...filter, limit, after: jobs.at(-1)?.uuid });
-    jobs.push(...page);
-    if (page.length < limit || jobs.length > count) return { jobs: jobs.slice(0, count), isMore: jobs.length > count };
+    ({ after, limit }) =>
+      client.ask(workflowContracts.ListWorkflowJobs, { ...filter, after, limit: Math.min(limit, count + 1) }),
+    ({ uuid }) => uuid,
+  );
+  for await (const job of all) {
+    if (jobs.length === count) return { jobs, isMore: true };
+    jobs.push(job);
   }
+  return { jobs, isMore: false };
 }
