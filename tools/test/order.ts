@@ -19,7 +19,7 @@ export const LONGEST = [
   'test/platform/postgres/{pool,hosts}.test.ts',
   'test/control/waitlist/{stress,waitlist,races}.test.ts',
   'test/control/http/limits/answer-memory.test.ts',
-  'test/control/tasks/dispatcher.test.ts',
+  'test/control/tasks/tasks.test.ts',
   'test/control/{legacy/posts,legacy/real-agent,link/link,push/push-jobs}.test.ts',
   'test/{support/postgres-server,tools/bench/bench}.test.ts',
 ] as const;

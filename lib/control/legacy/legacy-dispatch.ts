@@ -2,7 +2,7 @@
  * Gives tasks to servers with legacy agents, which hold no session: claims their queued tasks, has
  * each task posted once, and records its end (docs/design/legacy-agents.md). Any instance may
  * claim. The row names the run that claimed, and only that run's process posts. Created by
- * `core.ts` and owned by the dispatcher.
+ * `core.ts` and owned by `Tasks`.
  *
  *     hint (created here or offered by another instance) ─┐
  *     slow poll: servers that wait ───────────────────────┴▶ claim ──▶ held ──read──▶ posted

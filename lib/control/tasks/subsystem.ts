@@ -30,15 +30,15 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
         runRenewed: () => tasks.pollSoon(),
       },
       agents: {
-        sessionBegan: (session, inventory) => tasks.dispatcher.onInventory(session, inventory),
+        sessionBegan: (session, inventory) => tasks.onInventory(session, inventory),
         frames: {
-          task_event: (session, frame) => tasks.dispatcher.onTaskEvent(session, frame),
-          task_end: (session, frame) => tasks.dispatcher.onTaskEnd(session, frame),
+          task_event: (session, frame) => tasks.onTaskEvent(session, frame),
+          task_end: (session, frame) => tasks.onTaskEnd(session, frame),
         },
       },
       unfinished: stat('postsInFlight'),
-      beginDrain: () => tasks.dispatcher.postDispatch.stopClaiming(),
-      beginStop: () => tasks.dispatcher.postDispatch.stopClaiming(),
+      beginDrain: () => tasks.stopPosting(),
+      beginStop: () => tasks.stopPosting(),
       stop: () => tasks.stop(),
       metrics: [
         gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),

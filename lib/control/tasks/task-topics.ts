@@ -2,7 +2,9 @@
 
 import type { Bus, BusMessage } from '../../platform/bus/bus.ts';
 import { chunksOf } from '../../platform/chunks.ts';
+import { publishChanges } from '../../platform/waits/changes.ts';
 import { runTopic } from '../run-topic.ts';
+import type { ChangedTask } from './record/change-result.ts';
 
 /**
  * Tasks that have ended: `{ids}`. Every instance that has ever had a wait for a task is
@@ -12,6 +14,13 @@ export const TASK_ENDS_TOPIC = 'task-ends';
 
 /** Another change of a task: `{id}`. Instances that follow the task are subscribed. */
 export const taskTopic = (taskId: string): string => `task:${taskId}`;
+
+/** Tells all instances that these tasks changed. */
+export function publishChangedTasks(bus: Bus, changed: readonly ChangedTask[]): void {
+  for (const { id, ended } of changed) if (!ended) bus.publish(taskTopic(id), { id });
+  const ended = changed.flatMap((task) => (task.ended ? [task.id] : []));
+  publishChanges(bus, TASK_ENDS_TOPIC, ended);
+}
 
 /** This many uuids fit into one message of the bus. */
 const SERVERS_A_MESSAGE = 80;

@@ -1,11 +1,17 @@
 /**
- * The tasks subsystem as the rest of the instance sees it. REST creates, reads, waits for, cancels
- * and follows tasks. The agent link passes in inventories, events and ends. The bus subscriber of
- * this run passes in hints. Any instance answers for any task (law 2).
+ * The tasks of all servers: their rows, and the parts that move them. REST creates, reads, waits
+ * for, cancels and follows tasks. The agent link passes in inventories, events and ends, and the
+ * bus subscriber of this run passes in hints. Any instance answers for any task (law 2).
+ *
+ *     hint (created here, or by bus) ─┐
+ *     inventory ── reconciler ────────┼──▶ session dispatch
+ *     slow poll ── sweeper ───────────┘
+ *     servers without a session, hinted or in the slow poll ──▶ post dispatch
+ *     slow poll ── sweeper ──▶ ends tasks that no agent takes or will report
+ *     task_event, task_end ──▶ recorder ──▶ task_ack; waiters are woken, here and by bus
  */
 
 import type { Bus } from '../../platform/bus/bus.ts';
-import type { CnapiError } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
@@ -13,26 +19,25 @@ import type { Random } from '../../platform/random.ts';
 import { type Clock, settlesWithin } from '../../platform/time/clock.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
-import { digestOf } from '../../protocol/json/canonical-json.ts';
-import { hasSecrets, maskParams, reasonNotMaskable, withSecretUrl } from '../../protocol/secret-params.ts';
-import { taskCapability, taskKind } from '../../protocol/tasks.ts';
+import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/link/frames.ts';
+import { taskCapability } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
 import type { PostDispatch, PostOutcomes } from './dispatch/post-dispatch.ts';
-import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
-import { DEFAULT_TASK_TIMEOUT_MS, type TaskRequest, type TaskRow } from './record/task.ts';
+import { Reconciler } from './dispatch/reconciler.ts';
+import { SessionDispatch } from './dispatch/session-dispatch.ts';
+import type { ChangedTask } from './record/change-result.ts';
+import { ticketRefusal, toNewTask } from './record/new-task.ts';
+import type { TaskRequest, TaskRow } from './record/task.ts';
 import {
-  BadSecretParamsError,
   IdempotencyConflictError,
   orRefusal,
   TaskEndedError,
   TaskNotCancellableError,
   TaskNotFoundError,
   TaskUnknownError,
-  TicketNotActiveError,
-  TicketOfAnotherServerError,
   TooManyTasksError,
 } from './record/task-errors.ts';
-import { summaryOf, type TaskFilter } from './record/task-list.ts';
+import type { TaskFilter } from './record/task-list.ts';
 import {
   countUnfinishedTasks,
   listAllTasks,
@@ -57,12 +62,12 @@ import {
   type TaskChunk,
   type TaskPosition,
 } from './record/task-store.ts';
-import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
-import type { TaskSessions } from './sessions.ts';
-import { publishTaskHint, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
-import { Waiters, type WaitOptions } from './waiters.ts';
-
-export type { WaitOptions } from './waiters.ts';
+import { createTaskUnderTicket } from './record/ticketed-store.ts';
+import { Recorder } from './reports/recorder.ts';
+import type { TaskSession, TaskSessions } from './sessions.ts';
+import { Sweeper } from './sweeper.ts';
+import { publishChangedTasks, publishTaskHint, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
+import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
 
 export type TasksConfig = Pick<
   Config,
@@ -83,12 +88,7 @@ interface TasksDeps {
   maxWaiters?: number;
 }
 
-export interface TaskStats extends DispatcherStats {
-  waits: number;
-  follows: number;
-  /** Tasks refused because the queue of their server was full. */
-  refusedCreates: number;
-}
+export type TaskStats = ReturnType<Tasks['stats']>;
 
 /** The ends whose times the metrics read next. */
 const MAX_RECENT = 1_000;
@@ -96,15 +96,19 @@ const QUEUE_QUOTA = { tasks: MAX_QUEUED_PER_SERVER, mib: MAX_QUEUED_MIB_PER_SERV
 
 /** Statements that still run then end with their connections. */
 const STOPS_WITHIN_MS = 2_000;
+/** Half of this time: claims and inventories must leave time to store the ends of tasks. */
+const CLAIMS_STOP_WITHIN_MS = STOPS_WITHIN_MS / 2;
 /** One statement deletes this much well within its time limit. */
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
 export class Tasks {
-  /** Receives the task frames of agents from the link. */
-  readonly dispatcher: Dispatcher;
-  /** Used by the routes that wait for tasks and follow them. */
-  readonly waiters: Waiters;
   readonly #deps: TasksDeps;
+  readonly #waiters: Waiters;
+  readonly #recorder: Recorder;
+  readonly #reconciler: Reconciler;
+  readonly #sessionDispatch: SessionDispatch;
+  readonly #postDispatch: PostDispatch;
+  readonly #sweeper: Sweeper;
   readonly #watches: Watches<TaskPosition>;
   readonly #slowPoll: SlowPoll;
   readonly #recentEnds = new BoundedMap<string, true>(MAX_RECENT);
@@ -129,13 +133,34 @@ export class Tasks {
       // number. A read with an end is always the newest.
       isBefore: (next, last) => !next.isEnded && next.lastSeq < last.lastSeq,
     });
-    this.waiters = new Waiters(database, this.#watches);
-    this.dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#wake(id, ended) });
+    this.#waiters = new Waiters(database, this.#watches);
+    const onChanged = (changed: readonly ChangedTask[]) => this.#announce(changed);
+    this.#recorder = new Recorder({
+      ...deps,
+      onChanged,
+      onStored: (serverUuids) => this.#sessionDispatch.onStored(serverUuids),
+    });
+    const sessionDispatch = new SessionDispatch({
+      ...deps,
+      fail: (subject, error) => this.#recorder.fail(subject, error),
+    });
+    const postDispatch = deps.createPostDispatch({
+      record: (subject, end, acknowledge) => this.#recorder.endOfPost(subject, end, acknowledge),
+      onChanged,
+    });
+    this.#sessionDispatch = sessionDispatch;
+    this.#postDispatch = postDispatch;
+    this.#reconciler = new Reconciler({
+      ...deps,
+      onChanged,
+      onSettled: (serverUuid) => sessionDispatch.hint(serverUuid),
+    });
+    this.#sweeper = new Sweeper({ ...deps, sessionDispatch, postDispatch, onChanged });
     this.#slowPoll = new SlowPoll({ clock, bus, log, config, what: 'tasks', work: () => this.#poll() });
   }
 
   async start(): Promise<void> {
-    this.dispatcher.start();
+    this.#postDispatch.start();
     this.#slowPoll.start();
   }
 
@@ -200,14 +225,14 @@ export class Tasks {
     return row;
   }
 
-  /**
-   * Returns the ended task, or its present state at the timeout. A failed task is not an error:
-   * check `outcome`. The wait continues while the database is unreachable.
-   * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the
-   * signal's reason
-   */
+  /** Waits for the end of a task, as `Waiters.wait` says. */
   wait(id: string, options: WaitOptions): Promise<TaskRow> {
-    return this.waiters.wait(id, options);
+    return this.#waiters.wait(id, options);
+  }
+
+  /** Follows the events of a task, as `Waiters.follow` says. */
+  follow(id: string, after: number, options?: FollowOptions): ReturnType<Waiters['follow']> {
+    return this.#waiters.follow(id, after, options);
   }
 
   /**
@@ -216,7 +241,7 @@ export class Tasks {
    */
   async cancel(id: string): Promise<TaskRow> {
     const cancelled = await cancelTask(this.#deps.database, id);
-    if (cancelled?.isEnded) this.dispatcher.announce([{ id, ended: true }]);
+    if (cancelled?.isEnded) this.#announce([{ id, ended: true }]);
     else if (cancelled !== undefined) this.notifyAuthority(cancelled.serverUuid, cancelled.run);
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
@@ -272,12 +297,30 @@ export class Tasks {
 
   /** Claims new work for those of these servers that have a session on this instance. */
   hintSessions(serverUuids: readonly string[]): void {
-    this.dispatcher.sessionDispatch.hintAll(serverUuids);
+    this.#sessionDispatch.hintAll(serverUuids);
+  }
+
+  /** A session began: the agent says which tasks it has. */
+  onInventory(session: TaskSession, frame: InventoryFrame): void {
+    this.#reconciler.add(session, frame);
+  }
+
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
+    this.#recorder.event(session, frame);
+  }
+
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
+    this.#recorder.end(session, frame);
+  }
+
+  /** Posts no more tasks to servers without a session; posts in flight continue. */
+  stopPosting(): void {
+    this.#postDispatch.stopClaiming();
   }
 
   /** A task of this server was created, or is to be canceled. `run`: that had authority for it. */
   notifyAuthority(serverUuid: string, run: string | null): void {
-    if (run === null) return this.dispatcher.postDispatch.hint(serverUuid);
+    if (run === null) return this.#postDispatch.hint(serverUuid);
     this.hintSessions([serverUuid]);
     if (run !== this.#deps.sessions.run()) publishTaskHint(this.#deps.bus, run, [serverUuid]);
   }
@@ -287,9 +330,22 @@ export class Tasks {
     this.#slowPoll.soon();
   }
 
-  stats(): TaskStats {
-    const { waits, follows } = this.waiters;
-    return { waits, follows, refusedCreates: this.#refusedCreates, ...this.dispatcher.stats() };
+  stats() {
+    const { waits, follows } = this.#waiters;
+    return {
+      ...this.#sessionDispatch.stats(),
+      inventories: this.#reconciler.size,
+      /** Bytes of reports on their way into the database. */
+      reportBytes: this.#recorder.size,
+      droppedEvents: this.#recorder.droppedEvents,
+      refusedEnds: this.#recorder.refusedEnds,
+      swept: this.#sweeper.swept,
+      waits,
+      follows,
+      /** Tasks refused because the queue of their server was full. */
+      refusedCreates: this.#refusedCreates,
+      ...this.#postDispatch.stats(),
+    };
   }
 
   async #create(request: TaskRequest, task: NewTask): Promise<CreatedTask | undefined> {
@@ -306,47 +362,33 @@ export class Tasks {
     // for the ticket's row.
     const known = await this.known(request);
     if (known !== undefined) return { id: known, requestHash: task.requestHash, run: null };
-    throw refusal(request.serverUuid, ticketUuid, created.ticket);
+    throw ticketRefusal(request.serverUuid, ticketUuid, created.ticket);
   }
 
-  #wake(id: string, isEnded: boolean): void {
-    if (isEnded) this.#recentEnds.set(id, true);
-    this.#watches.wake(id, isEnded);
+  /** Wakes the callers that wait for these tasks, on every instance. */
+  #announce(changed: readonly ChangedTask[]): void {
+    for (const { id, ended } of changed) {
+      if (ended) this.#recentEnds.set(id, true);
+      this.#watches.wake(id, ended);
+    }
+    publishChangedTasks(this.#deps.bus, changed);
   }
 
   async #poll(): Promise<void> {
     this.#watches.poll();
-    await this.dispatcher.poll();
+    await this.#sweeper.poll();
   }
 
   async #stop(): Promise<void> {
     const { clock, log } = this.#deps;
-    const parts = Promise.all([this.#slowPoll.stop(), this.#watches.stop(), this.dispatcher.stop()]);
+    const parts = Promise.all([this.#slowPoll.stop(), this.#watches.stop(), this.#stopParts()]);
     if (!(await settlesWithin(clock, STOPS_WITHIN_MS, parts)))
       log.warn('tasks: stopped without an answer from the database');
   }
-}
 
-function refusal(serverUuid: string, ticketUuid: string, ticket: TicketCheck | undefined): CnapiError {
-  if (ticket !== undefined && ![serverUuid, 'default'].includes(ticket.serverUuid))
-    return new TicketOfAnotherServerError(ticketUuid, { ticketServer: ticket.serverUuid, taskServer: serverUuid });
-  return new TicketNotActiveError(ticketUuid, ticket?.status);
-}
-
-function toNewTask(request: TaskRequest, id: string): NewTask {
-  const { serverUuid, name, idempotencyKey, requestId, actor, ticketUuid, record } = request;
-  const params = withSecretUrl(name, request.params);
-  const reason = reasonNotMaskable(params);
-  if (reason !== undefined) throw new BadSecretParamsError(reason);
-  const shownParams = maskParams(params);
-  const maskedParams = hasSecrets(params) ? shownParams : undefined;
-  const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
-  const idempotent = request.idempotent ?? taskKind(name).idempotent;
-  // The hash is stored, so it is computed from the masked parameters: nobody can use it to test
-  // guesses of a secret.
-  const asked = [name, shownParams, timeoutMs, idempotent];
-  const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
-  const about = { requestId, actor, summary: summaryOf(name, shownParams) };
-  const identity = { id, serverUuid, name, requestHash, ticketUuid };
-  return { ...identity, ...about, params, maskedParams, timeoutMs, idempotent, idempotencyKey, record };
+  async #stopParts(): Promise<void> {
+    const claims = Promise.all([this.#sessionDispatch.stop(), this.#reconciler.stop(), this.#postDispatch.stop()]);
+    await settlesWithin(this.#deps.clock, CLAIMS_STOP_WITHIN_MS, claims);
+    await this.#recorder.stop();
+  }
 }

@@ -40,7 +40,12 @@ export class Waiters {
     return this.#follows;
   }
 
-  /** Returns the ended task, or its present state at the timeout. @throws as `Tasks.wait` */
+  /**
+   * Returns the ended task, or its present state at the timeout. A failed task is not an error:
+   * check `outcome`. The wait continues while the database is unreachable.
+   * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the
+   * signal's reason
+   */
   async wait(id: string, options: WaitOptions): Promise<TaskRow> {
     const seen = await this.#ended(id, options);
     const row = seen?.position?.row ?? (await readTask(this.#database, id));

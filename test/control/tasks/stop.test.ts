@@ -1,6 +1,7 @@
 import t from 'tap';
-import { Dispatcher, type DispatcherDeps } from '../../../lib/control/tasks/dispatcher.ts';
+import { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { noPosts } from './support/no-posts.ts';
 
@@ -14,10 +15,10 @@ t.test('a dispatch that waits for the database at its stop leaves half of the ti
     log: silentLogger,
     createPostDispatch: () => ({ ...noPosts, stop: () => new Promise<void>(() => undefined) }),
     config: { slowPollMs: 5_000, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
-    wake: () => undefined,
+    random: systemRandom,
   };
   let isStopped = false;
-  void new Dispatcher(deps as unknown as DispatcherDeps).stop().then(() => {
+  void new Tasks(deps as unknown as ConstructorParameters<typeof Tasks>[0]).stop().then(() => {
     isStopped = true;
   });
   await clock.advance(900);

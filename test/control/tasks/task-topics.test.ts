@@ -1,7 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { hintedServers, publishTaskHint } from '../../../lib/control/tasks/task-topics.ts';
-import type { BusMessage } from '../../../lib/platform/bus/bus.ts';
+import {
+  hintedServers,
+  publishChangedTasks,
+  publishTaskHint,
+  TASK_ENDS_TOPIC,
+  taskTopic,
+} from '../../../lib/control/tasks/task-topics.ts';
+import type { Bus, BusMessage } from '../../../lib/platform/bus/bus.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
@@ -25,4 +31,18 @@ t.test('other messages, and what is no uuid, are no hints', async (t) => {
   t.strictSame(hintedServers({ kind: 'roster', server_uuids: ['a'] }), []);
   t.strictSame(hintedServers({ kind: 'tasks', server_uuids: 'a' }), []);
   t.strictSame(hintedServers({ kind: 'tasks', server_uuids: ['a', 1, null] }), ['a']);
+});
+
+t.test('ends are published together, and each other change to those who follow the task', async (t) => {
+  const published: unknown[] = [];
+  const bus = { publish: (topic: string, message: object) => published.push([topic, message]) } as unknown as Bus;
+  publishChangedTasks(bus, [
+    { id: 'x', ended: false },
+    { id: 'y', ended: true },
+    { id: 'z', ended: true },
+  ]);
+  t.same(published, [
+    [taskTopic('x'), { id: 'x' }],
+    [TASK_ENDS_TOPIC, { ids: ['y', 'z'] }],
+  ]);
 });

@@ -75,7 +75,7 @@ t.test('when the instance leaves, waits answer as at their timeout and streams e
   const id = await taken();
   const leaving = new AbortController();
   const waiting = b.tasks.wait(id, { ...patience, endSignal: leaving.signal });
-  const following = collect(b.tasks.waiters.follow(id, 0, { endSignal: leaving.signal }));
+  const following = collect(b.tasks.follow(id, 0, { endSignal: leaving.signal }));
   await until(() => b.tasks.stats().waits + b.tasks.stats().follows === 2, 'both');
   leaving.abort();
   t.match(await waiting, { id, outcome: null });
@@ -101,7 +101,7 @@ t.test('a wait ends with its caller and with its instance', async (t) => {
   );
   t.ok(quiet(b));
   const cut = b.tasks.wait(id, patience);
-  const followed = collect(b.tasks.waiters.follow(id, 0));
+  const followed = collect(b.tasks.follow(id, 0));
   const both = Promise.all([t.rejects(cut, WaitStoppedError), t.rejects(followed, WaitStoppedError)]);
   await b.tasks.stop();
   await both;
@@ -137,7 +137,7 @@ t.test('without the bus, an end is found at once on the instance that stored it'
   hub.kill();
   await until(() => !a.bus.isHealthy(), 'the bus to count as lost');
   const events: RecordedTaskEvent[] = [];
-  const following = collect(a.tasks.waiters.follow(id, 0), events);
+  const following = collect(a.tasks.follow(id, 0), events);
   following.catch(() => undefined);
   await until(() => names(events).includes('accepted'), 'the follower to wait');
   agent.complete(id);
@@ -150,7 +150,7 @@ t.test('the number of waits is limited', async (t) => {
   const id = await taken();
   const held = [b.tasks.wait(id, { timeoutMs: 200 }), b.tasks.wait(id, { timeoutMs: 200 })];
   await t.rejects(b.tasks.wait(id, patience), TooManyWaitersError);
-  await t.rejects(collect(b.tasks.waiters.follow(id, 0)), TooManyWaitersError);
+  await t.rejects(collect(b.tasks.follow(id, 0)), TooManyWaitersError);
   await Promise.all(held);
   t.match(await b.tasks.wait(id, { timeoutMs: 1 }), { outcome: null }, 'ended waits free their places');
 });
@@ -159,7 +159,7 @@ t.test('a task can be followed live on another instance, from its first event to
   const { b, agent, taken } = await instances(t);
   const id = await taken();
   const events: RecordedTaskEvent[] = [];
-  const following = collect(b.tasks.waiters.follow(id, 0), events);
+  const following = collect(b.tasks.follow(id, 0), events);
   await until(() => names(events).includes('accepted'), 'accepted');
   agent.event(id, { name: 'started' });
   await until(() => names(events).includes('started'), 'started');
@@ -189,7 +189,7 @@ t.test('a task has a channel of its own while somebody follows it, and waits nee
   waits.push(b.tasks.wait(await taken(), { timeoutMs: 1 }));
   await waits.at(-1);
   t.equal(b.bus.stats().topics, 2, 'the channel of its run and that of all ends');
-  const following = collect(b.tasks.waiters.follow(id, 0));
+  const following = collect(b.tasks.follow(id, 0));
   await until(() => b.bus.stats().topics === 3, 'the channel of the task');
   agent.complete(id);
   await Promise.all([...waits, following]);
@@ -202,10 +202,10 @@ t.test('a stream resumes where it was left, and ends at once if there is no more
   agent.event(id, { name: 'started' });
   agent.complete(id);
   await b.tasks.wait(id, patience);
-  t.same(names(await collect(b.tasks.waiters.follow(id, 1))), ['started', 'end']);
-  t.same(await collect(b.tasks.waiters.follow(id, 3)), []);
-  t.same(await collect(b.tasks.waiters.follow(id, 99)), []);
-  await t.rejects(collect(b.tasks.waiters.follow(randomUUID(), 0)), TaskNotFoundError);
+  t.same(names(await collect(b.tasks.follow(id, 1))), ['started', 'end']);
+  t.same(await collect(b.tasks.follow(id, 3)), []);
+  t.same(await collect(b.tasks.follow(id, 99)), []);
+  await t.rejects(collect(b.tasks.follow(randomUUID(), 0)), TaskNotFoundError);
   t.ok(quiet(b));
 });
 
@@ -214,7 +214,7 @@ t.test('an end is received although the database has gone back to an older state
   const id = await taken();
   const events: RecordedTaskEvent[] = [];
   const waiting = b.tasks.wait(id, patience);
-  const following = collect(b.tasks.waiters.follow(id, 0), events);
+  const following = collect(b.tasks.follow(id, 0), events);
   agent.event(id, { name: 'started' });
   await until(() => names(events).includes('started'), 'started');
   await goBack(database, id, 0);
@@ -228,10 +228,10 @@ t.test('an end is received although the database has gone back to an older state
 t.test('a stream whose next event is missing waits for new ones and does not poll repeatedly', async (t) => {
   const { b, agent, taken, database } = await instances(t);
   const id = await taken();
-  for await (const { name } of b.tasks.waiters.follow(id, 0)) if (name === 'accepted') break;
+  for await (const { name } of b.tasks.follow(id, 0)) if (name === 'accepted') break;
   await database.query('update cnapi_tasks set last_seq = 10 where id = $1::uuid', [id]);
   const asked = t.capture(database, 'query', database.query.bind(database));
-  const following = collect(b.tasks.waiters.follow(id, 0));
+  const following = collect(b.tasks.follow(id, 0));
   let pages = 0;
   const count = () => {
     pages += asked().filter(({ args }) => args[0].includes('cnapi_task_events')).length;
@@ -251,7 +251,7 @@ t.test('a long stream is read page by page without gaps, and a reader may leave'
   for (let n = 0; n < 130; n++)
     agent.event(id, { name: 'output', stream: n % 2 ? 'stdout' : 'stderr', offset: n, text: `${n}` });
   agent.complete(id);
-  const events = await collect(b.tasks.waiters.follow(id, 0));
+  const events = await collect(b.tasks.follow(id, 0));
   t.same(
     events.map((event) => event.seq),
     Array.from({ length: events.length }, (_, n) => n + 1),
@@ -260,11 +260,11 @@ t.test('a long stream is read page by page without gaps, and a reader may leave'
     events.flatMap(({ data }) => (data.text === undefined ? [] : [data.text])),
     Array.from({ length: 130 }, (_, n) => `${n}`),
   );
-  for await (const event of b.tasks.waiters.follow(id, 0)) if (event.seq === 3) break;
+  for await (const event of b.tasks.follow(id, 0)) if (event.seq === 3) break;
   t.ok(quiet(b));
   const caller = new AbortController();
   const second = await taken();
-  const following = collect(b.tasks.waiters.follow(second, 0, { signal: caller.signal }));
+  const following = collect(b.tasks.follow(second, 0, { signal: caller.signal }));
   await until(() => b.tasks.stats().follows === 1, 'the stream');
   caller.abort(new Error('gone'));
   await t.rejects(following, /gone/);

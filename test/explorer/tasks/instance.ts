@@ -1,5 +1,5 @@
 /**
- * What may happen at an instance: lib/control/tasks/dispatcher.ts, reconciler.ts and recorder.ts in
+ * What may happen at an instance: the dispatches, reconciler, sweeper and recorder of lib/control/tasks in
  * their order, over the product's decision at an inventory; the statements are model.ts.
  */
 import type { KnownTask } from '../../../lib/control/tasks/record/task.ts';

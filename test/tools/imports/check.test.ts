@@ -45,9 +45,9 @@ t.test('a tree whose imports run one way has no findings', async (t) => {
 
 t.test('an import in the wrong direction is reported', async (t) => {
   const rows: [string, string, string][] = [
-    ['lib/control/tasks/dispatcher.ts', '../roster/roster.ts', 'control/tasks may not know control/roster'],
+    ['lib/control/tasks/tasks.ts', '../roster/roster.ts', 'control/tasks may not know control/roster'],
     ['lib/control/waitlist/director.ts', '../servers/server.ts', 'control/waitlist may not know control/servers'],
-    ['lib/control/tasks/dispatcher.ts', '../http/tasks.ts', 'control/tasks may not know control/http'],
+    ['lib/control/tasks/tasks.ts', '../http/tasks.ts', 'control/tasks may not know control/http'],
     ['lib/platform/errors.ts', '../protocol/frames.ts', 'platform may not know protocol'],
     ['lib/agent/link/link.ts', '../../platform/postgres/pool.ts', 'agent/link may not know platform/postgres'],
     ['lib/control/http/route.ts', '../../name-server/main.ts', 'control/http may not know name-server'],
@@ -88,7 +88,7 @@ t.test('a folder without a line in the table is refused', async (t) => {
 
 t.test('an allowed import that no file uses is reported', async (t) => {
   const root = tree(t, {
-    'lib/control/tasks/dispatcher.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { x } from '../../platform/bus/bus.ts';`,
+    'lib/control/tasks/tasks.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { x } from '../../platform/bus/bus.ts';`,
     'lib/platform/bus/bus.ts': empty,
   });
   const table = {

@@ -4,7 +4,7 @@
  * on its own clock since it read the counter. The database refuses that if another instance has
  * advanced the counter meanwhile. So the counter never runs ahead of real time, however many
  * instances there are and whatever happens to any clock. It stands still while no instance is
- * healthy or the database is unreachable (law 4). Pure; driven by the dispatcher's slow poll.
+ * healthy or the database is unreachable (law 4). Pure; driven by sweeper.ts.
  *
  * Why it never runs ahead: an instance that read the value v at time t proposes only values up to v
  * + (now - t) ticks, and each proposal is applied only if the counter still has the value that the

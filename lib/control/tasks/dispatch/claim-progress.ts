@@ -5,7 +5,7 @@
  *   While a server's row stays locked, its pause doubles.
  * - Servers without an answered claim: their claims fail or do not begin, or their rows stay locked.
  *   Their queued tasks have no chance to be taken, so their time to start must not run (law 9). The
- *   dispatcher's slow poll reads the servers whose claims had no answer for a whole period.
+ *   slow poll of tasks reads the servers whose claims had no answer for a whole period.
  */
 import { isTemporary } from '../../../platform/errors.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';

@@ -1,5 +1,5 @@
 /**
- * SQL of the dispatcher: claim, send again, inventory, sweep. The roster's row fences each
+ * SQL of the dispatches and the reconciler: claim, send again, inventory. The roster's row fences each
  * statement (docs/design/tasks.md).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';

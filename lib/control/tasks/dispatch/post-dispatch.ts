@@ -1,5 +1,5 @@
 /**
- * The dispatch of queued tasks to servers without a session, as the dispatcher sees it. Implemented
+ * The dispatch of queued tasks to servers without a session, as `Tasks` sees it. Implemented
  * by `lib/control/legacy/legacy-dispatch.ts`. Tasks for sessions of the agent link go through
  * `session-dispatch.ts`.
  */

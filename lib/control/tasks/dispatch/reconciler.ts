@@ -5,7 +5,7 @@
  * the agent still works on are cancelled. Handles many inventories at a time, because a whole fleet
  * may connect concurrently. If an inventory cannot be settled (the database is down, a row is locked,
  * the instance's run is changing, the database refuses it), it is tried again while its session
- * lasts, and the others do not wait for it. Called by the dispatcher.
+ * lasts, and the others do not wait for it. Called by `Tasks`.
  */
 
 import { DatabaseBusyError } from '../../../platform/errors.ts';

@@ -1,7 +1,7 @@
 /**
  * Sends tasks to the agents whose sessions this instance holds: claims what is queued for them,
  * sends it, and sends it again until it is accepted. Fenced by the roster's row
- * (docs/design/tasks.md). Owned by the dispatcher.
+ * (docs/design/tasks.md). Owned by `Tasks`.
  *
  *     hint ──────┬──▶ claim for each ──▶ read ──▶ `task` to agents
  *     slow poll ─┘         └──▶ `task_cancel`       ▲

@@ -3,7 +3,7 @@
  * all gathered reports in one statement. An end is acknowledged once it is recorded (or needs no
  * record). Until then the recorder keeps it, through a database outage as well. Bounded: excess
  * output is dropped and counted; agents' ends beyond the limit are refused, and the agents repeat
- * them. Called by the dispatcher.
+ * them. Called by `Tasks`.
  */
 
 import { messageOf } from '../../../platform/errors.ts';

@@ -9,11 +9,10 @@ import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } f
 import { InstanceDrainingError } from '../../request-errors.ts';
 import type { RecordedTaskEvent } from '../record/task.ts';
 import type { Tasks } from '../tasks.ts';
-import type { Waiters } from '../waiters.ts';
 import { toListedTask, toTask, toTaskEvent } from './task-view.ts';
 
 interface TaskRouteDeps {
-  tasks: Pick<Tasks, 'list' | 'get' | 'wait' | 'cancel'> & { waiters: Pick<Waiters, 'follow'> };
+  tasks: Pick<Tasks, 'list' | 'get' | 'wait' | 'cancel' | 'follow'>;
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
 }
@@ -39,7 +38,7 @@ export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
       async FollowTask({ params, header, signal, actor }) {
         // A browser that resumes sends the old URL with a new header.
         const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
-        const follow = () => tasks.waiters.follow(params.taskid, after, { signal, endSignal: instanceLeaving });
+        const follow = () => tasks.follow(params.taskid, after, { signal, endSignal: instanceLeaving });
         // Read first, so a missing task is a 404 and not a stream that breaks.
         const { outcome } = await tasks.get(params.taskid);
         // A browser reconnects even after the end event, and stops only at a 204.

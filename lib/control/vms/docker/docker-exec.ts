@@ -54,7 +54,7 @@ async function startDetached(deps: DockerDeps, context: ExecContext, { task, par
   const timer = deps.clock.after(STARTS_WITHIN_MS, () => late.abort());
   const endSignal = AbortSignal.any([deps.instanceLeaving, late.signal]);
   try {
-    for await (const { name, data } of deps.tasks.waiters.follow(id, 0, { signal: context.signal, endSignal })) {
+    for await (const { name, data } of deps.tasks.follow(id, 0, { signal: context.signal, endSignal })) {
       if (name === 'started') return;
       const error = name === 'end' && isJsonObject(data.error) ? data.error : {};
       if (error.code === 'TooManyPrograms') throw new TooManyProgramsError(String(error.message));

@@ -14,7 +14,6 @@ import type { CallerStreams } from '../../streams/caller-streams.ts';
 import { placeOf } from '../../streams/stream-place.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import type { Waiters } from '../../tasks/waiters.ts';
 import { askAboutVm } from '../vm-question.ts';
 import { type RunningNeed, VmNotRunningError } from './docker-errors.ts';
 import { DockerPort, listenForCaller } from './docker-port.ts';
@@ -22,7 +21,7 @@ import type { PortCodec } from './port-codec.ts';
 
 export interface DockerDeps {
   clock: Clock;
-  tasks: Pick<Tasks, 'create' | 'wait'> & { waiters: Pick<Waiters, 'follow'> };
+  tasks: Pick<Tasks, 'create' | 'wait' | 'follow'>;
   streams: Pick<CallerStreams, 'add'>;
   /** Where this instance listens. */
   host: string;

@@ -11,8 +11,8 @@ import {
   takeOverdue,
 } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
-import { Dispatcher, type DispatcherDeps } from '../../../../lib/control/tasks/dispatcher.ts';
 import { MAX_HELD_BYTES } from '../../../../lib/control/tasks/record/task-limits.ts';
+import { Sweeper } from '../../../../lib/control/tasks/sweeper.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
@@ -33,11 +33,11 @@ import {
   seat,
 } from '../support/task-database.ts';
 
-const config = { taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000, slowPollMs: 30_000 };
+const config = { taskStartByMs: 30_000, taskOverdueMs: 60_000, slowPollMs: 30_000 };
 const sweepTimes = { startByMs: 30_000, overdueMs: 60_000 };
 
-/** A dispatcher whose polls a test answers, at `now` of its clock. */
-function start(t: Test) {
+/** A sweeper whose polls a test answers, at `now` of its clock. */
+function start() {
   const world = {
     isAway: false,
     /** A part of the text of the statement that is slow. */
@@ -56,28 +56,25 @@ function start(t: Test) {
     if (values[0] === world.tick) world.tick += Number(values[1]);
     return { rows: [{ tick: world.tick }], rowCount: 1 };
   };
-  const deps = {
-    database: { query },
-    bus: { publish: () => undefined },
-    sessions: { run: () => '', get: () => undefined, all: () => [] },
+  const sweeper = new Sweeper({
+    database: { query } as unknown as Database,
     clock: { ...systemClock, now: () => world.now },
     log: silentLogger,
-    createPostDispatch: () => noPosts,
+    sessionDispatch: { poll: async () => undefined, endClaimPeriod: () => [] },
+    postDispatch: noPosts,
     config,
-    wake: () => undefined,
-  };
-  const dispatcher = new Dispatcher(deps as unknown as DispatcherDeps);
-  t.teardown(() => dispatcher.stop());
+    onChanged: () => undefined,
+  });
   const sweepAt = async (now: number) => {
     world.now = now;
-    await dispatcher.poll().catch(() => undefined);
+    await sweeper.poll().catch(() => undefined);
     return world.swept;
   };
   return { sweepAt, world };
 }
 
 t.test('an instance that could not read for a while gives waiting tasks their full time again', async (t) => {
-  const { sweepAt, world } = start(t);
+  const { sweepAt, world } = start();
   t.same(await sweepAt(0), [null, null], 'it has just started');
   t.same(await sweepAt(30_000), [120, null]);
   t.same(await sweepAt(60_000), [120, 60]);
@@ -89,7 +86,7 @@ t.test('an instance that could not read for a while gives waiting tasks their fu
 });
 
 t.test('a slow statement of the poll stops neither the deadlines nor the search for overdue tasks', async (t) => {
-  const { sweepAt, world } = start(t);
+  const { sweepAt, world } = start();
   world.slow = 'as busy';
   t.same(await sweepAt(0), [null, null]);
   for (const now of [30_000, 60_000]) await sweepAt(now);
@@ -102,7 +99,7 @@ t.test('a slow statement of the poll stops neither the deadlines nor the search 
 });
 
 t.test("the zone's time advances with the polls that the database answers", async (t) => {
-  const { sweepAt, world } = start(t);
+  const { sweepAt, world } = start();
   for (const now of [0, 30_000, 60_000]) await sweepAt(now);
   t.equal(world.tick, 61);
   world.isAway = true;

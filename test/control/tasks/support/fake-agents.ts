@@ -155,7 +155,7 @@ export class FakeAgent {
     this.#session = session;
     instance.held.set(serverUuid, session);
     const tasks = [...this.journal.values()].map(({ id, attempt, state }) => ({ id, attempt, state }));
-    instance.tasks.dispatcher.onInventory(session, { type: 'inventory', epoch, tasks });
+    instance.tasks.onInventory(session, { type: 'inventory', epoch, tasks });
     for (const { end } of this.journal.values()) if (end !== undefined) this.#report(end);
   }
 
@@ -174,7 +174,7 @@ export class FakeAgent {
   event(id: string, event: Omit<TaskEventFrame['event'], 'reportedAt'> & Record<string, unknown>): void {
     const attempt = this.journal.get(id)?.attempt ?? 1;
     const frame = { type: 'task_event', id, attempt, event: { reportedAt: 'then', ...event } } as TaskEventFrame;
-    if (this.#session) this.#instance?.tasks.dispatcher.onTaskEvent(this.#session, frame);
+    if (this.#session) this.#instance?.tasks.onTaskEvent(this.#session, frame);
   }
 
   complete(id: string, result: Record<string, unknown> = {}): void {
@@ -198,7 +198,7 @@ export class FakeAgent {
   }
 
   #report(end: TaskEndFrame): void {
-    if (this.#session) this.#instance?.tasks.dispatcher.onTaskEnd(this.#session, end);
+    if (this.#session) this.#instance?.tasks.onTaskEnd(this.#session, end);
   }
 
   #receive(frame: Parameters<TaskSession['send']>[0]): void {

@@ -1,22 +1,19 @@
-/** What the dispatcher does in each slow poll, and whom it tells of changes, on a database that the test controls. */
-import t from 'tap';
-import { Dispatcher } from '../../../lib/control/tasks/dispatcher.ts';
+/** What an instance does in each slow poll of tasks, on a database that the test controls. */
+import t, { type Test } from 'tap';
+import { SessionDispatch } from '../../../lib/control/tasks/dispatch/session-dispatch.ts';
 import type { ChangedTask } from '../../../lib/control/tasks/record/change-result.ts';
-import { TASK_ENDS_TOPIC, taskTopic } from '../../../lib/control/tasks/task-topics.ts';
-import type { Bus } from '../../../lib/platform/bus/bus.ts';
+import { Sweeper } from '../../../lib/control/tasks/sweeper.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
-import { noPosts } from './support/no-posts.ts';
 
 const SLOW_POLL_MS = 5_000;
 
-function setUp() {
+function setUp(t: Test) {
   const clock = new ManualClock();
   const logged: Record<string, unknown>[] = [];
-  const published: { topic: string; message: object }[] = [];
-  const woken: ChangedTask[] = [];
+  const changed: ChangedTask[][] = [];
   const world = {
     tick: 7,
     failure: undefined as Error | undefined,
@@ -26,7 +23,7 @@ function setUp() {
     swept: [] as string[][],
     noted: [] as string[][],
     unclaimed: [] as string[],
-    posting: [] as string[],
+    postPolls: 0,
     hasRoom: true,
   };
   const query = async (text: string, values: unknown[]): Promise<{ rows: unknown[] }> => {
@@ -44,65 +41,54 @@ function setUp() {
     world.sweeps.push([values[0], values[1], values[11]]);
     return { rows: (world.swept.shift() ?? []).map((id) => ({ id })) };
   };
-  const dispatcher = new Dispatcher({
+  const ports = {
     database: { query } as unknown as Database,
-    bus: { publish: (topic: string, message: object) => published.push({ topic, message }) } as unknown as Bus,
-    sessions: { run: () => 'run', get: () => undefined, isFull: false },
     clock,
     log: recordingLogger(logged),
-    createPostDispatch: () => ({
-      ...noPosts,
+    config: { slowPollMs: SLOW_POLL_MS, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
+  };
+  const sessionDispatch = new SessionDispatch({
+    ...ports,
+    sessions: { run: () => 'run', get: () => undefined, isFull: false },
+    fail: () => undefined,
+  });
+  const sweeper = new Sweeper({
+    ...ports,
+    sessionDispatch,
+    postDispatch: {
       get hasRoom() {
         return world.hasRoom;
       },
-      start: () => world.posting.push('start'),
-      poll: () => void world.posting.push('poll'),
-      stop: async () => void world.posting.push('stop'),
+      poll: () => {
+        world.postPolls += 1;
+      },
       endClaimPeriod: () => world.unclaimed,
-    }),
-    config: { slowPollMs: SLOW_POLL_MS, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
-    wake: (task: ChangedTask) => woken.push(task),
+    },
+    onChanged: (tasks) => changed.push([...tasks]),
   });
+  t.teardown(() => sessionDispatch.stop());
   /** Polls until this much time has passed. */
   const pollFor = async (ms: number) => {
     for (let passed = 0; passed < ms; passed += SLOW_POLL_MS) {
       await clock.advance(SLOW_POLL_MS);
-      await dispatcher.poll();
+      await sweeper.poll();
     }
   };
-  return { clock, dispatcher, logged, pollFor, published, woken, world };
+  return { changed, clock, pollFor, sweeper, world };
 }
 
-t.test('a change wakes those who wait for the task here and, by bus, on other instances', async (t) => {
-  const { dispatcher, published, woken } = setUp();
-  const changed = [
-    { id: 'x', ended: false },
-    { id: 'y', ended: true },
-    { id: 'z', ended: true },
-  ];
-  dispatcher.announce(changed);
-  t.same(woken, changed);
-  t.same(published, [
-    { topic: taskTopic('x'), message: { id: 'x' } },
-    { topic: TASK_ENDS_TOPIC, message: { ids: ['y', 'z'] } },
-  ]);
-});
-
 t.test('each poll advances the time of the zone and has the servers without a session served', async (t) => {
-  const { dispatcher, pollFor, world } = setUp();
-  dispatcher.start();
-  await dispatcher.poll();
+  const { sweeper, pollFor, world } = setUp(t);
+  await sweeper.poll();
   t.equal(world.tick, 7);
   await pollFor(10_000);
   t.equal(world.tick, 17);
-  t.same(world.posting, ['start', 'poll', 'poll', 'poll']);
-  await dispatcher.stop();
-  t.equal(world.posting.at(-1), 'stop');
+  t.equal(world.postPolls, 3);
 });
 
 t.test('tasks are swept once the database has answered for as long as they may wait', async (t) => {
-  const { dispatcher, pollFor, world } = setUp();
-  await dispatcher.poll();
+  const { sweeper, pollFor, world } = setUp(t);
+  await sweeper.poll();
   await pollFor(25_000);
   t.same(world.sweeps.at(-1), [null, null, true]);
   await pollFor(5_000);
@@ -118,42 +104,45 @@ t.test('tasks are swept once the database has answered for as long as they may w
 });
 
 t.test('after an outage waiting tasks get their whole time again, and it does not count in the zone', async (t) => {
-  const { clock, dispatcher, pollFor, world } = setUp();
-  await dispatcher.poll();
+  const { clock, sweeper, pollFor, world } = setUp(t);
+  await sweeper.poll();
   await pollFor(60_000);
   const { tick } = world;
   world.failure = new DatabaseUnavailableError();
   await clock.advance(2_000);
-  await t.rejects(dispatcher.poll(), DatabaseUnavailableError);
+  await t.rejects(sweeper.poll(), DatabaseUnavailableError);
   world.failure = undefined;
   await clock.advance(3_000);
-  await dispatcher.poll();
+  await sweeper.poll();
   t.same([world.tick, world.sweeps.at(-1)], [tick, [null, null, true]]);
   await pollFor(30_000);
   t.same([world.tick, world.sweeps.at(-1)], [tick + 30, [45, null, true]]);
 });
 
 t.test('swept tasks are counted and announced, in a bounded number of batches', async (t) => {
-  const { dispatcher, published, world } = setUp();
+  const { changed, sweeper, world } = setUp(t);
   world.swept = [['x', 'y'], ['z']];
-  await dispatcher.poll();
+  await sweeper.poll();
   t.equal(world.sweeps.length, 3, 'until nothing is left');
-  t.equal(dispatcher.stats().swept, 3);
-  t.same(
-    published.map(({ message }) => message),
-    [{ ids: ['x', 'y'] }, { ids: ['z'] }],
-  );
+  t.equal(sweeper.swept, 3);
+  t.same(changed, [
+    [
+      { id: 'x', ended: true },
+      { id: 'y', ended: true },
+    ],
+    [{ id: 'z', ended: true }],
+  ]);
   world.swept = Array.from({ length: 30 }, () => ['w']);
-  await dispatcher.poll();
+  await sweeper.poll();
   t.equal(world.sweeps.length, 3 + 20);
 });
 
 t.test('servers whose claims are not answered get the whole time to start again', async (t) => {
-  const { dispatcher, world } = setUp();
-  await dispatcher.poll();
+  const { sweeper, world } = setUp(t);
+  await sweeper.poll();
   t.same(world.noted, []);
   world.unclaimed = Array.from({ length: 2_001 }, (_, n) => `server ${n}`);
-  await dispatcher.poll();
+  await sweeper.poll();
   t.same(
     world.noted.map(({ length }) => length),
     [2_000, 1],
@@ -161,11 +150,11 @@ t.test('servers whose claims are not answered get the whole time to start again'
 });
 
 t.test('while that cannot be stored, no queued task ends, and claimed ones do', async (t) => {
-  const { dispatcher, pollFor, world } = setUp();
-  await dispatcher.poll();
+  const { sweeper, pollFor, world } = setUp(t);
+  await sweeper.poll();
   await pollFor(60_000);
   world.unclaimed = ['a'];
   world.noteFailure = new DatabaseBusyError('locked');
-  await t.rejects(dispatcher.poll(), DatabaseBusyError);
+  await t.rejects(sweeper.poll(), DatabaseBusyError);
   t.same(world.sweeps.at(-1), [null, 60, true]);
 });
