@@ -296,16 +296,21 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     await this.#deps.journal.renew();
   }
 
-  inventory(): ReturnType<typeof inventoryOf> {
-    return inventoryOf(this.#deps.journal.state);
+  inventory(settles: boolean): ReturnType<typeof inventoryOf> {
+    const { state } = this.#deps.journal;
+    return settles ? inventoryOf(state, (task) => this.#runner.isHeld(task)) : inventoryOf(state);
   }
 
-  entered(welcome: WelcomeFrame): void {
+  entered(welcome: WelcomeFrame, settles: boolean): void {
     this.#choresAt = 0;
-    this.#runner.entered();
+    this.#runner.entered({ settles });
     this.#push.entered();
     this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
     void this.#legacyReporter.stop();
+  }
+
+  onSettled(): void {
+    this.#runner.onSettled();
   }
 
   fallBack(): void {

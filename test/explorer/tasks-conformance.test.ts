@@ -153,6 +153,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
       ...task,
       ...read,
       wasAccepted: task.isAccepted,
+      hasStarted: task.isStarted,
       id,
       serverUuid: mine.serverUuid,
       journalId: task.journalId ?? '',

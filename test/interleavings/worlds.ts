@@ -398,7 +398,7 @@ async function createTasks(
     const { serverUuid, journalId } = seat;
     const row: InheritedRow = {
       ...{ id: randomUUID(), serverUuid, journalId, attempt: kind === 'queued' || kind === 'stale' ? 0 : 1 },
-      ...{ idempotent: false, uncertain: false, wasAccepted: false, cancelRequested: false },
+      ...{ idempotent: false, uncertain: false, wasAccepted: false, hasStarted: false, cancelRequested: false },
     };
     return { row, params: paramsOf(seat) };
   });

@@ -35,6 +35,7 @@ export interface TaskRow {
   timeout_ms: number;
   is_cancelled: boolean;
   is_accepted: boolean;
+  is_started: boolean;
   /** What the command runs, see sim-machine.ts. */
   script: string | null;
   /** The push job whose command it runs. */
@@ -136,7 +137,8 @@ const COLUMNS: Record<WatchedTable, string> = {
   cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, decided_by, incarnation, conn, inventory_epoch',
   cnapi_server_reports: 'server_uuid, vms',
   cnapi_tasks: `id, server_uuid, name, params ->> 'uuid' as vm, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
-    cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted, params ->> 'script' as script,
+    cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted,
+    started_at is not null as is_started, params ->> 'script' as script,
     params ->> 'job' as job,
     left(result::text, 500) as result`,
   cnapi_waitlist_tickets: 'uuid, queue, place, status',

@@ -189,7 +189,7 @@ export class Checks {
       ].flatMap(([isSo, what]) => (isSo ? [`${name} ${what}`] : []));
     });
     const ofAgents = agents.flatMap(({ agent, name }) => {
-      const left = agent?.inventory().length ?? 0;
+      const left = agent?.inventory(false).length ?? 0;
       return left > 0 ? [`${name} keeps ${left} tasks that have ended`] : [];
     });
     return [...ofInstances, ...ofAgents];

@@ -82,8 +82,8 @@ export const defects: Defect[] = [
     name: 'a command begins before the journal has it',
     breaks: 'I3',
     firstSeed: 36,
-    find: "await this.#deps.journal.append({ record: 'started',",
-    put: "if (work.frame.id === '') await this.#deps.journal.append({ record: 'started',",
+    find: 'if (record !== undefined) await journal.append(record);',
+    put: "if (record !== undefined && work.frame.id === '') await journal.append(record);",
   },
   {
     name: 'the last ticket in the queue is the next one',
@@ -333,8 +333,15 @@ export const defects: Defect[] = [
     name: 'a journal that was rolled back within its session counts as whole',
     breaks: 'I3',
     firstSeed: 118,
-    find: 'const isRolledBack = task.wasAccepted && agent.known === undefined;',
-    put: 'const isRolledBack = false;',
+    find: 'const isRolledBack = hasLostStart || (task.wasAccepted && agent.known === undefined);',
+    put: 'const isRolledBack = hasLostStart;',
+  },
+  {
+    name: 'an agent continues what a former process left before an instance has compared it',
+    breaks: 'I3',
+    firstSeed: 107,
+    find: 'capabilities: [SETTLED_CAPABILITY],',
+    put: 'capabilities: [],',
   },
   {
     name: 'the time that the counter of deadlines catches up with counts for a push job',

@@ -128,7 +128,7 @@ export class SimAgent {
   }
 
   restoreJournal({ journalId, records }: Disk): void {
-    this.server.forgot();
+    this.server.forgot(records.flatMap((record) => (record.record === 'accepted' ? [record.task] : [])));
     this.#disk.journalId = journalId;
     this.#disk.records = [...records];
   }

@@ -8,6 +8,7 @@ import type { ProcessGroup } from '../../lib/agent/journal/journal.ts';
 import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/agent/machine/machine.ts';
 import { simulatedSysinfo } from '../../lib/agent/simulated/simulated-sysinfo.ts';
 import type { Timer } from '../../lib/platform/time/clock.ts';
+import type { TaskFrame } from '../../lib/protocol/link/frames.ts';
 import { EPOCH_MS, type SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
 
@@ -25,6 +26,8 @@ export interface Execution {
   exitCode: number;
   /** When the journal that recorded it was lost or rolled back. */
   forgottenAt: number | undefined;
+  /** The journal was rolled back to after its task was accepted: only its start is lost. */
+  isStartForgotten: boolean;
 }
 
 interface Run {
@@ -62,9 +65,19 @@ export class SimServer {
     return `${this.uuid.slice(0, 35)}${this.#boots % 10}`;
   }
 
-  /** The agent's own record of its commands is gone: nobody will end the running ones. */
-  forgot(): void {
-    for (const execution of this.executions) execution.forgottenAt ??= this.#time.now;
+  /**
+   * The agent's own record of its commands is gone: nobody will end the running ones. `accepted`: the
+   * tasks that the journal still has as accepted.
+   */
+  forgot(accepted: readonly Pick<TaskFrame, 'params'>[] = []): void {
+    for (const execution of this.executions) {
+      if (execution.forgottenAt !== undefined) continue;
+      const { operation, job } = execution;
+      execution.forgottenAt = this.#time.now;
+      execution.isStartForgotten = accepted.some(({ params: { script, job: ofJob } }) =>
+        job === undefined ? String(script).split(' ')[1] === operation : job === ofJob,
+      );
+    }
   }
 
   /** The machine stops: nothing on it runs any more. */
@@ -174,7 +187,7 @@ export class SimMachine implements Machine {
       const over = (how: 'done' | 'killed') => void this.#process.receive(0.2, () => resolve(how));
       const common = { operation, job, serverUuid: server.uuid, agent, beganAt: server.now, exitCode };
       server.begin(group, {
-        execution: { ...common, endedAt: undefined, how: undefined, forgottenAt: undefined },
+        execution: { ...common, endedAt: undefined, how: undefined, forgottenAt: undefined, isStartForgotten: false },
         ms,
         over,
       });

@@ -14,6 +14,8 @@ export class TaskChecks {
   readonly #madeAt = new Map<string, number>();
   /** When the database first recorded that the agent has it. */
   readonly #acceptedAt = new Map<string, number>();
+  /** When the database first recorded that it had started, or its end. */
+  readonly #startedAt = new Map<string, number>();
   readonly #endedAt = new Map<string, number>();
 
   constructor(world: World) {
@@ -40,6 +42,8 @@ export class TaskChecks {
     if (after === null) return void (before && this.#world.violated('I6', `task ${before.id} was deleted`));
     this.#rows.set(after.id, after);
     if (after.is_accepted && !this.#acceptedAt.has(after.id)) this.#acceptedAt.set(after.id, this.#world.time.now);
+    if ((after.is_started || after.state === 'ended') && !this.#startedAt.has(after.id))
+      this.#startedAt.set(after.id, this.#world.time.now);
     if (before === null) this.#madeAt.set(after.id, this.#world.time.now);
     if (before?.state === 'ended') return this.#checkUnchanged(before, after);
     const step = after.attempt - (before?.attempt ?? 0);
@@ -136,8 +140,10 @@ export class TaskChecks {
    * (docs/testing/simulation.md).
    */
   #isUnknowable({ id }: TaskRow, runs: readonly Execution[]): boolean {
-    const knownAt = this.#acceptedAt.get(id) ?? Number.POSITIVE_INFINITY;
-    return runs.some(({ forgottenAt }) => forgottenAt !== undefined && forgottenAt < knownAt);
+    return runs.some(({ forgottenAt, isStartForgotten }) => {
+      const knownAt = (isStartForgotten ? this.#startedAt : this.#acceptedAt).get(id);
+      return forgottenAt !== undefined && forgottenAt < (knownAt ?? Number.POSITIVE_INFINITY);
+    });
   }
 
   /**

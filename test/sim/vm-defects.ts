@@ -10,8 +10,8 @@ export const vmDefects: readonly Defect[] = [
     find: "  raise exception using errcode = 'CN409', hint = 'VmExists'",
     put: "  return null;\n  raise exception using errcode = 'CN409', hint = 'VmExists'",
     also: {
-      find: 'if (value.server_uuid !== request.serverUuid || claim === undefined)',
-      put: 'if (claim === undefined)',
+      find: 'if (value.server_uuid !== request.serverUuid || createKey === undefined)',
+      put: 'if (createKey === undefined)',
     },
   },
   {

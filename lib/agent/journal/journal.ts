@@ -189,10 +189,16 @@ export function maxEndBytes(state: JournalState): number {
   return state.liveBytes < MAX_LIVE_BYTES ? Number.POSITIVE_INFINITY : SHORT_END_BYTES;
 }
 
-/** Only tasks that instances sent; they do not know posted tasks. */
-export function inventoryOf(state: JournalState): InventoryFrame['tasks'] {
+/** Only tasks that instances sent; they do not know posted tasks. `isHeld`: whether this process has not continued it. */
+export function inventoryOf(
+  state: JournalState,
+  isHeld: (task: JournalTask) => boolean = () => false,
+): InventoryFrame['tasks'] {
   const given = [...state.tasks.values()].filter(({ id }) => !isPostedId(id));
-  return given.map(({ id, attempt, state: taskState }) => ({ id, attempt, state: taskState }));
+  return given.map((task) => {
+    const { id, attempt, state: taskState } = task;
+    return { id, attempt, state: taskState, ...(isHeld(task) ? { held: true } : {}) };
+  });
 }
 
 function renumbered(known: JournalTask, attempt: number): JournalTask {

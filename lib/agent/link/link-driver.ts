@@ -17,17 +17,20 @@ import type {
   HelloFrame,
   InstanceFrame,
   InventoryFrame,
+  InventorySettledFrame,
   PushOrderFrame,
   TaskAckFrame,
   TaskCancelFrame,
   TaskFrame,
   WelcomeFrame,
 } from '../../protocol/link/frames.ts';
+import { SETTLED_CAPABILITY } from '../../protocol/tasks.ts';
 import type { Endpoint } from './endpoints.ts';
 import { isLegacyCnapi, type Protocol } from './fallback.ts';
 import { stepLink } from './link.ts';
+import { logTransition } from './link-log.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
-import { initialLink, type LinkEffect, type LinkEvent, type LinkState, reasonOf, transitionOf } from './link-state.ts';
+import { initialLink, type LinkEffect, type LinkEvent, type LinkState, reasonOf } from './link-state.ts';
 import { beginWatch, checkSilence, isHeartbeatDue, type LinkWatch } from './link-watch.ts';
 import { Refusals } from './refusals.ts';
 
@@ -38,9 +41,12 @@ export interface LinkOwner {
   journalEpoch(epoch: number): Promise<void>;
   /** Replaces the journal by a new one with another id. */
   renewJournal(): Promise<void>;
-  inventory(): InventoryFrame['tasks'];
+  /** Tasks of former processes are held if the instance `settles` inventories. */
+  inventory(settles: boolean): InventoryFrame['tasks'];
   /** A new session is open and its inventory is sent. */
-  entered(welcome: WelcomeFrame): void;
+  entered(welcome: WelcomeFrame, settles: boolean): void;
+  /** The instance has compared the inventory of this session with what is recorded. */
+  onSettled(): void;
   /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
   fallBack(): void;
   onTask(frame: TaskFrame): void;
@@ -66,8 +72,6 @@ interface LinkDeps {
 }
 
 const MAX_BAD_FRAMES = 10;
-/** After this many failed rounds a warning is logged once. */
-const WARN_AFTER_ROUNDS = 3;
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Above this many unsent bytes, live output is dropped and repeated ends wait. */
 const MAX_BUFFERED_FOR_OUTPUT = 1024 * 1024;
@@ -175,7 +179,8 @@ export class Link {
     const { state, effects } = stepLink(before, event, { now: clock.now(), chance: random.fraction() });
     this.#state = state;
     if (before.session && before.session.socket !== state.session?.socket) this.#dropLive(before.session.socket);
-    this.#logTransition(before, event);
+    this.#lastFailure = reasonOf(event) ?? this.#lastFailure;
+    logTransition(this.#deps, { before, event, after: state, lastFailure: this.#lastFailure });
     for (const effect of effects) this.#carryOut(effect);
   }
 
@@ -280,10 +285,11 @@ export class Link {
     const socket = this.#sockets.get(number)?.socket;
     if (!socket) return;
     this.#live = beginWatch(number, { socket, welcome, now: this.#deps.clock.now() });
-    this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
+    const settles = welcome.capabilities.includes(SETTLED_CAPABILITY);
+    this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory(settles) });
     this.#sendHeartbeat(this.#live);
     this.#refusals.forget();
-    this.#deps.owner.entered(welcome);
+    this.#deps.owner.entered(welcome, settles);
   }
 
   #sendOn(socket: number, frame: AgentFrame): void {
@@ -328,8 +334,9 @@ export class Link {
         return this.#on({ type: 'refused', socket, refusal: frame });
       case 'goaway':
         return this.#on({ type: 'goaway', socket, withinMs: frame.withinMs, addresses: frame.addresses });
+      case 'inventory_settled':
       case 'task':
-        return this.#onTask(socket, frame);
+        return this.#onFenced(socket, frame);
       case 'task_ack':
         return this.#deps.owner.onAck(frame);
       case 'task_cancel':
@@ -358,13 +365,15 @@ export class Link {
     this.#on({ type: 'steady', socket });
   }
 
-  /** Only the session of the highest epoch may send tasks; a new welcome raises that epoch. */
-  #onTask(socket: number, frame: TaskFrame): void {
-    const { session, epoch } = this.#state;
-    if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
-      return this.#deps.owner.onTask(frame);
-    const fields = { server_uuid: this.#deps.serverUuid, task: frame.id, attempt: frame.attempt, epoch: frame.epoch };
-    this.#warnings.warn({ ...fields, highest: epoch }, 'link: task refused, not from the session of the highest epoch');
+  /** Only the session of the highest epoch may send these; a new welcome raises that epoch. */
+  #onFenced(socket: number, frame: TaskFrame | InventorySettledFrame): void {
+    const { session, epoch: highest } = this.#state;
+    const { owner, serverUuid } = this.#deps;
+    if (session?.socket !== socket || session.epoch !== highest || frame.epoch !== highest) {
+      const fields = { server_uuid: serverUuid, type: frame.type, epoch: frame.epoch, highest };
+      this.#warnings.warn(fields, 'link: frame refused, not from the session of the highest epoch');
+    } else if (frame.type === 'task') owner.onTask(frame);
+    else owner.onSettled();
   }
 
   #onBadFrame(socket: number, error: FrameError): void {
@@ -376,22 +385,5 @@ export class Link {
       return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });
     }
     this.#leave(socket, 'too many frames that were not understood');
-  }
-
-  #logTransition(before: LinkState, event: LinkEvent): void {
-    const after = this.#state;
-    const { log } = this.#deps;
-    this.#lastFailure = reasonOf(event) ?? this.#lastFailure;
-    if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
-    const fields = { server_uuid: this.#deps.serverUuid, ...transitionOf(before, event, after) };
-    if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
-      log.warn(fields, 'link: another agent has this uuid');
-    else if (before.session?.socket !== after.session?.socket)
-      log.info(fields, after.session ? 'link: live' : 'link: lost');
-    else if (before.scheme !== after.scheme)
-      log.warn(fields, 'link: no instance here has an agent link; using the legacy protocol until one does');
-    else if (before.failedRounds < WARN_AFTER_ROUNDS && after.failedRounds >= WARN_AFTER_ROUNDS)
-      log.warn({ ...fields, reason: this.#lastFailure }, 'link: no instance accepts this agent; trying again');
-    else log.debug(fields, 'link');
   }
 }

@@ -30,7 +30,8 @@ import type {
   TaskEventFrame,
   TaskFrame,
 } from '../../protocol/link/frames.ts';
-import { hasRoom, type Journal, type JournalTask, maxEndBytes, type ProcessGroup } from '../journal/journal.ts';
+import { hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
+import { isPostedId } from '../journal/posted-id.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentTask, TaskContext } from '../tasks/task.ts';
@@ -41,6 +42,7 @@ import type { Outbox } from './outbox.ts';
 import type { RunnerTask } from './runner-task.ts';
 import { passedMsOf, startRecord, startsOf } from './starts.ts';
 import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
+import { TaskEnds } from './task-ends.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, timeoutOf, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
@@ -57,27 +59,22 @@ interface RunnerDeps
 }
 
 const MAX_UNPERSISTED_ENDS = 10_000;
-/** An unacknowledged end is sent again at this interval, in case the instance has lost it. */
-const REPEAT_ENDS_MS = 15_000;
 
 export class Runner {
   readonly #deps: RunnerDeps;
   readonly #warnings: LogLimiter;
   readonly #works = new Map<string, RunnerTask>();
   readonly #lanes = newLanes();
-  /** Ended ids whose end this session has not been sent, in order. */
-  readonly #unsentEnds = new Set<string>();
-  /** Ended ids whose end is being written to disk. */
-  readonly #journalling = new Set<string>();
+  readonly #ends: TaskEnds;
   /** The last ends that a full journal could not store; such an attempt gets the same end again. */
   readonly #unpersistedEnds = new BoundedMap<string, TaskEndFrame>(MAX_UNPERSISTED_ENDS);
-  #repeatAt = 0;
   #paused = false;
   #stopping = false;
 
   constructor(deps: RunnerDeps) {
     this.#deps = deps;
     this.#warnings = new LogLimiter(deps);
+    this.#ends = new TaskEnds(deps);
   }
 
   get isPaused(): boolean {
@@ -94,20 +91,31 @@ export class Runner {
   async #endLeftover(task: Extract<JournalTask, { state: 'running' }>): Promise<void> {
     if (task.group) await this.#deps.machine.endGroup(task.group);
     const failure = new TaskFailure('AgentRestarted', 'The agent restarted while the task ran; its outcome is unknown');
-    await this.#journalEnd(endFailure(task, failure, isoNow(this.#deps.clock)));
+    await this.#ends.journal(endFailure(task, failure, isoNow(this.#deps.clock)));
   }
 
   /**
-   * A new session is established: it is sent every end again. Accepted tasks that have not started, and those that a
-   * former process left to this one, continue, because an instance has welcomed this journal. An agent with a copied
-   * or rolled-back journal is refused, and must not run its tasks.
+   * A new session is established: it is sent every end again. Tasks that a former process left to this one continue
+   * when the instance has settled the inventory, because the journal may have been rolled back to before they ended;
+   * without `settles` (an older instance) now. Posted tasks are in no inventory.
    */
-  entered(): void {
-    for (const task of this.#deps.journal.state.tasks.values()) {
-      if (task.state === 'ended') this.#unsentEnds.add(task.id);
-      else if (!this.#works.has(task.id)) this.#resume(task.task);
-    }
-    this.#sendEnds();
+  entered({ settles }: { settles: boolean }): void {
+    this.#ends.repeat();
+    this.#continueHeld((id) => !settles || isPostedId(id));
+  }
+
+  onSettled(): void {
+    this.#continueHeld(() => true);
+  }
+
+  /** True for a task of a former process that this one has not continued. */
+  isHeld({ id, state }: JournalTask): boolean {
+    return state !== 'ended' && !this.#works.has(id);
+  }
+
+  #continueHeld(isMeant: (id: string) => boolean): void {
+    for (const known of this.#deps.journal.state.tasks.values())
+      if (known.state !== 'ended' && this.isHeld(known) && isMeant(known.id)) this.#resume(known.task);
   }
 
   onTask(frame: TaskFrame): void {
@@ -123,9 +131,8 @@ export class Runner {
   onAck({ id, attempt }: TaskAckFrame): void {
     const known = this.#deps.journal.state.tasks.get(id);
     if (known?.state !== 'ended' || known.attempt !== attempt) return;
-    this.#unsentEnds.delete(id);
     void this.#deps.journal.append({ record: 'acknowledged', id });
-    this.#sendEnds();
+    this.#ends.acknowledged(id);
   }
 
   /** Ends the task in any state. Journals an unknown id as ended, so it cannot start later. */
@@ -135,7 +142,7 @@ export class Runner {
     const work = this.#works.get(frame.id);
     if (work?.frame.attempt === frame.attempt) return this.#abort(work, cancelled());
     const answer = answerCancel(journal.state, frame);
-    if (answer.do === 'send-end') this.#sendEndAgain(frame.id);
+    if (answer.do === 'send-end') this.#ends.send(frame.id);
     else if (answer.do === 'end') this.#cancelKnown(answer.known);
     else if (answer.do === 'say-cancelled') outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
     else if (answer.do === 'end-unknown' && !this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
@@ -149,12 +156,7 @@ export class Runner {
 
   /** Called each second while there is a session. */
   tick(now: number): void {
-    if (this.#unsentEnds.size > 0) this.#sendEnds();
-    if (now < this.#repeatAt) return;
-    this.#repeatAt = now + REPEAT_ENDS_MS;
-    for (const task of this.#deps.journal.state.tasks.values()) {
-      if (task.state === 'ended') this.#unsentEnds.add(task.id);
-    }
+    this.#ends.tick(now);
   }
 
   /** Stops all work without a report: the journal with these tasks is no longer this agent's. */
@@ -204,8 +206,8 @@ export class Runner {
   /** An acknowledgement of a lower attempt changes no journal: sends the end again under it. */
   #sendEndUnder({ id, attempt }: Attempt, end: TaskEndFrame): void {
     const { outbox } = this.#deps;
-    if (attempt === end.attempt) this.#sendEndAgain(id);
-    else if (!this.#journalling.has(id)) outbox.send(fitEnd({ ...end, attempt }, outbox.maxFrameBytes));
+    if (attempt === end.attempt) this.#ends.send(id);
+    else if (!this.#ends.isJournalling(id)) outbox.send(fitEnd({ ...end, attempt }, outbox.maxFrameBytes));
   }
 
   /** Once a higher attempt is asked for, the known task has that number. */
@@ -220,11 +222,6 @@ export class Runner {
     const work = this.#works.get(id);
     if (work) work.frame = { ...work.frame, attempt };
     void journal.append(record);
-  }
-
-  #sendEndAgain(id: string): void {
-    this.#unsentEnds.add(id);
-    this.#sendEnds();
   }
 
   #repeatUnjournalled({ id, attempt }: Attempt): boolean {
@@ -329,11 +326,11 @@ export class Runner {
     work.place?.leave();
     if (!this.#isCurrent(work)) return;
     work.phase = 'ending';
-    await this.#journalEnd(end);
+    await this.#ends.journal(end);
     if (!this.#isCurrent(work)) return;
     this.#works.delete(work.frame.id);
     this.#logEnd(work, end);
-    this.#sendEndAgain(end.id);
+    this.#ends.send(end.id);
   }
 
   #logEnd({ frame }: RunnerTask, { outcome, error }: TaskEndFrame): void {
@@ -352,28 +349,9 @@ export class Runner {
       this.#unpersistedEnds.set(end.id, end);
       return void outbox.send(end);
     }
-    void this.#journalEnd(end).then(() => {
-      if (journal.state === state) this.#sendEndAgain(end.id);
+    void this.#ends.journal(end).then(() => {
+      if (journal.state === state) this.#ends.send(end.id);
     });
-  }
-
-  async #journalEnd(end: TaskEndFrame): Promise<void> {
-    const { journal, outbox } = this.#deps;
-    const maxBytes = Math.min(outbox.maxFrameBytes, maxEndBytes(journal.state));
-    this.#journalling.add(end.id);
-    await journal.append({ record: 'ended', end: fitEnd(end, maxBytes) });
-    this.#journalling.delete(end.id);
-  }
-
-  /** Sends what the session takes now; the rest follows at the next tick or acknowledgement. */
-  #sendEnds(): void {
-    const { outbox, journal } = this.#deps;
-    for (const id of this.#unsentEnds) {
-      if (!outbox.hasRoomFor(id) || this.#journalling.has(id)) continue;
-      const known = journal.state.tasks.get(id);
-      if (known?.state === 'ended') outbox.send(fitEnd(known.end, outbox.maxFrameBytes));
-      this.#unsentEnds.delete(id);
-    }
   }
 
   #event({ id, attempt }: Attempt, event: Unreported): void {

@@ -24,6 +24,7 @@ import {
   type InventoryFrame,
   type SessionFrame,
 } from '../../protocol/link/frames.ts';
+import { SETTLED_CAPABILITY } from '../../protocol/tasks.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import { type AgentListener, dispatchFrame } from './agent-listener.ts';
@@ -294,7 +295,7 @@ export class LinkServer {
     connection.welcome(acceptance.session, {
       type: 'welcome',
       version: PROTOCOL_VERSION,
-      capabilities: [],
+      capabilities: [SETTLED_CAPABILITY],
       cnapiUuid,
       epoch: acceptance.session.epoch,
       heartbeatMs: config.heartbeatMs,

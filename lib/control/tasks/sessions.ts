@@ -2,7 +2,7 @@
  * Everything that the tasks subsystem needs and knows of the agent link: this instance's live
  * sessions whose inventory has arrived. Implemented by `lib/control/link/inventoried-sessions.ts`.
  */
-import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../../protocol/link/frames.ts';
+import type { InventorySettledFrame, TaskAckFrame, TaskCancelFrame, TaskFrame } from '../../protocol/link/frames.ts';
 
 export interface TaskSession {
   readonly serverUuid: string;
@@ -15,7 +15,7 @@ export interface TaskSession {
   readonly isBackedUp: boolean;
   readonly unsentBytes: number;
   /** Queues the frame; false if the session is closed or its peer has stopped reading. */
-  send(frame: TaskFrame | TaskAckFrame | TaskCancelFrame): boolean;
+  send(frame: TaskFrame | TaskAckFrame | TaskCancelFrame | InventorySettledFrame): boolean;
 }
 
 export interface TaskSessions {

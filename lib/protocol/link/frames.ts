@@ -104,6 +104,14 @@ const refuse = z.object({
   addresses: addresses.optional(),
 });
 
+const inventoryTask = z.object({
+  id: uuid,
+  attempt,
+  state: z.enum(['accepted', 'running', 'ended']),
+  /** A former process of the agent left it; this one continues it after `inventory_settled`. */
+  held: z.literal(true).optional(),
+});
+
 /**
  * Agent → instance, after it journalled the welcome's epoch: every task whose end has not been
  * acknowledged.
@@ -111,10 +119,15 @@ const refuse = z.object({
 const inventory = z.object({
   type: z.literal('inventory'),
   epoch: epoch.min(1),
-  tasks: z
-    .array(z.object({ id: uuid, attempt, state: z.enum(['accepted', 'running', 'ended']) }))
-    .max(MAX_INVENTORY_TASKS),
+  tasks: z.array(inventoryTask).max(MAX_INVENTORY_TASKS),
 });
+
+/**
+ * Instance → agent: the inventory of this epoch has been compared with what is recorded, and what must
+ * not start is cancelled. The agent continues the tasks that the inventory held. An instance that sends
+ * this has the capability `inventory-settled`.
+ */
+const inventorySettled = z.object({ type: z.literal('inventory_settled'), epoch: epoch.min(1) });
 
 /** Both directions: the agent sends one each second; the answer repeats its sequence. */
 const heartbeat = z.object({ type: z.literal('heartbeat'), sequence: z.int().min(0) });
@@ -278,6 +291,7 @@ export const instanceFrames = {
   welcome,
   refuse,
   heartbeat,
+  inventory_settled: inventorySettled,
   task,
   task_ack: taskAck,
   task_cancel: taskCancel,
@@ -293,6 +307,7 @@ export type HelloFrame = z.infer<typeof hello>;
 export type WelcomeFrame = z.infer<typeof welcome>;
 export type RefuseFrame = z.infer<typeof refuse>;
 export type InventoryFrame = z.infer<typeof inventory>;
+export type InventorySettledFrame = z.infer<typeof inventorySettled>;
 export type HeartbeatFrame = z.infer<typeof heartbeat>;
 export type SysinfoFrame = z.infer<typeof sysinfo>;
 export type TaskFrame = z.infer<typeof task>;

@@ -45,6 +45,9 @@ t.test('records fold into the states that the inventory lists', async (t) => {
     { id: 'c', attempt: 1, state: 'ended' },
     { id: 'cancelled before it came', attempt: 1, state: 'ended' },
   ]);
+  const held = inventoryOf(state, ({ id }) => id === 'b');
+  t.same(held[1], { id: 'b', attempt: 1, state: 'running', held: true });
+  t.equal(held[0]?.held, undefined);
   t.equal(state.epoch, 4);
   t.ok(state.acknowledged.has('d'));
 });

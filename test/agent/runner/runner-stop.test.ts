@@ -25,9 +25,28 @@ t.test('after a restart, started tasks fail and accepted ones run once an instan
   t.equal(ends().length, 0);
   await settled();
   t.equal(runs.length, 0);
-  runner.entered();
+  runner.entered({ settles: false });
   matchLists(t, ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
   await until(() => runs.length === 2, 'the accepted tasks to run');
+});
+
+t.test('tasks of a former process wait until the inventory is settled, and do not start if cancelled', async (t) => {
+  const journal = new MemoryJournal({ clock, random });
+  for (const id of ['open', 'ended elsewhere'])
+    await journal.append({ record: 'accepted', task: taskFrame({ id, name: 'gated' }) });
+  const { runner, runs, ends } = setUp(t, journal);
+  const isHeld = () => [...journal.state.tasks.values()].filter((task) => runner.isHeld(task)).map(({ id }) => id);
+  runner.entered({ settles: true });
+  await settled();
+  t.same([runs.length, isHeld()], [0, ['open', 'ended elsewhere']]);
+  runner.onCancel({ type: 'task_cancel', id: 'ended elsewhere', attempt: 1 });
+  runner.onSettled();
+  await until(() => runs.length === 1, 'the open one to run');
+  matchLists(t, ends(), [{ id: 'ended elsewhere', error: { code: 'Cancelled' } }]);
+  t.same(isHeld(), []);
+  runner.onSettled();
+  await settled();
+  t.equal(runs.length, 1);
 });
 
 t.test('stop ends running tasks and leaves those not started to the next process', async (t) => {
@@ -54,9 +73,9 @@ t.test('a task that continues has no end when the agent stops, and runs again in
 
   const second = setUp(t, first.journal);
   await second.runner.recover();
-  second.runner.entered();
+  second.runner.entered({ settles: false });
   await until(() => second.runs.length === 1, 'the task to run again');
-  second.runner.entered();
+  second.runner.entered({ settles: false });
   second.runs[0]?.finish();
   t.match(await second.end(id), { outcome: 'complete', result: { ran: id } });
   t.equal(second.runs.length, 1);
@@ -71,7 +90,7 @@ t.test('the processes that continue a task share one time limit and one count of
   await first.runner.stop();
   await manual.advance(3_000);
   const second = setUp(t, journal, { clock: manual });
-  second.runner.entered();
+  second.runner.entered({ settles: false });
   await until(() => second.runs.length === 1, 'the task to run again');
   t.match(journal.state.tasks.get(id), { state: 'running', starts: 2 });
   await manual.advance(1_999);
@@ -86,7 +105,7 @@ t.test('a task that continues does not run again after its time limit', async (t
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'late', name: 'continuing', timeoutMs: 5_000 }) });
   await journal.append({ record: 'started', id: 'late', at: manual.wallTime() - 5_000 });
   const { runner, end } = setUp(t, journal, { clock: manual });
-  runner.entered();
+  runner.entered({ settles: false });
   await manual.advance(0);
   t.match(await end('late'), { outcome: 'failure', error: { code: 'TaskTimeout' } });
 });
@@ -107,7 +126,7 @@ t.test('after a restart an accepted task that this version does not know fails',
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'of-another-version' }) });
   const { runner, end } = setUp(t, journal);
   await runner.recover();
-  runner.entered();
+  runner.entered({ settles: false });
   t.match(await end('accepted'), { outcome: 'failure', error: { code: 'UnknownTask' } });
 });
 

@@ -66,14 +66,14 @@ t.test('ends are repeated to each new session until they are acknowledged', asyn
   outbox.live = true;
   outbox.hasRoom = true;
   await settled();
-  runner.entered();
+  runner.entered({ settles: false });
   t.equal(ends(id).length, 1);
-  runner.entered();
+  runner.entered({ settles: false });
   t.equal(ends(id).length, 2);
   runner.onAck({ type: 'task_ack', id, attempt: 2 });
   t.equal(journal.state.tasks.size, 1, 'an acknowledgement of another attempt is ignored');
   runner.onAck({ type: 'task_ack', id, attempt: 1 });
-  runner.entered();
+  runner.entered({ settles: false });
   t.equal(ends(id).length, 2);
   t.equal(journal.state.tasks.size, 0);
 });
@@ -127,7 +127,7 @@ t.test('an end that is not durable yet is not sent to a new session either', asy
   journal.held = true;
   runs[0]?.finish();
   await until(() => journal.state.tasks.get(id)?.state === 'ended', 'the end in the journal');
-  runner.entered();
+  runner.entered({ settles: false });
   runner.tick(1e9);
   t.equal(ends(id).length, 0);
   journal.sync();
@@ -187,7 +187,7 @@ t.test("a cancel before a restarted agent's first session ends an accepted task,
   await runner.recover();
   runner.onCancel({ type: 'task_cancel', id: 'accepted', attempt: 1 });
   t.match(await end('accepted'), { outcome: 'failure', error: { code: 'Cancelled' } });
-  runner.entered();
+  runner.entered({ settles: false });
   await settled();
   t.equal(runs.length, 0);
 });

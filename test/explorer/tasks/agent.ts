@@ -88,14 +88,18 @@ function entered(rules: Rules, before: State): State {
   let state = synced(append(rules, before, { record: 'epoch', epoch: highest }));
   if (former !== undefined) state = hangUp(state, former);
   state = { ...state, agent: { ...state.agent, session: highest } };
-  const known = rules.inventoryOf(state.agent.journal);
+  const { works } = state.agent;
+  const known = rules.inventoryOf(state.agent.journal, (task) => task.state !== 'ended' && !works[task.id]);
   state = report(state, { type: 'inventory', epoch: highest, tasks: known });
-  for (const task of state.agent.journal.tasks.values()) {
+  for (const task of state.agent.journal.tasks.values())
     if (task.state === 'ended') state = report(state, endFrame(task.end));
-    else if (task.state === 'accepted' && state.agent.works[task.id] === undefined)
-      state = withWork(state, task.id, 'queued');
-  }
   return state;
+}
+
+/** A task that a former process left goes on. */
+function continued(state: State, id: string): State {
+  const isHeld = state.agent.journal.tasks.get(id)?.state === 'accepted' && state.agent.works[id] === undefined;
+  return isHeld ? withWork(state, id, 'queued') : state;
 }
 
 function frames(rules: Rules, state: State): Move<State>[] {
@@ -111,12 +115,17 @@ function frames(rules: Rules, state: State): Move<State>[] {
 
 function take(rules: Rules, state: State, frame: DownFrame, epoch: number): State {
   const { session, highest } = state.agent;
-  if (frame.type !== 'task') {
-    if (frame.type === 'ack') return acknowledged(rules, state, frame);
-    return session === undefined ? state : cancelled(rules, state, frame);
+  switch (frame.type) {
+    case 'ack':
+      return acknowledged(rules, state, frame);
+    case 'cancel':
+      return session === undefined ? state : cancelled(rules, state, frame);
+    default: {
+      const isAllowed = session === epoch && session === highest && frame.epoch === highest;
+      if (!isAllowed && rules.refusesLowerEpochs) return state;
+      return frame.type === 'task' ? given(rules, state, frame) : continued(state, frame.id);
+    }
   }
-  const isAllowed = session === epoch && session === highest && frame.epoch === highest;
-  return isAllowed || !rules.refusesLowerEpochs ? given(rules, state, frame) : state;
 }
 
 function acknowledged(rules: Rules, state: State, { id, attempt }: DownFrame): State {

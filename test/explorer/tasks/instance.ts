@@ -148,13 +148,14 @@ function settling(rules: Rules, state: State, at: number): Move<State>[] {
   if (decided === undefined) {
     const decisions = Object.entries(state.tasks).flatMap(([id, task]) => {
       if (!isInherited(task, { epoch })) return [];
-      const { attempt, idempotent, uncertain, cancelRequested, isAccepted: wasAccepted } = task;
+      const { attempt, idempotent, uncertain, cancelRequested, isAccepted: wasAccepted, isStarted: hasStarted } = task;
       const read = {
         id,
         attempt,
         idempotent,
         uncertain,
         wasAccepted,
+        hasStarted,
         cancelRequested,
         journalId: task.journalId ?? '',
       };
@@ -185,7 +186,10 @@ function settled(before: State, at: number, known: readonly (KnownTask & { id: s
   const state = change(before, at, { inventory: undefined, decided: undefined });
   const epoch = before.instances[at]?.session?.epoch ?? 0;
   const working = known.filter(({ id, state: how }) => how !== 'ended' && taskOf(state, id).state === 'ended');
-  return working.reduce((next, { id, attempt }) => tellAgent(next, epoch, { type: 'cancel', id, attempt }), state);
+  const toStop = working.map(({ id, attempt }) => ({ type: 'cancel', id, attempt }) as const);
+  const held = known.filter((one) => one.held);
+  const toContinue = held.map(({ id, attempt }) => ({ type: 'settled', id, attempt, epoch }) as const);
+  return [...toStop, ...toContinue].reduce<State>((next, frame) => tellAgent(next, epoch, frame), state);
 }
 
 function dispatches(rules: Rules, state: State, at: number): Move<State>[] {

@@ -78,7 +78,7 @@ export const brokenTasks: BrokenWorld[] = [
     { answerTask: (state, frame) => answerTask({ ...state, acknowledged: new Map() }, frame) },
     /may not be run again/,
   ),
-  broken('an agent starts a task before the disk has it', restarted, { waitsForDisk: false }, /may not be run again/),
+  broken('an agent starts a task before the disk has it', restarted, { waitsForDisk: false }, /unknown although/),
   broken(
     'a task is claimed by a session that has lost the row',
     moved,

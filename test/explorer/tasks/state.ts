@@ -9,6 +9,8 @@ import { type AsRead, type Fence, newTask, type TaskRow } from './model.ts';
 
 export type DownFrame =
   | { type: 'task'; id: string; attempt: number; epoch: number }
+  /** The inventory is settled; the product sends it once for all held tasks. */
+  | { type: 'settled'; id: string; attempt: number; epoch: number }
   | { type: 'cancel' | 'ack'; id: string; attempt: number };
 
 export type UpFrame =

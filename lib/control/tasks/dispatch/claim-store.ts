@@ -181,7 +181,8 @@ export async function readInheritedTasks(
 ): Promise<InheritedRow[]> {
   const { rows } = await database.query<InheritedRow>(
     `select t.id, t.server_uuid as "serverUuid", t.attempt, t.journal_id as "journalId", t.idempotent, t.uncertain,
-         t.accepted_at is not null as "wasAccepted", t.cancel_requested_at is not null as "cancelRequested"
+         t.accepted_at is not null as "wasAccepted", t.started_at is not null as "hasStarted",
+         t.cancel_requested_at is not null as "cancelRequested"
        from unnest($1::uuid[], $2::bigint[]) as mine (server_uuid, epoch)
          cross join lateral (
            select * from cnapi_tasks t
@@ -253,11 +254,11 @@ function actionOf(decision: InventoryDecision): string {
   }
 }
 
-/** Which of these tasks have ended: an agent that still works on one must stop. */
-export async function readEndedTasks(database: Queryable, ids: readonly string[]): Promise<Set<string>> {
-  const { rows } = await database.query<{ id: string }>(
-    `select id from cnapi_tasks where id = any ($1::uuid[]) and state = 'ended'`,
+/** Which of these tasks are recorded, and whether they have ended. */
+export async function readWhetherEnded(database: Queryable, ids: readonly string[]): Promise<Map<string, boolean>> {
+  const { rows } = await database.query<{ id: string; isEnded: boolean }>(
+    `select id, state = 'ended' as "isEnded" from cnapi_tasks where id = any ($1::uuid[])`,
     [ids],
   );
-  return new Set(rows.map((row) => row.id));
+  return new Map(rows.map(({ id, isEnded }) => [id, isEnded]));
 }

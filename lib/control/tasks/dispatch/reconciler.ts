@@ -17,7 +17,7 @@ import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 import type { ChangedTask, WrittenTasks } from '../record/change-result.ts';
 import { decideAtInventory } from '../record/task.ts';
 import type { TaskSession, TaskSessions } from '../sessions.ts';
-import { type InventorySettlement, readEndedTasks, readInheritedTasks, settleInventory } from './claim-store.ts';
+import { type InventorySettlement, readInheritedTasks, readWhetherEnded, settleInventory } from './claim-store.ts';
 
 interface ReconcilerDeps {
   database: Queryable;
@@ -84,6 +84,7 @@ export class Reconciler {
       current.filter((inventory) => !left.includes(inventory) || !inventory.wasLeft),
       database,
     );
+    for (const inventory of current) if (!left.includes(inventory)) answerHeld(inventory);
     for (const inventory of left) inventory.wasLeft = true;
     return left;
   }
@@ -150,21 +151,27 @@ export class Reconciler {
 
   /**
    * Tasks that ended while the agent was disconnected (by a timeout, for example) and that the
-   * agent still has: it must stop them.
+   * agent still has: it must stop them. It must not continue held ones of which no record is left.
    */
   async #cancelEnded(batch: readonly Inventory[], database: Queryable): Promise<void> {
     const working = batch.flatMap(({ session, known }) =>
       [...known.values()].flatMap((task) => (task.state === 'ended' ? [] : [{ session, task }])),
     );
     if (working.length === 0) return;
-    const ended = await readEndedTasks(
+    const recorded = await readWhetherEnded(
       database,
       working.map(({ task }) => task.id),
     );
     for (const { session, task } of working) {
-      if (ended.has(task.id)) session.send({ type: 'task_cancel', id: task.id, attempt: task.attempt });
+      if (recorded.get(task.id) ?? task.held) session.send({ type: 'task_cancel', id: task.id, attempt: task.attempt });
     }
   }
+}
+
+/** The agent continues what it has held: cancels were sent before. */
+function answerHeld({ session, known }: Inventory): void {
+  const hasHeld = [...known.values()].some(({ held }) => held);
+  if (hasHeld) session.send({ type: 'inventory_settled', epoch: session.epoch });
 }
 
 function serversOf(settlements: readonly InventorySettlement[], isMeant: (taskId: string) => boolean): Set<string> {

@@ -143,6 +143,8 @@ export interface InheritedTask {
   uncertain: boolean;
   /** The agent has reported that this attempt was on its disk. */
   wasAccepted: boolean;
+  /** The agent has reported that this attempt, or the one that it has, began. */
+  hasStarted: boolean;
   cancelRequested: boolean;
 }
 
@@ -153,7 +155,7 @@ export interface InheritedTask {
 export const MAX_ATTEMPTS = 20;
 
 /** What the agent's inventory reports about one task. */
-export type KnownTask = Pick<InventoryFrame['tasks'][number], 'attempt' | 'state'>;
+export type KnownTask = Pick<InventoryFrame['tasks'][number], 'attempt' | 'state' | 'held'>;
 
 export type InventoryDecision =
   /** The agent has it. */
@@ -171,10 +173,12 @@ export function decideAtInventory(
   task: InheritedTask,
   agent: { journalId: string; known: KnownTask | undefined },
 ): InventoryDecision {
-  if (agent.known?.attempt === task.attempt) return { kind: 'goes-on', started: agent.known.state !== 'accepted' };
-  // A journal that has lost a task it had on disk was rolled back. This can happen within one
-  // session, where no epoch shows it.
-  const isRolledBack = task.wasAccepted && agent.known === undefined;
+  // A journal that has lost a task it had on disk, or its start, was rolled back. This can happen
+  // within one session, where no epoch shows it. What is not held may have begun since the inventory.
+  const hasLostStart = task.hasStarted && agent.known?.held === true && agent.known.state === 'accepted';
+  const isRolledBack = hasLostStart || (task.wasAccepted && agent.known === undefined);
+  if (agent.known?.attempt === task.attempt && (task.idempotent || !hasLostStart))
+    return { kind: 'goes-on', started: agent.known.state !== 'accepted' };
   const isLost = agent.journalId !== task.journalId || isRolledBack;
   const uncertain = task.uncertain || isLost;
   if (task.cancelRequested)

@@ -175,3 +175,49 @@ t.test('an inventory whose session is over is forgotten', async (t) => {
   state.current = undefined;
   await until(() => reconciler.size === 0, 'it to be forgotten');
 });
+
+t.test('held tasks without a record, or with an end, are cancelled before the agent may continue', async (t) => {
+  const [open, ended, deleted] = [randomUUID(), randomUUID(), randomUUID()];
+  const rows = [
+    { id: open, isEnded: false },
+    { id: ended, isEnded: true },
+  ];
+  const database: Queryable = {
+    async query<Row>(text: string) {
+      const found = text.includes('"isEnded"') ? rows : [];
+      return { rows: found as Row[], rowCount: found.length };
+    },
+  };
+  const sent: string[][] = [];
+  const serverUuid = randomUUID();
+  const session: TaskSession = {
+    ...{ serverUuid, epoch: 3, journalId: randomUUID(), capabilities: new Set<string>() },
+    ...{ isBackedUp: false, unsentBytes: 0 },
+    send: (frame) => sent.push([frame.type, 'id' in frame ? frame.id : '']) > 0,
+  };
+  const sessions = { run: randomUUID, isFull: false, get: () => session };
+  const parts = { database, sessions, clock: systemClock, log: silentLogger, onChanged: () => {} };
+  const settled: string[] = [];
+  const reconciler = new Reconciler({ ...parts, onSettled: (server) => settled.push(server) });
+  t.teardown(() => reconciler.stop());
+  const taskOf = (id: string, held?: true) => ({
+    id,
+    attempt: 1,
+    state: 'accepted' as const,
+    ...(held ? { held } : {}),
+  });
+  reconciler.add(session, {
+    type: 'inventory',
+    epoch: 3,
+    tasks: [taskOf(open, true), taskOf(ended, true), taskOf(deleted, true)],
+  });
+  await until(() => sent.length === 3, 'the answer');
+  t.same(sent, [
+    ['task_cancel', ended],
+    ['task_cancel', deleted],
+    ['inventory_settled', ''],
+  ]);
+  reconciler.add(session, { type: 'inventory', epoch: 3, tasks: [taskOf(deleted)] });
+  await until(() => settled.length === 2, 'an inventory without held tasks to be settled');
+  t.equal(sent.length, 3, 'needs no answer, and work that goes on is left alone');
+});

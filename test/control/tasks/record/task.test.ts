@@ -58,6 +58,29 @@ t.test('an inventory decides whether a claimed task continues, fails or is tried
       { journal: 'same', wasAccepted: true, known: { attempt: 1, state: 'running' } },
       again,
     ],
+    [
+      'held as accepted, though it had started: rolled back, the outcome is unknown',
+      { journal: 'same', wasAccepted: true, hasStarted: true, known: { attempt: 2, state: 'accepted', held: true } },
+      fail(taskEnds.outcomeUnknown),
+    ],
+    [
+      'held as accepted, though it had started, idempotent: may run again',
+      {
+        ...{ journal: 'same', wasAccepted: true, hasStarted: true, idempotent: true },
+        known: { attempt: 2, state: 'accepted', held: true },
+      },
+      { kind: 'goes-on', started: false },
+    ],
+    [
+      'held as accepted, and never started: continues',
+      { journal: 'same', wasAccepted: true, known: { attempt: 2, state: 'accepted', held: true } },
+      { kind: 'goes-on', started: false },
+    ],
+    [
+      'accepted at the inventory, and started since: continues',
+      { journal: 'same', wasAccepted: true, hasStarted: true, known: { attempt: 2, state: 'accepted' } },
+      { kind: 'goes-on', started: false },
+    ],
     ['journal lost: the outcome is unknown', { journal: 'other' }, fail(taskEnds.outcomeUnknown)],
     ['journal lost, idempotent: may run again', { journal: 'other', idempotent: true }, againUncertain],
     [
@@ -90,6 +113,7 @@ t.test('an inventory decides whether a claimed task continues, fails or is tried
     idempotent: false,
     uncertain: false,
     wasAccepted: false,
+    hasStarted: false,
   };
   for (const [name, { journal, known, ...fields }, expected] of table) {
     const task = { ...inherited, cancelRequested: false, ...fields };

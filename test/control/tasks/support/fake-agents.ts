@@ -213,6 +213,8 @@ export class FakeAgent {
         this.acknowledged.push(frame.id);
         this.journal.delete(frame.id);
         return;
+      case 'inventory_settled':
+        return;
       default:
         frame satisfies never;
     }
