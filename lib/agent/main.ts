@@ -32,6 +32,7 @@ import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { recordFiles } from './records/record-files.ts';
 import { RecoveryKeeper, slotOf } from './recovery/recovery-keeper.ts';
+import { SettingsKeeper, settingsSlotOf } from './settings/settings-keeper.ts';
 import { AgentStreams } from './streams/agent-streams.ts';
 import { catalogueOf } from './tasks/catalogue.ts';
 import { AgentUsageError } from './usage-error.ts';
@@ -89,6 +90,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
   const containers = await containersFor(options.containers, data.path, log);
   if (containers) opened.use(containers);
   const recovery = options.encryptedZpool ? await openRecovery(data.path, log) : undefined;
+  const settings = await openSettings(data.path, options, log);
   const machine = await openLinuxMachine({
     clock,
     serverUuid,
@@ -100,6 +102,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     containers: containers?.summary,
     packages: packages && (() => packagesSysinfo(packages)),
     recovery,
+    settings,
   });
   const kept = options.containers?.images;
   const images = kept && containers && (await openImages({ ...kept, ...containers, clock, log, data: data.path }));
@@ -130,7 +133,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     dial: dialWebSocket(clock, credentials),
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
-    tasks: catalogueOf({ streams, vms, images, zfs, recovery }),
+    tasks: catalogueOf({ streams, vms, images, zfs, recovery, settings }),
     allowReboot: options.allowReboot,
     pushCommands,
     protocol: options.protocol,
@@ -186,6 +189,9 @@ async function packagesFor(
 
 const openRecovery = (data: string, log: Logger): Promise<RecoveryKeeper> =>
   RecoveryKeeper.open({ files: recordFiles(join(data, 'recovery'), slotOf), log });
+
+const openSettings = (data: string, { needsSetup }: AgentOptions, log: Logger): Promise<SettingsKeeper> =>
+  SettingsKeeper.open({ files: recordFiles(join(data, 'settings'), settingsSlotOf), needsSetup, log });
 
 async function httpPortFor(
   http: AgentOptions['http'],

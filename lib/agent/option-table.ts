@@ -32,6 +32,7 @@ const ownOptions = {
   data: text('DIR', 'directory for the identity and the journal; one agent at a time may use it (required)'),
   uuid: text('UUID', "this server's uuid (default: the stored one, else the machine's own, else a random one)"),
   'allow-reboot': flag('carry out server_reboot'),
+  'needs-setup': flag('this server is not set up before its first server_setup (default: it is)'),
   'encrypted-zpool': flag('the zpool of this machine is encrypted: keep its recovery configurations in DATA/recovery'),
   'push-commands': text(
     'FILE',

@@ -30,6 +30,8 @@ export interface AgentOptions {
   data: string;
   uuid: string | undefined;
   allowReboot: boolean;
+  /** A server without a record of its set-up is not set up. */
+  needsSetup: boolean;
   /** Recovery configurations are kept. */
   encryptedZpool: boolean;
   /** File with the commands of push jobs that it runs. */
@@ -83,6 +85,7 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
+    needsSetup: values['needs-setup'] ?? false,
     encryptedZpool: values['encrypted-zpool'] ?? false,
     pushCommands: values['push-commands'],
     bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),

@@ -25,6 +25,13 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   },
   server_sysinfo: { idempotent: true, params: {} },
   server_reboot: { idempotent: false, params: {} },
+  server_update_nics: {
+    idempotent: true,
+    params: {
+      nics: 'required, a list of objects with mac and nic_tags_provided, the NIC tags',
+      action: 'what becomes of the tags that each NIC has: replace (default), update (adds), delete (removes)',
+    },
+  },
   agent_pause: { idempotent: true, params: {} },
   agent_resume: { idempotent: true, params: {} },
   agent_install: {

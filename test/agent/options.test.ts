@@ -27,6 +27,12 @@ t.test('the options name the instances and the data directory', async (t) => {
   t.equal(parseAgentOptions(['--help']), undefined);
 });
 
+t.test('a server is set up unless --needs-setup says that it is not', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.equal(parseAgentOptions(base)?.needsSetup, false);
+  t.equal(parseAgentOptions([...base, '--needs-setup'])?.needsSetup, true);
+});
+
 t.test('callers may change datasets of ZFS only if --zfs names them', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.same(parseAgentOptions(base)?.zfs, []);

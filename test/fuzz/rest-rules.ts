@@ -96,6 +96,13 @@ export const EXCEPTIONS: readonly Exception[] = [
     message: /^Platform '.*' does not exist$/s,
   },
   {
+    name: "NIC tags of a server that is not set up: 500, as Triton's CNAPI",
+    of: ['UpdateServerNics'],
+    status: 500,
+    code: 'InternalError',
+    message: /^Server is not setup$/,
+  },
+  {
     name: 'as many push jobs as may be unfinished',
     of: ['CreatePushJob'],
     status: 503,

@@ -31,6 +31,8 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol',
     'protocol/streams',
   ],
+  // Whether the server is set up, and its NIC tags.
+  'agent/settings': [...base, 'agent/machine', 'agent/records', 'agent/task-failure.ts', 'protocol'],
   'agent/streams': [...base, 'agent/link', 'agent/task-failure.ts', 'platform/http-client', 'protocol/streams'],
   'agent/push': [
     ...base,
@@ -86,6 +88,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/packages',
     'agent/push',
     'agent/recovery',
+    'agent/settings',
     'agent/streams',
     'agent/task-failure.ts',
     'agent/vms',
@@ -170,6 +173,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/push',
     'agent/records',
     'agent/recovery',
+    'agent/settings',
     'agent/streams',
     'agent/tasks',
     'agent/versions',
@@ -186,6 +190,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/option-table.ts',
     'agent/options.ts',
     'agent/program.ts',
+    'agent/settings',
     'agent/tasks',
     'agent/usage-error.ts',
   ],

@@ -40,6 +40,8 @@ interface LinuxMachineDeps {
   packages?: (() => Sysinfo) | undefined;
   /** Undefined if the machine has no encrypted zpool. */
   recovery?: { readonly sysinfo: Sysinfo; onChange(listener: () => void): () => void } | undefined;
+  /** What the agent keeps for the sysinfo. */
+  settings?: { complete(sysinfo: Sysinfo): Sysinfo; onChange(listener: () => void): () => void } | undefined;
 }
 
 const BYTES_PER_KIB = 1024;
@@ -66,14 +68,20 @@ class LinuxMachine implements Machine {
   }
 
   async sysinfo(): Promise<Sysinfo> {
-    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages, recovery } = this.#deps;
+    const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages } = this.#deps;
+    const { recovery, settings } = this.#deps;
     const about = { uuid, agentVersion, taskAddress, bootParameters, containers };
     const of = { ...about, bootTime: this.#bootTime, packages: packages?.() };
-    return { ...(await readSysinfo(of)), ...recovery?.sysinfo };
+    const sysinfo = { ...(await readSysinfo(of)), ...recovery?.sysinfo };
+    return settings?.complete(sysinfo) ?? sysinfo;
   }
 
   onSysinfoChange(listener: () => void): () => void {
-    return this.#deps.recovery?.onChange(listener) ?? (() => undefined);
+    const { recovery, settings } = this.#deps;
+    const unlisten = [recovery?.onChange(listener), settings?.onChange(listener)];
+    return () => {
+      for (const stop of unlisten) stop?.();
+    };
   }
 
   async status(): Promise<Record<string, unknown>> {

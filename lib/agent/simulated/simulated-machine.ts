@@ -17,6 +17,7 @@ import {
   type TaskAddress,
   taskAddressSysinfo,
 } from '../machine/machine.ts';
+import type { SettingsKeeper } from '../settings/settings-keeper.ts';
 import { statementsOf } from './simulated-shell.ts';
 import { type SysinfoSize, simulatedHostname, simulatedSysinfo } from './simulated-sysinfo.ts';
 
@@ -29,6 +30,8 @@ interface SimulatedMachineDeps {
   agentVersion: string;
   sysinfoSize: SysinfoSize;
   taskAddress?: TaskAddress | undefined;
+  /** What its agent keeps for the sysinfo. */
+  settings?: SettingsKeeper | undefined;
 }
 
 /** Commands that succeed and print nothing; statementsOf has carried out `export`. */
@@ -54,7 +57,12 @@ export class SimulatedMachine implements Machine {
 
   async sysinfo(): Promise<Sysinfo> {
     const sysinfo = simulatedSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
-    return { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
+    const whole = { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
+    return this.#deps.settings?.complete(whole) ?? whole;
+  }
+
+  onSysinfoChange(listener: () => void): () => void {
+    return this.#deps.settings?.onChange(listener) ?? (() => undefined);
   }
 
   async status(): Promise<Record<string, unknown>> {

@@ -14,6 +14,7 @@ import {
 } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
+import type { SettingsKeeper } from '../settings/settings-keeper.ts';
 import { agentInstall, agentsUninstall } from './agent-packages.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -25,6 +26,7 @@ import { pushCommand } from './push-command.ts';
 import { recoveryConfig } from './recovery-config.ts';
 import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
+import { serverUpdateNics } from './server-update-nics.ts';
 import { sleep } from './sleep.ts';
 import type { AgentTask, TaskContext } from './task.ts';
 import { vmConnect } from './vm-connect.ts';
@@ -38,10 +40,11 @@ export type Catalogue = ReadonlyMap<string, AgentTask>;
 
 interface Parts extends Partial<Pick<TaskContext, 'streams' | 'vms' | 'images' | 'zfs'>> {
   recovery?: RecoveryKeeper | undefined;
+  settings?: SettingsKeeper | undefined;
 }
 
 /** The tasks of an agent with these parts. */
-export const catalogueOf = ({ streams, vms, images, zfs, recovery }: Parts): Catalogue =>
+export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Parts): Catalogue =>
   new Map([
     ...everywhere,
     ...(streams === undefined ? [] : streamTasks),
@@ -49,6 +52,7 @@ export const catalogueOf = ({ streams, vms, images, zfs, recovery }: Parts): Cat
     ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
     ...(images === undefined ? [] : imageTasks),
     ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig(recovery)] as const]),
+    ...(settings === undefined ? [] : [['server_update_nics', serverUpdateNics(settings)] as const]),
     ...(zfs === undefined ? [] : zfsTasks),
   ]);
 

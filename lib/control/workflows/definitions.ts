@@ -19,6 +19,8 @@ export type StepWork =
       params?: (params: JsonObject) => JsonObject;
       /** Errors of the task with which the step is done all the same. */
       accepts?: readonly string[];
+      /** The result is the sysinfo of the server, which is stored. */
+      keepsSysinfo?: boolean;
     }
   /** The server is displayed as `rebooting` until it is back. */
   | { kind: 'mark-rebooting' }
@@ -53,6 +55,16 @@ const QUICK_MS = 5 * MINUTE_MS;
 const DRAIN_MS = 15 * MINUTE_MS;
 const BOOT_MS = 60 * MINUTE_MS;
 
+const refreshSysinfo: WorkflowStep = {
+  timeoutMs: QUICK_MS,
+  maxTries: 3,
+  work: { kind: 'task', task: 'server_sysinfo', keepsSysinfo: true },
+};
+
+/** Those of the parameters of the job that its task has, too. */
+const only = (names: readonly string[]) => (params: JsonObject) =>
+  Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
+
 /** A machine that stops may take its agent with it before the end of the task is recorded. */
 export const ENDS_OF_A_REBOOT: readonly string[] = ['AgentRestarted', 'AgentStopped', 'OutcomeUnknown', 'TaskTimeout'];
 
@@ -83,6 +95,17 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       ...(drain === true ? ['resume-agent'] : []),
     ],
     onerror: ['resume-agent'],
+  },
+  'server-update-nics': {
+    steps: {
+      'update-nics': {
+        timeoutMs: QUICK_MS,
+        maxTries: 3,
+        work: { kind: 'task', task: 'server_update_nics', params: only(['action', 'nics']) },
+      },
+      'refresh-sysinfo': refreshSysinfo,
+    },
+    chain: () => ['update-nics', 'refresh-sysinfo'],
   },
 };
 

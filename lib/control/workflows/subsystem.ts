@@ -4,6 +4,7 @@ import type { Random } from '../../platform/random.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Tasks } from '../tasks/tasks.ts';
+import { setupRoutes } from './routes/setup-routes.ts';
 import { workflowRoutes } from './routes/workflow-routes.ts';
 import { WorkflowJobs, type WorkflowJobsDeps } from './workflow-jobs.ts';
 import { WORKFLOW_DUTY } from './workflow-store.ts';
@@ -25,7 +26,7 @@ export const workflowSubsystem: SubsystemDefinition<WorkflowParts> = {
     const workflowJobs = new WorkflowJobs({ ...parts, hintDuties: () => parts.duties.hint() });
     return {
       name: 'workflow jobs',
-      routes: workflowRoutes({ ...parts, workflowJobs }),
+      routes: [...workflowRoutes({ ...parts, workflowJobs }), ...setupRoutes({ ...parts, workflowJobs })],
       start: () => workflowJobs.start(),
       stop: () => workflowJobs.stop(),
       dutyHandlers: { [WORKFLOW_DUTY]: workflowJobs.runner },

@@ -24,6 +24,7 @@ import { TaskEndedError, TaskNotCancellableError, TaskNotFoundError } from '../t
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import { planOf, type StepWork, type WorkflowStep, workflowStep } from './definitions.ts';
+import { JobMovedError, ServerChanges, type ServerChangesDeps } from './server-changes.ts';
 import {
   beginWorkflowStep,
   type HeldWorkflowJob,
@@ -50,7 +51,7 @@ export interface WorkflowRunnerDeps {
   random: Random;
   log: Logger;
   tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthority'> & StepWaitsDeps['tasks'];
-  servers: Pick<Servers, 'get' | 'markRebooting'> & StepWaitsDeps['servers'];
+  servers: Pick<Servers, 'get' | 'markRebooting'> & ServerChangesDeps['servers'] & StepWaitsDeps['servers'];
 }
 
 /** A job that is not ended. */
@@ -84,11 +85,13 @@ const MAX_MESSAGE_CHARS = 500;
 export class WorkflowRunner implements DutyHandler {
   readonly #deps: WorkflowRunnerDeps;
   readonly #waits: StepWaits;
+  readonly #changes: ServerChanges;
   #subscriptions: Subscription[] = [];
 
   constructor(deps: WorkflowRunnerDeps) {
     this.#deps = deps;
     this.#waits = new StepWaits(deps);
+    this.#changes = new ServerChanges(deps);
   }
 
   start(): void {
@@ -135,8 +138,13 @@ export class WorkflowRunner implements DutyHandler {
       if (state.tries > 0 && job.stepMs < RETRY_MS) return 'retry later';
       return this.#begin(present);
     }
-    const outcome = await this.#look(present);
-    return outcome === undefined ? 'wait' : this.#move(present, outcome);
+    try {
+      const outcome = await this.#look(present);
+      return outcome === undefined ? 'wait' : await this.#move(present, outcome);
+    } catch (error) {
+      if (error instanceof JobMovedError) return 'read';
+      throw error;
+    }
   }
 
   async #begin(present: Present): Promise<Next> {
@@ -194,15 +202,18 @@ export class WorkflowRunner implements DutyHandler {
     });
   }
 
-  #lookAtEnd(
+  async #lookAtEnd(
     job: HeldWorkflowJob,
-    { accepts = [] }: Extract<StepWork, { kind: 'task' }>,
+    { accepts = [], keepsSysinfo = false }: Extract<StepWork, { kind: 'task' }>,
     task: TaskRow | undefined,
-  ): Outcome {
+  ): Promise<Outcome> {
     if (task === undefined)
       return failed(job, { code: 'OutcomeUnknown', message: 'the record of its task was deleted' }, true);
     const verdict = verdictOf(task, accepts);
-    return verdict.isDone ? done(job, verdict.accepted) : failed(job, verdict.error, false);
+    if (!verdict.isDone) return failed(job, verdict.error, false);
+    const reason = keepsSysinfo ? await this.#changes.keepSysinfo(job, task.result?.sysinfo) : undefined;
+    if (reason !== undefined) return failed(job, { code: 'StepFailed', message: reason }, false);
+    return done(job, verdict.accepted);
   }
 
   /** Does the work of a step without a task, or looks whether it is done. */

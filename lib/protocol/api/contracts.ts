@@ -14,6 +14,7 @@ import { pushEventContracts } from './push/events.ts';
 import { pushJobContracts } from './push/jobs.ts';
 import { pushNodeContracts } from './push/nodes.ts';
 import { pushScheduleContracts } from './push/schedules.ts';
+import { serverSetupContracts } from './server-setup.ts';
 import { serverTaskContracts } from './server-tasks.ts';
 import { serverContracts } from './servers.ts';
 import { streamContracts } from './streams.ts';
@@ -38,6 +39,7 @@ export const contractList: readonly Contract[] = [
   placementContracts,
   taskContracts,
   workflowContracts,
+  serverSetupContracts,
   pushJobContracts,
   pushEventContracts,
   pushNodeContracts,

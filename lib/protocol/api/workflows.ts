@@ -8,7 +8,7 @@ import { idPrefix } from './contract/id-prefix.ts';
 import { boolean, boundedText, integer, MAX_LIST, serverUuid, uuid, waitSeconds } from './contract/rules.ts';
 import { failures } from './server-tasks.ts';
 
-export const WORKFLOW_NAMES = ['server-reboot'] as const;
+export const WORKFLOW_NAMES = ['server-reboot', 'server-update-nics'] as const;
 export const WORKFLOW_EXECUTIONS = ['queued', 'running', 'succeeded', 'failed', 'canceled'] as const;
 export const WORKFLOW_PAGE = 100;
 
@@ -100,7 +100,7 @@ const jobExample: WorkflowJob = {
   waiting_for: { step: 'mark-rebooting', since: '2030-01-01T00:00:00.410Z', tries: 0 },
 };
 
-const created = {
+export const jobCreated = {
   202: {
     description: 'The job was created, or an equal one of the server is unfinished',
     schema: answer({ job_uuid: uuid() }).meta({ id: 'WorkflowJobUuid' }),
@@ -109,7 +109,7 @@ const created = {
 } as const;
 
 const noJob = { 404: errorResponse('No such workflow job', 'ResourceNotFound') };
-const busy = {
+export const serverBusy = {
   409: errorResponse(
     'ServerHasWorkflowJob: another job of the server has not ended; ServerNotRunning: its agent is not connected',
     'ServerHasWorkflowJob',
@@ -118,7 +118,7 @@ const busy = {
   503: errorResponse('TooManyWorkflowJobs: as many jobs are unfinished as there may be', 'TooManyWorkflowJobs'),
 };
 const jobUuid = { uuid: uuid().describe('As the job was answered') };
-const origin = {
+export const jobOrigin = {
   creator_uuid: boundedText(100).optional().describe('Kept with the job'),
   origin: boundedText(100).optional().describe('Kept with the job'),
 };
@@ -213,7 +213,7 @@ export const workflowContracts = contracts({
     longRequest: 'wait',
     params: z.object({
       ...serverUuid,
-      ...origin,
+      ...jobOrigin,
       drain: boolean()
         .optional()
         .describe('First pauses the agent, and waits until it has no task: at most 15 minutes'),
@@ -221,10 +221,10 @@ export const workflowContracts = contracts({
     }),
     preconditions: ['server', 'running'],
     responses: {
-      ...created,
+      ...jobCreated,
       204: { description: 'With `nojob`: the server is about to reboot' },
       ...failures,
-      409: errorResponse(busy[409].description, ...busy[409].codes, 'UnknownTask'),
+      409: errorResponse(serverBusy[409].description, ...serverBusy[409].codes, 'UnknownTask'),
       503: errorResponse(
         'ServiceUnavailable: with `nojob`, the agent does not know the task; TooManyWorkflowJobs: too many are unfinished',
         'ServiceUnavailable',

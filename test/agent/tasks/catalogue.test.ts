@@ -1,11 +1,13 @@
 import t from 'tap';
 import type { Images } from '../../../lib/agent/images/images.ts';
+import type { SettingsKeeper } from '../../../lib/agent/settings/settings-keeper.ts';
 import type { AgentStreams } from '../../../lib/agent/streams/agent-streams.ts';
 import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
 import type { Vms } from '../../../lib/agent/vms/vms.ts';
 import type { Zfs } from '../../../lib/agent/zfs/zfs.ts';
 
 const [streams, vms, images, zfs] = [{} as AgentStreams, {} as Vms, {} as Images, {} as Zfs];
+const settings = {} as SettingsKeeper;
 const NAMES = [
   'nop',
   'exec',
@@ -15,6 +17,7 @@ const NAMES = [
   'vm_connect',
   'vm_stats',
   'image_get',
+  'server_update_nics',
   'zfs_list_pools',
 ];
 
@@ -25,7 +28,8 @@ const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [
   ['without streams its VMs have none', { vms, images }, ['nop', 'machine_create', 'image_get']],
   ['with images alone it has no VMs', { images }, ['nop', 'image_get']],
   ['with ZFS alone it has its tasks', { zfs }, ['nop', 'zfs_list_pools']],
-  ['with all parts it has all tasks', { streams, vms, images, zfs }, NAMES],
+  ['with settings alone it changes NIC tags', { settings }, ['nop', 'server_update_nics']],
+  ['with all parts it has all tasks', { streams, vms, images, zfs, settings }, NAMES],
 ];
 
 for (const [name, parts, expected] of rows)

@@ -206,6 +206,9 @@ async function workflowAnswers(server: string, expect: Expect): Promise<void> {
   await expect(202, 'POST', `/tasks/${task}/cancel`);
   await expect(200, 'GET', '/jobs');
   await expect(500, 'POST', `${server}/reboot`, { nojob: true });
+  const nics = [{ mac: '02:99:00:00:00:01', nic_tags_provided: ['external'] }];
+  await expect(202, 'PUT', `${server}/nics`, { action: 'update', nics });
+  await expect(200, 'POST', `${server}/nics/update`, { nics });
 }
 
 async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {

@@ -18,7 +18,7 @@ import { until } from '../../support/until.ts';
 const BOOT_MS = 60_000;
 
 export class RebootingServer {
-  readonly serverUuid = random.uuid();
+  readonly serverUuid: string;
   /** How often its agent has rebooted it. */
   reboots = 0;
   /** Before it answers the end of `server_reboot`, the machine is gone. */
@@ -29,6 +29,7 @@ export class RebootingServer {
   #agent: Agent | undefined;
 
   private constructor(apps: readonly TestApp[], further: Partial<AgentDeps>) {
+    this.serverUuid = further.serverUuid ?? random.uuid();
     this.#apps = apps;
     this.#further = further;
   }

@@ -129,6 +129,7 @@ t.test('every workflow ends, whatever its steps become', async (t) => {
   const all = [
     ['server-reboot', { drain: true }],
     ['server-reboot', {}],
+    ['server-update-nics', {}],
   ] as const;
   for (const [name, params] of all) {
     const workflow = planOf(name, stepNames(name, params));

@@ -1,9 +1,7 @@
 /** Answers the routes of workflow jobs (lib/protocol/api/workflows.ts). */
 import { CnapiError } from '../../../platform/errors.ts';
-import type { Random } from '../../../platform/random.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { WORKFLOW_PAGE, workflowContracts } from '../../../protocol/api/workflows.ts';
-import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
@@ -13,15 +11,15 @@ import type { Servers } from '../../servers/servers.ts';
 import { TaskUnknownError } from '../../tasks/record/task-errors.ts';
 import { runTask, TaskRunError } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { ENDS_OF_A_REBOOT, type WorkflowName } from '../definitions.ts';
+import { ENDS_OF_A_REBOOT } from '../definitions.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
+import { type CreateJobDeps, createJob, type JobContext } from './create-job.ts';
 import { toWorkflowJob } from './workflow-view.ts';
 
-interface WorkflowRouteDeps {
+interface WorkflowRouteDeps extends CreateJobDeps {
   workflowJobs: Pick<WorkflowJobs, 'create' | 'get' | 'list' | 'wait' | 'cancel'>;
   tasks: Pick<Tasks, 'create' | 'wait'>;
   servers: Pick<Servers, 'get'>;
-  random: Random;
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
 }
@@ -33,17 +31,8 @@ class RebootWithoutJobError extends CnapiError {
   }
 }
 
-type JobContext = RequestContext<{ server_uuid: string }>;
-
 export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
   const { workflowJobs, instanceLeaving: endSignal } = deps;
-  async function create(context: JobContext, name: WorkflowName) {
-    const { params, requestId, actor, withRecord } = context;
-    const id = deps.random.uuid();
-    const request = { name, serverUuid: params.server_uuid, params: given(params), requestId, actor: actor.name };
-    const job_uuid = await withRecord((record) => workflowJobs.create({ ...request, record }, id), id);
-    return accepted({ job_uuid });
-  }
   async function cancel({ params: { uuid }, actor, withRecord }: RequestContext<{ uuid: string }>) {
     await withRecord((record) => workflowJobs.cancel(uuid, { actor: actor.name, record }), uuid);
     return ok(toWorkflowJob(await workflowJobs.get(uuid), actor));
@@ -80,7 +69,8 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
       CancelWorkflowJob: cancel,
       PutWorkflowCancel: cancel,
       async RebootServer(context) {
-        if (context.params.nojob !== true) return create(context, 'server-reboot');
+        if (context.params.nojob !== true)
+          return accepted({ job_uuid: await createJob(deps, context, 'server-reboot') });
         await rebootWithoutJob(deps, context);
         return empty(204);
       },
@@ -93,10 +83,6 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
     },
   );
 }
-
-/** The parameters that the caller has given. */
-const given = (params: JsonObject): JsonObject =>
-  Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
 
 /** Agents of Triton before 2.11.0 do not know the task, as in Triton's CNAPI. */
 async function rebootWithoutJob(deps: WorkflowRouteDeps, context: JobContext): Promise<void> {

@@ -1,0 +1,19 @@
+/**
+ * `server_update_nics {nics, action?}` → `{nics}`: changes the NIC tags that sysinfo shows. The network of
+ * the machine stays as it is.
+ */
+import { z } from 'zod';
+import { NIC_ACTIONS, nicChanges } from '../../protocol/nics.ts';
+import type { SettingsKeeper } from '../settings/settings-keeper.ts';
+import { type AgentTask, defineTask } from './task.ts';
+
+export const serverUpdateNics = (settings: Pick<SettingsKeeper, 'changeNics'>): AgentTask =>
+  defineTask({
+    lane: 'serial',
+    // Callers of Triton's CNAPI send all tags of the NICs, and no action.
+    params: z.object({ action: z.enum(NIC_ACTIONS).default('replace'), nics: nicChanges() }),
+    async run({ action, nics }, { machine }) {
+      const tags = await settings.changeNics(action, nics, await machine.sysinfo());
+      return { nics: nics.map(({ mac }) => ({ mac, nic_tags_provided: tags[mac] ?? [] })) };
+    },
+  });

@@ -1,0 +1,28 @@
+/** Creates a workflow job for a request, in the commit of the audit's record of that request. */
+import type { Random } from '../../../platform/random.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { RequestContext } from '../../http/route.ts';
+import type { WorkflowName } from '../definitions.ts';
+import type { WorkflowJobs } from '../workflow-jobs.ts';
+
+export interface CreateJobDeps {
+  workflowJobs: Pick<WorkflowJobs, 'create'>;
+  random: Random;
+}
+
+export type JobContext = RequestContext<{ server_uuid: string }>;
+
+/** Returns the id of the job. @throws the errors of `WorkflowJobs.create` */
+export function createJob(
+  { workflowJobs, random }: CreateJobDeps,
+  { params, requestId, actor, withRecord }: JobContext,
+  name: WorkflowName,
+): Promise<string> {
+  const id = random.uuid();
+  const request = { name, serverUuid: params.server_uuid, params: given(params), requestId, actor: actor.name };
+  return withRecord((record) => workflowJobs.create({ ...request, record }, id), id);
+}
+
+/** The parameters that the caller has given. */
+const given = (params: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));

@@ -1,0 +1,45 @@
+/** Answers the routes by which servers are set up, changed and reset (lib/protocol/api/server-setup.ts). */
+import { CnapiError } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
+import { serverSetupContracts } from '../../../protocol/api/server-setup.ts';
+import { accepted, bind, ok, type Route } from '../../http/route.ts';
+import { CORE_PARTS } from '../../servers/server-store.ts';
+import type { Servers } from '../../servers/servers.ts';
+import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import { type CreateJobDeps, createJob } from './create-job.ts';
+
+interface SetupRouteDeps extends CreateJobDeps {
+  tasks: Pick<Tasks, 'create'>;
+  servers: Pick<Servers, 'get'>;
+}
+
+/** 500, with the text of Triton's CNAPI. */
+class ServerNotSetUpError extends CnapiError {
+  constructor() {
+    super('InternalError', 500, 'Server is not setup');
+  }
+}
+
+export function setupRoutes(deps: SetupRouteDeps): Route[] {
+  const { tasks, servers } = deps;
+  return bind(
+    serverSetupContracts,
+    {
+      async UpdateServerNics(context) {
+        const found = await servers.get(context.params.server_uuid, CORE_PARTS);
+        if (found?.server.setup !== true) throw new ServerNotSetUpError();
+        return accepted({ job_uuid: await createJob(deps, context, 'server-update-nics') });
+      },
+      async UpdateServerNicsTask(context) {
+        const { action, nics } = context.params;
+        const params = { nics, ...optionalField('action', action) };
+        return ok({ id: await createRequestedTask(context, tasks, { name: 'server_update_nics', params }) });
+      },
+    },
+    {
+      UpdateServerNics: { commitsRecord: true },
+      UpdateServerNicsTask: { commitsRecord: true },
+    },
+  );
+}

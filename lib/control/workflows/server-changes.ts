@@ -1,0 +1,59 @@
+/**
+ * What a step of a workflow job changes of its server's row. The row has no fence of duties, so the change
+ * reads the row, then looks whether the job is still at this step, and writes if nobody else has written
+ * the row meanwhile. A former holder that is late therefore overwrites nothing that came after it.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import { messageOf } from '../../platform/errors.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { isJsonObject } from '../../protocol/json/bounded-json.ts';
+import { reasonNotStorable } from '../../protocol/json/storable.ts';
+import { ServerNotFoundError, type Servers, SysinfoMismatchError } from '../servers/servers.ts';
+import { type HeldWorkflowJob, readHeldWorkflowJob } from './step-store.ts';
+
+export interface ServerChangesDeps {
+  database: Queryable;
+  servers: Pick<Servers, 'recordSysinfo'>;
+}
+
+/** Another instance has carried the job on: it is elsewhere than this one has read. */
+export class JobMovedError extends Error {
+  constructor(id: string) {
+    super(`Workflow job ${id} was carried on by another instance`);
+    this.name = 'JobMovedError';
+  }
+}
+
+export class ServerChanges {
+  readonly #deps: ServerChangesDeps;
+
+  constructor(deps: ServerChangesDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Stores the sysinfo with which the agent has answered. Returns why it is not stored.
+   * @throws JobMovedError
+   */
+  async keepSysinfo(job: HeldWorkflowJob, sysinfo: unknown): Promise<string | undefined> {
+    if (!isJsonObject(sysinfo)) return 'the agent answered without a sysinfo';
+    const reason = reasonNotStorable(sysinfo);
+    if (reason !== undefined) return `the agent answered with a sysinfo that ${reason}`;
+    const admit = async (before: unknown) => {
+      if (before === undefined) throw new ServerNotFoundError(job.serverUuid);
+      await this.#checkHeld(job);
+    };
+    try {
+      await this.#deps.servers.recordSysinfo(job.serverUuid, sysinfo, undefined, admit);
+      return undefined;
+    } catch (error) {
+      if (error instanceof SysinfoMismatchError || error instanceof ServerNotFoundError) return messageOf(error);
+      throw error;
+    }
+  }
+
+  async #checkHeld({ id, state }: HeldWorkflowJob): Promise<void> {
+    const now = await readHeldWorkflowJob(this.#deps.database, id);
+    if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new JobMovedError(id);
+  }
+}
