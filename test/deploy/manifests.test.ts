@@ -78,6 +78,11 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_DATABASE_POOL_SIZE: ['20', 'databasePoolSize', 20],
   CNAPI_REDIS_URL: ['redis://r', 'redisUrl', 'redis://r'],
   CNAPI_AMQP_URL: ['amqp://a', 'amqpUrl', 'amqp://a'],
+  CNAPI_UR_AGENT: [
+    '{"key": "/etc/release.pub", "options": {"dns": "10.0.0.2:53", "tls": true}}',
+    'urAgent',
+    { key: '/etc/release.pub', options: { dns: '10.0.0.2:53', tls: true }, directory: '/opt/cn-agent' },
+  ],
   CNAPI_LOG_LEVEL: ['debug', 'logLevel', 'debug'],
 };
 

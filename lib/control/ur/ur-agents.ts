@@ -17,7 +17,18 @@ import { failure, type PostedEnd } from '../legacy/task-answer.ts';
 import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
-import { askForSysinfo, badReply, executionOf, needsAgent, noReply, REBOOT_STATUS, replyLost } from './execution.ts';
+import { installAgent } from './agent-installer.ts';
+import {
+  askForSysinfo,
+  badReply,
+  executionOf,
+  needsAgent,
+  noReply,
+  REBOOT_STATUS,
+  replyLost,
+  type UrReply,
+} from './execution.ts';
+import type { UrAgentSettings } from './settings.ts';
 import { EXCHANGE, parseObject } from './ur.ts';
 import { UrConsumer } from './ur-consumer.ts';
 import { UrPosts, type UrRun } from './ur-posts.ts';
@@ -31,7 +42,12 @@ interface UrAgentsDeps {
   legacyAgentApi: Pick<LegacyAgentApi, 'post'>;
   healthyTimer: Pick<HealthyTimer, 'onTick'>;
   mayMarkOthersUnknown: () => boolean;
-  config: { amqpUrl?: string | undefined; urSilenceMs: number; slowPollMs: number };
+  config: {
+    amqpUrl?: string | undefined;
+    urAgent?: UrAgentSettings | undefined;
+    urSilenceMs: number;
+    slowPollMs: number;
+  };
   clock: Clock;
   random: Random;
   log: Logger;
@@ -122,21 +138,39 @@ export class UrAgents {
     }
   }
 
-  async #execute({ id, serverUuid, name, params }: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
+  async #execute(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
+    const { serverUuid, name, params } = task;
+    if (name === 'agent_install') return this.#installAgent(task, options);
     const execution = executionOf(name, params);
     if (execution === undefined) return needsAgent(serverUuid, name);
     const { message, waitMs = options.timeoutMs } = execution;
-    const outcome = await this.posts.run({
-      id,
-      serverUuid,
-      message,
-      ...options,
-      waitMs: Math.min(waitMs, options.timeoutMs),
-    });
+    const ran = await this.#run(task, message, { ...options, timeoutMs: Math.min(waitMs, options.timeoutMs) });
+    if ('outcome' in ran) return ran;
+    if (ran.reply.exitStatus === REBOOT_STATUS) await this.#noteReboot(serverUuid);
+    return execution.endOf(ran.reply);
+  }
+
+  #installAgent(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
+    const { config, random } = this.#deps;
+    let runs = 0;
+    const run = (message: JsonObject, waitMs: number) => {
+      // A second script must not be answered by a late reply to the first one.
+      const id = runs++ === 0 ? task.id : random.uuid();
+      return this.#run({ ...task, id }, message, { ...options, timeoutMs: waitMs });
+    };
+    return installAgent({ ...this.#deps, settings: config.urAgent, run }, task, options);
+  }
+
+  /** Has Ur run this once. Without a reply, returns the end of the task. */
+  async #run(
+    { id, serverUuid }: Pick<LegacyAgentTask, 'id' | 'serverUuid'>,
+    message: JsonObject,
+    { timeoutMs: waitMs, signal }: PostOptions,
+  ): Promise<{ reply: UrReply } | PostedEnd> {
+    const outcome = await this.posts.run({ id, serverUuid, message, waitMs, signal });
     switch (outcome.kind) {
       case 'replied':
-        if (outcome.reply.exitStatus === REBOOT_STATUS) await this.#noteReboot(serverUuid);
-        return execution.endOf(outcome.reply);
+        return { reply: outcome.reply };
       case 'bad-reply':
         return badReply(outcome.reason);
       case 'timed-out':

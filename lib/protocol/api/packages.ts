@@ -15,7 +15,7 @@ export const packageContracts = contracts({
     method: 'POST',
     path: '/servers/:server_uuid/install-agent',
     summary:
-      'Installs a signed package of an agent: the task `agent_install`. An agent of this project must trust a key and allow the source; for its own package the task ends when the new version has come up or was rolled back',
+      'Installs a signed package of an agent: the task `agent_install`. An agent of this project must trust a key and allow the source; for its own package the task ends when the new version has come up or was rolled back. On a server that speaks only Ur it installs the agent',
     tag: 'servers',
     origin: 'reference',
     lenient: true,
