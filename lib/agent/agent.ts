@@ -17,7 +17,6 @@ import type {
   WelcomeFrame,
 } from '../protocol/link/frames.ts';
 import { PUSH_TASK } from '../protocol/push.ts';
-import type { Images } from './images/images.ts';
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
@@ -30,8 +29,6 @@ import type { Protocol } from './link/fallback.ts';
 import { Link, type LinkOwner } from './link/link-driver.ts';
 import type { Dial } from './link/link-socket.ts';
 import type { Ticker, TickerMember } from './link/ticker.ts';
-import type { Machine } from './machine/machine.ts';
-import type { Packages } from './packages/packages.ts';
 import type { AllowedCommands } from './push/allow-list.ts';
 import type { NodeState } from './push/node-state.ts';
 import { PushParticipant } from './push/push-participant.ts';
@@ -39,11 +36,9 @@ import { refusalOf } from './push/refusal.ts';
 import { Reports } from './reports/reports.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
-import type { AgentStreams } from './streams/agent-streams.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
+import type { AgentServices } from './tasks/task.ts';
 import type { Trial } from './versions/trial.ts';
-import type { Vms } from './vms/vms.ts';
-import type { Zfs } from './zfs/zfs.ts';
 
 export interface AgentDeps {
   clock: Clock;
@@ -55,23 +50,15 @@ export interface AgentDeps {
   credentials?: AgentCredentials | undefined;
   resolve(): Promise<readonly Endpoint[]>;
   journal: Journal;
-  machine: Machine;
+  services: AgentServices;
   tasks: Catalogue;
   serverUuid: string;
   agentVersion: string;
   allowReboot: boolean;
   /** The commands of push jobs that this agent may run; all if absent. */
   pushCommands?: AllowedCommands | undefined;
-  /** Undefined if this agent runs no containers. */
-  vms?: Vms | undefined;
-  images?: Images | undefined;
-  /** Undefined unless this agent trusts a key of packages. */
-  packages?: Packages | undefined;
   /** Undefined unless this process is the trial of a version. */
   trial?: Trial | undefined;
-  /** Undefined if this server has no ZFS. */
-  zfs?: Zfs | undefined;
-  streams?: AgentStreams | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
@@ -105,7 +92,9 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   constructor(deps: AgentDeps) {
     this.#deps = deps;
-    const { clock, random, log, dial, resolve, journal, machine, tasks, serverUuid, agentVersion, localAddress } = deps;
+    const { clock, random, log, dial, resolve, journal, services, tasks, serverUuid, agentVersion, localAddress } =
+      deps;
+    const { machine, vms } = services;
     this.#capabilities = capabilitiesOf(tasks);
     this.#link = new Link({
       clock,
@@ -120,7 +109,6 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       incarnation: random.uuid(),
       epoch: journal.state.epoch,
     });
-    const { allowReboot, vms, images, packages, zfs, streams } = deps;
     const outbox = this.#outbox();
     this.#push = new PushParticipant({
       clock,
@@ -136,16 +124,11 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       log,
       serverUuid,
       journal,
-      machine,
       outbox,
       tasks,
-      allowReboot,
+      services,
+      allowReboot: deps.allowReboot,
       pushJobs,
-      vms,
-      images,
-      packages,
-      zfs,
-      streams,
     });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
     this.#posted = new PostedTasks({
@@ -213,8 +196,8 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   /** Resolves when the agent has begun to connect to its first instance. */
   async start(): Promise<void> {
-    const { journal, machine, ticker, protocol, httpPort } = this.#deps;
-    await forgetPosted(journal, machine);
+    const { journal, services, ticker, protocol, httpPort } = this.#deps;
+    await forgetPosted(journal, services.machine);
     await Promise.all([this.#runner.recover(), this.#reports.start()]);
     this.#push.recovered();
     if (this.#stopped) return;
@@ -279,7 +262,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     return {
       capabilities: this.#capabilities,
       journalId: this.#deps.journal.state.journalId,
-      bootId: this.#deps.machine.bootId,
+      bootId: this.#deps.services.machine.bootId,
       agentVersion: this.#deps.agentVersion,
       sysinfoDigest: this.#reports.digest,
     };

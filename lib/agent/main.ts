@@ -115,25 +115,21 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     directories: () => [data.path, ...(containers?.mountedDirectories() ?? [])],
   });
   const streams = new AgentStreams({ clock, serverUuid, credentials });
+  const services = { machine, vms, images, packages, recovery, settings, zfs, streams };
   const agent = new Agent({
     clock,
     random,
     log,
     journal,
-    machine,
-    vms,
-    images,
-    packages,
+    services,
     trial,
-    zfs,
-    streams,
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),
     dial: dialWebSocket(clock, credentials),
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
-    tasks: catalogueOf({ streams, vms, images, zfs, recovery, settings }),
+    tasks: catalogueOf(services),
     allowReboot: options.allowReboot,
     pushCommands,
     protocol: options.protocol,

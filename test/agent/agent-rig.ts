@@ -32,14 +32,16 @@ export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<
       resolutions.push(clock.now());
       return known.map((one) => ({ ...one.address }));
     },
-    machine: new SimulatedMachine({
-      clock,
-      random,
-      serverUuid,
-      number: 1,
-      agentVersion: '1.0.0',
-      sysinfoSize: 'small',
-    }),
+    services: {
+      machine: new SimulatedMachine({
+        clock,
+        random,
+        serverUuid,
+        number: 1,
+        agentVersion: '1.0.0',
+        sysinfoSize: 'small',
+      }),
+    },
     tasks: catalogueOf({}),
     serverUuid,
     agentVersion: '1.0.0',

@@ -104,7 +104,7 @@ export function setUp(
     log: silentLogger,
     serverUuid,
     journal,
-    machine: Object.assign(simulated, machine),
+    services: { machine: Object.assign(simulated, machine) },
     outbox,
     tasks: new Map([
       ...catalogueOf({}),
@@ -115,11 +115,6 @@ export function setUp(
       ['slow', slow],
     ]),
     allowReboot: false,
-    vms: undefined,
-    images: undefined,
-    packages: undefined,
-    zfs: undefined,
-    streams: undefined,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });
   t.teardown(() => runner.abandon());

@@ -71,13 +71,13 @@ export class SimAgent {
     this.#process = process;
     // Worlds without VMs stay as they were before there were any.
     const vms = this.#world.hasVms ? new SimVms(this, process).asVms : undefined;
+    const services = { machine: new SimMachine(this.server, process), vms };
     this.#agent = new Agent({
       clock,
       random,
       log: story.logger(this.name),
       ticker: new Ticker({ clock }),
       journal: new SimJournal({ process, time: this.#world.time, disk: this.#disk }),
-      machine: new SimMachine(this.server, process),
       dial: ({ endpoint, serverUuid }, events) => {
         const sent = (text: string) => this.#world.checks.push.sent(this.uuid, text);
         const end = new AgentEnd({ process, network, events, sent });
@@ -86,8 +86,8 @@ export class SimAgent {
         return end;
       },
       resolve: async () => this.#world.addresses(),
-      tasks: catalogueOf({ vms }),
-      vms,
+      tasks: catalogueOf(services),
+      services,
       serverUuid: this.uuid,
       agentVersion: 'simulated',
       allowReboot: false,

@@ -34,7 +34,7 @@ import { hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../j
 import { isPostedId } from '../journal/posted-id.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
-import type { AgentTask, TaskContext } from '../tasks/task.ts';
+import type { AgentServices, AgentTask, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
@@ -46,11 +46,8 @@ import { TaskEnds } from './task-ends.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, timeoutOf, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
-interface RunnerDeps
-  extends Pick<
-    TaskContext,
-    'clock' | 'machine' | 'allowReboot' | 'pushJobs' | 'vms' | 'images' | 'packages' | 'zfs' | 'streams'
-  > {
+interface RunnerDeps extends Pick<TaskContext, 'clock' | 'allowReboot' | 'pushJobs'> {
+  services: AgentServices;
   log: Logger;
   serverUuid: string;
   journal: Journal;
@@ -89,7 +86,7 @@ export class Runner {
   }
 
   async #endLeftover(task: Extract<JournalTask, { state: 'running' }>): Promise<void> {
-    if (task.group) await this.#deps.machine.endGroup(task.group);
+    if (task.group) await this.#deps.services.machine.endGroup(task.group);
     const failure = new TaskFailure('AgentRestarted', 'The agent restarted while the task ran; its outcome is unknown');
     await this.#ends.journal(endFailure(task, failure, isoNow(this.#deps.clock)));
   }
@@ -288,9 +285,12 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { log: _log, serverUuid: _serverUuid, journal: _journal, tasks: _tasks, outbox, ...parts } = this.#deps;
+    const { services, clock, allowReboot, pushJobs, outbox } = this.#deps;
     return {
-      ...parts,
+      ...services,
+      clock,
+      allowReboot,
+      pushJobs,
       id: work.frame.id,
       starts: () => startsOf(this.#deps.journal.state.tasks.get(work.frame.id)),
       signal: work.abort.signal,

@@ -189,7 +189,7 @@ export class Fleet {
       agentVersion,
       ticker: this.#ticker,
       dial: connection.dial,
-      machine: new SimulatedMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }),
+      services: { machine: new SimulatedMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }) },
       tasks: catalogueOf({}),
       allowReboot: true,
       protocol: number < legacy ? 'legacy' : 'auto',

@@ -13,8 +13,6 @@ import {
   VM_STATS_TASK,
 } from '../../protocol/streams/stream.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
-import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
-import type { SettingsKeeper } from '../settings/settings-keeper.ts';
 import { agentInstall, agentsUninstall } from './agent-packages.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -28,7 +26,7 @@ import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { serverUpdateNics } from './server-update-nics.ts';
 import { sleep } from './sleep.ts';
-import type { AgentTask, TaskContext } from './task.ts';
+import type { AgentServices, AgentTask } from './task.ts';
 import { vmConnect } from './vm-connect.ts';
 import { vmExec } from './vm-exec.ts';
 import { vmLogs } from './vm-logs.ts';
@@ -38,25 +36,21 @@ import { zfsTasks } from './zfs-tasks.ts';
 
 export type Catalogue = ReadonlyMap<string, AgentTask>;
 
-interface Parts extends Partial<Pick<TaskContext, 'streams' | 'vms' | 'images' | 'zfs'>> {
-  recovery?: RecoveryKeeper | undefined;
-  settings?: SettingsKeeper | undefined;
-}
-
-/** The tasks of an agent with these parts. */
-export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Parts): Catalogue =>
+/** The tasks of an agent with these services. */
+export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Partial<AgentServices>): Catalogue =>
   new Map([
-    ...everywhere,
+    ...basicTasks,
     ...(streams === undefined ? [] : streamTasks),
     ...(vms === undefined ? [] : vmTasks),
     ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
     ...(images === undefined ? [] : imageTasks),
-    ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig(recovery)] as const]),
-    ...(settings === undefined ? [] : [['server_update_nics', serverUpdateNics(settings)] as const]),
+    ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig] as const]),
+    ...(settings === undefined ? [] : [['server_update_nics', serverUpdateNics] as const]),
     ...(zfs === undefined ? [] : zfsTasks),
   ]);
 
-const everywhere: readonly (readonly [string, AgentTask])[] = [
+/** The tasks of every agent. */
+const basicTasks: readonly (readonly [string, AgentTask])[] = [
   ['nop', nop],
   ['sleep', sleep],
   ['command_execute', commandExecute],

@@ -4,30 +4,35 @@ import { CnapiError } from '../../platform/errors.ts';
 import { MAX_RECOVERY_TOKEN_CHARS, MAX_TEMPLATE_CHARS } from '../../protocol/recovery.ts';
 import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { type AgentTask, defineTask } from './task.ts';
+import { defineTask, type TaskContext } from './task.ts';
 
 const token = z.string().min(1).max(MAX_RECOVERY_TOKEN_CHARS);
 const missing = (name: string) => new TaskFailure('InvalidParameters', `Parameter ${name}: a stage needs it`);
 
-export const recoveryConfig = (recovery: Pick<RecoveryKeeper, 'stage' | 'activate'>): AgentTask =>
-  defineTask({
-    lane: 'serial',
-    params: z.object({
-      action: z.enum(['stage', 'activate']),
-      recovery_uuid: z.uuid().toLowerCase(),
-      pivtoken: token,
-      template: z.string().min(1).max(MAX_TEMPLATE_CHARS).optional(),
-      token: token.optional(),
-    }),
-    async run({ action, recovery_uuid: uuid, pivtoken, template, token }) {
-      try {
-        if (action === 'activate') await recovery.activate(uuid);
-        else if (template === undefined) throw missing('template');
-        else if (token === undefined) throw missing('token');
-        else await recovery.stage({ uuid, template, token, pivtoken });
-      } catch (error) {
-        throw error instanceof CnapiError ? new TaskFailure(error.code, error.message) : error;
-      }
-      return {};
-    },
-  });
+export const recoveryConfig = defineTask({
+  lane: 'serial',
+  params: z.object({
+    action: z.enum(['stage', 'activate']),
+    recovery_uuid: z.uuid().toLowerCase(),
+    pivtoken: token,
+    template: z.string().min(1).max(MAX_TEMPLATE_CHARS).optional(),
+    token: token.optional(),
+  }),
+  async run({ action, recovery_uuid: uuid, pivtoken, template, token }, context) {
+    const recovery = recoveryOf(context);
+    try {
+      if (action === 'activate') await recovery.activate(uuid);
+      else if (template === undefined) throw missing('template');
+      else if (token === undefined) throw missing('token');
+      else await recovery.stage({ uuid, template, token, pivtoken });
+    } catch (error) {
+      throw error instanceof CnapiError ? new TaskFailure(error.code, error.message) : error;
+    }
+    return {};
+  },
+});
+
+function recoveryOf({ recovery }: TaskContext): RecoveryKeeper {
+  if (recovery !== undefined) return recovery;
+  throw new TaskFailure('UnknownTask', 'This server has no encrypted zpool');
+}

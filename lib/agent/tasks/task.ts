@@ -7,6 +7,8 @@ import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { Packages } from '../packages/packages.ts';
 import type { PushRun } from '../push/push-participant.ts';
+import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
+import type { SettingsKeeper } from '../settings/settings-keeper.ts';
 import type { AgentStreams } from '../streams/agent-streams.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Vms } from '../vms/vms.ts';
@@ -19,27 +21,34 @@ import type { Zfs } from '../zfs/zfs.ts';
  */
 export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries' | 'streams' | 'zfs';
 
-export interface TaskContext {
+/** What an agent has on its server for its tasks: always a machine, and by its configuration the others. */
+export interface AgentServices {
+  machine: Machine;
+  /** Undefined without --containers, as `images`. */
+  vms?: Vms | undefined;
+  images?: Images | undefined;
+  /** Undefined unless this agent trusts a key of packages. */
+  packages?: Packages | undefined;
+  /** Undefined unless this server has an encrypted zpool. */
+  recovery?: RecoveryKeeper | undefined;
+  /** Undefined if this agent keeps no settings of its server. */
+  settings?: SettingsKeeper | undefined;
+  /** Undefined if this server has no ZFS. */
+  zfs?: Zfs | undefined;
+  /** Undefined if this agent opens no streams. */
+  streams?: AgentStreams | undefined;
+}
+
+export interface TaskContext extends AgentServices {
   id: string;
   /**
    * Aborts at a timeout, a cancel or the agent's stop; its reason is the TaskFailure to end with.
    */
   signal: AbortSignal;
   clock: Clock;
-  machine: Machine;
   allowReboot: boolean;
   /** The push jobs for which this agent has voted. */
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
-  /** Undefined if this agent runs no containers. */
-  vms: Vms | undefined;
-  /** Undefined without --containers. */
-  images: Images | undefined;
-  /** Undefined unless this agent trusts a key of packages. */
-  packages: Packages | undefined;
-  /** Undefined if this server has no ZFS. */
-  zfs: Zfs | undefined;
-  /** Undefined if this agent opens no streams. */
-  streams: AgentStreams | undefined;
   /** How often the task has been started, in this process and in those before it. */
   starts(): number;
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */

@@ -37,11 +37,11 @@ async function httpPort(t: Test, serverUuid: string, access: HttpAccess = EVERYB
 async function posted(t: Test, fields: Partial<AgentDeps> = {}) {
   const serverUuid = random.uuid();
   const port = await httpPort(t, serverUuid);
-  const taskAddress = port.address;
-  const server = { clock, random, serverUuid, number: 1 };
-  const machine = new SimulatedMachine({ ...server, agentVersion, sysinfoSize: 'small', taskAddress });
+  const server = { clock, random, serverUuid, number: 1, taskAddress: port.address };
+  const machine = new SimulatedMachine({ ...server, agentVersion, sysinfoSize: 'small' });
   const journal = new MemoryJournal({ clock, random });
-  const made = await agent(t, [], { serverUuid, machine, journal, httpPort: port, protocol: 'link', ...fields });
+  const services = { machine };
+  const made = await agent(t, [], { serverUuid, services, journal, httpPort: port, protocol: 'link', ...fields });
   return { ...made, serverUuid, port, journal, ask: asker(port) };
 }
 
@@ -327,7 +327,7 @@ t.test('posted tasks of a former agent process are removed, whatever their state
   const serverUuid = random.uuid();
   const machine = new SimulatedMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   machine.endGroup = async (...args: unknown[]) => void groups.push(args[0]);
-  await agent(t, [], { journal, machine, serverUuid });
+  await agent(t, [], { journal, services: { machine }, serverUuid });
   t.same(groups, [group]);
   t.equal(journal.state.tasks.size, 0);
 });

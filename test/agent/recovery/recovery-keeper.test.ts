@@ -74,7 +74,8 @@ t.test('a damaged file is reported, and can be staged again', async (t) => {
 
 t.test('the task takes what its action needs', async (t) => {
   const { keeper } = await open(t);
-  const run = (params: object) => recoveryConfig(keeper).run(params as Record<string, unknown>, {} as TaskContext);
+  const context = { recovery: keeper } as unknown as TaskContext;
+  const run = (params: object) => recoveryConfig.run(params as Record<string, unknown>, context);
   const { uuid: recovery_uuid, ...rest } = first;
   const stage = { action: 'stage', recovery_uuid, ...rest };
   for (const missing of ['pivtoken', 'template', 'token', 'recovery_uuid', 'action'])

@@ -60,7 +60,7 @@ export class RebootingServer {
     this.#agent = new Agent({
       ...{ clock, random, log: silentLogger, ticker: new Ticker({ clock, periodMs: 50 }), dial: dialWebSocket(clock) },
       resolve: async () => this.#apps.map(({ url, cnapiUuid: uuid }) => ({ ...addressOf(url), uuid })),
-      ...{ journal: this.#journal, machine, tasks: catalogueOf({}), serverUuid, agentVersion: '1.0.0' },
+      ...{ journal: this.#journal, services: { machine }, tasks: catalogueOf({}), serverUuid, agentVersion: '1.0.0' },
       ...{ allowReboot: true, protocol: 'auto', ...this.#further },
     });
     await this.#agent.start();

@@ -29,6 +29,7 @@ export async function settingsServer(
   const settings = await SettingsKeeper.open({ files, needsSetup, log });
   const about = { number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' } as const;
   const machine = new SimulatedMachine({ ...about, clock, random, serverUuid, settings });
-  const further: Partial<AgentDeps> = { serverUuid, machine, tasks: catalogueOf({ settings }) };
+  const services = { machine, settings };
+  const further: Partial<AgentDeps> = { serverUuid, services, tasks: catalogueOf(services) };
   return RebootingServer.start(t, apps, further);
 }
