@@ -25,6 +25,8 @@ t.test('the escape of a terminal', (t) => {
     ['~~ is one ~', ['~~.\r'], '~.\r', false],
     ['~ and another byte pass', ['~', '/bin\r'], '~/bin\r', false],
     ['~ and Enter pass, and the next line begins', ['~\r~.'], '~\r', true],
+    ['a report of the cursor before it is not typed', ['ls\r', '\x1b[24;3R', '~.'], 'ls\r\x1b[24;3R', true],
+    ['a key that moves the cursor is', ['\x1b[A~.'], '\x1b[A~.', false],
   ] as const)
     t.same(read(...pieces), { text, isLeft }, name);
   t.end();
