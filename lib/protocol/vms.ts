@@ -40,6 +40,7 @@ const VM_ERRORS = [
   'SnapshotExists',
   'TooManySnapshots',
   'TooManyPrograms',
+  'NoConsole',
   'NotSupported',
 ] as const;
 export type VmErrorCode = (typeof VM_ERRORS)[number];

@@ -72,12 +72,12 @@ export class Cli {
   }
 
   /**
-   * `wrapper`: start through tools/cnapi. `under`: a program, with its arguments, that starts it.
+   * `keepsInput`: what is written to `child.stdin` later is input, too. `wrapper`: start through tools/cnapi. `under`: a program, with its arguments, that starts it.
    * `program`: another program instead.
    */
   start(
     args: readonly string[],
-    { env = {}, input = '', wrapper = false, under = [] as string[], program: own = '' } = {},
+    { env = {}, input = '', keepsInput = false, wrapper = false, under = [] as string[], program: own = '' } = {},
   ): Running {
     const usual = wrapper ? [CNAPI] : [process.execPath, '--disable-warning=ExperimentalWarning', MAIN];
     const program = own === '' ? usual : [own];
@@ -89,7 +89,8 @@ export class Cli {
         said[name] += piece;
       });
     child.stdin.on('error', () => undefined);
-    child.stdin.end(input);
+    if (keepsInput) child.stdin.write(input);
+    else child.stdin.end(input);
     this.#t.teardown(() => child.kill('SIGKILL'));
     const ended = new Promise<Ran>((resolve) => child.once('close', (code) => resolve({ code, ...said })));
     return {

@@ -186,6 +186,11 @@ class SimulatedRuntime implements ContainerRuntime {
     return { argv: ['echo', ...args], programEnd: isOver, kill: async () => undefined, finish: async (end) => end };
   }
 
+  /** A program in memory has no terminal. */
+  async findConsole(): Promise<undefined> {
+    return undefined;
+  }
+
   async usage(run: RunId): Promise<ContainerUsage | undefined> {
     return this.#host.usage(run);
   }

@@ -21,7 +21,7 @@ export const LONG = [
   'test/cli/access/access.test.ts',
   'test/cli/{copy/cp,exec/port-forward,exec/interactive-exec}.test.ts',
   'test/cli/{faults,hardship}.test.ts',
-  'test/cli/vms/{vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
+  'test/cli/vms/{vm-console,vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
   'test/control/legacy/real-agent.test.ts',
   'test/control/link/overload.test.ts',
   'test/control/vms/docker/docker-{copy,exec}-on-linux.test.ts',

@@ -57,6 +57,8 @@ const firstProcess = z
     directory: workingDirectory.default('/'),
     uid: integer(0, MAX_ID).default(0),
     gid: integer(0, MAX_ID).default(0),
+    // Absent and not false, so the records of older agents are canonical, too.
+    hasTerminal: z.literal(true).optional(),
   })
   .superRefine((one, context) => {
     const complain = (at: (string | number)[], message: string) =>

@@ -46,6 +46,8 @@ export interface ContainerProcess {
   /** Numbers inside the container. */
   uid: number;
   gid: number;
+  /** It runs in a terminal, whose input is open as long as it runs. */
+  hasTerminal?: true | undefined;
 }
 
 export interface ContainerSpec {

@@ -21,7 +21,7 @@ import {
 } from './container-errors.ts';
 import { type ContainerEffect, type ContainerEvent, type ContainerState, stepContainer } from './lifecycle.ts';
 import { outcomeOf, preparationEvents, startEvents } from './outcomes.ts';
-import type { ContainerRuntime, ExecRequest, PreparedExec, RunId } from './runtime.ts';
+import type { ContainerRuntime, ExecRequest, PreparedExec, RunConsole, RunId } from './runtime.ts';
 
 interface ContainersDeps {
   clock: Clock;
@@ -191,6 +191,11 @@ export class Containers {
    */
   async prepareExec(id: string, request: ExecRequest): Promise<PreparedExec> {
     return this.#deps.runtime.prepareExec(this.#currentRun(id), request);
+  }
+
+  /** Undefined if its program runs without a terminal. @throws as `usage` */
+  async findConsole(id: string): Promise<RunConsole | undefined> {
+    return this.#deps.runtime.findConsole(this.#currentRun(id));
   }
 
   /** @throws ContainerNotFoundError, ContainerStateError */

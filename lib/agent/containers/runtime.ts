@@ -6,6 +6,7 @@
  * A program that is executed in a running container is started by a process outside of it (`runc exec`),
  * which passes on its input and output and exits as it does. This file calls that the runtime process.
  */
+import type { Writable } from 'node:stream';
 import type { ContainerSpec, ContainerUsage } from './container.ts';
 import type { ContainerExit } from './lifecycle.ts';
 
@@ -60,6 +61,20 @@ export interface PreparedExec {
   finish(end: ExecExit): Promise<ExecOutcome>;
 }
 
+/** The terminal in which the own program of a run runs. Its output is in the log. */
+export interface RunConsole {
+  /** @throws ContainerError */
+  openInput(): Promise<ConsoleInput>;
+  resize(size: { columns: number; rows: number }): Promise<void>;
+}
+
+export interface ConsoleInput {
+  readonly input: Writable;
+  /** Resolves when nothing more can be written, at the latest when the run has ended. */
+  readonly ended: Promise<void>;
+  close(): void;
+}
+
 export interface ContainerRuntime {
   /**
    * Makes the root file system and the configuration of the container. After a failure, call `remove`
@@ -73,6 +88,8 @@ export interface ContainerRuntime {
   signal(run: RunId, signal: string): Promise<void>;
   /** @throws ContainerError */
   prepareExec(run: RunId, request: ExecRequest): Promise<PreparedExec>;
+  /** Undefined if the run has no terminal. */
+  findConsole(run: RunId): Promise<RunConsole | undefined>;
   usage(run: RunId): Promise<ContainerUsage | undefined>;
   /** Ids on the machine of the processes of a run, that of the first process first; none if it has ended. */
   processes(run: RunId): Promise<readonly number[]>;

@@ -8,6 +8,7 @@ import {
   CONNECT_TASK,
   EXEC_TASK,
   VM_CONNECT_TASK,
+  VM_CONSOLE_TASK,
   VM_EXEC_TASK,
   VM_LOGS_TASK,
   VM_STATS_TASK,
@@ -28,6 +29,7 @@ import { serverUpdateNics } from './server-update-nics.ts';
 import { sleep } from './sleep.ts';
 import type { AgentServices, AgentTask } from './task.ts';
 import { vmConnect } from './vm-connect.ts';
+import { vmConsole } from './vm-console.ts';
 import { vmExec } from './vm-exec.ts';
 import { vmLogs } from './vm-logs.ts';
 import { vmStats } from './vm-stats.ts';
@@ -71,6 +73,7 @@ const streamTasks: readonly (readonly [string, AgentTask])[] = [
 const vmStreamTasks: readonly (readonly [string, AgentTask])[] = [
   [VM_EXEC_TASK, vmExec],
   [VM_LOGS_TASK, vmLogs],
+  [VM_CONSOLE_TASK, vmConsole],
   [VM_CONNECT_TASK, vmConnect],
   [VM_STATS_TASK, vmStats],
 ];

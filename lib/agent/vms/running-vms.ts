@@ -4,13 +4,13 @@ import type { VmSample } from '../../protocol/streams/vm-sample.ts';
 import type { VmState } from '../../protocol/vms.ts';
 import type { Containers } from '../containers/containers.ts';
 import { connectInside } from '../containers/network/connection.ts';
-import type { ExecRequest, PreparedExec } from '../containers/runtime.ts';
+import type { ExecRequest, PreparedExec, RunConsole } from '../containers/runtime.ts';
 import { readInterfaces } from './interface-counters.ts';
 import { VmError, vmStateError } from './vm-errors.ts';
 import { readProcesses, type VmProcess } from './vm-processes.ts';
 
 interface RunningVmsDeps {
-  containers: Pick<Containers, 'get' | 'usage' | 'processes' | 'prepareExec'>;
+  containers: Pick<Containers, 'get' | 'usage' | 'processes' | 'prepareExec' | 'findConsole'>;
   /** @throws VmError if there is no such VM */
   stateOf(uuid: string): VmState;
 }
@@ -92,6 +92,12 @@ export class RunningVms {
     } finally {
       this.#detached -= 1;
     }
+  }
+
+  /** The terminal of its own program; undefined if it has none. @throws VmError */
+  async findConsole(uuid: string): Promise<RunConsole | undefined> {
+    this.#needRunning(uuid);
+    return this.#deps.containers.findConsole(uuid);
   }
 
   /** Connects to a port of the loopback address of the VM. @throws VmError, ContainerError, the signal's reason */

@@ -11,6 +11,8 @@ import { InvalidVmError } from './vm-errors.ts';
 
 const MIB = 1024 * 1024;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+/** The value of Docker: the terminals of those who attach are not known when the program starts. */
+const TERM = 'xterm';
 const words = z.array(z.string());
 
 /** The input of `parseContainerSpec`, which checks it. @throws InvalidVmError */
@@ -44,17 +46,22 @@ function processOf(metadata: Readonly<Record<string, string>>, image: ImageDefau
   const user = textOf(metadata['docker:user']) || image.User || '0';
   const ids = /^(\d{1,5}|root)(?::(\d{1,5}|root))?$/.exec(user);
   if (ids === null) complain('user', 'is not a numeric user id; this server does not look up names in images');
+  const tty = metadata['docker:tty'] ?? 'false';
+  if (tty !== 'true' && tty !== 'false') complain('tty', 'is neither true nor false');
+  const hasTerminal = tty === 'true';
   const args = argsOf({ entrypoint, cmd }, image);
   if (args.length === 0) complain('cmd', 'is missing, and the image names no program; give one');
   if (errors.length > 0) throw new InvalidVmError(errors);
   const idOf = (text: string | undefined) => (text === undefined || text === 'root' ? 0 : Number(text));
-  const variables = [`PATH=${PATH}`, ...(image.Env ?? []), ...(env ?? [])];
+  const term = hasTerminal ? [`TERM=${TERM}`] : [];
+  const variables = [`PATH=${PATH}`, ...term, ...(image.Env ?? []), ...(env ?? [])];
   return {
     args,
     env: Object.fromEntries(variables.map(variableOf)),
     ...optionalField('directory', directory || undefined),
     uid: idOf(ids?.[1]),
     gid: idOf(ids?.[2]),
+    ...(hasTerminal ? { hasTerminal } : {}),
   };
 }
 
@@ -106,6 +113,7 @@ const NAMES: readonly [RegExp, string][] = [
   [/^process\.args/, 'internal_metadata.docker:cmd'],
   [/^process\.env/, 'internal_metadata.docker:env'],
   [/^process\.directory/, 'internal_metadata.docker:workdir'],
+  [/^process\.hasTerminal/, 'internal_metadata.docker:tty'],
   [/^process\.[ug]id/, 'internal_metadata.docker:user'],
   [/^root\.layers/, 'image_uuid'],
 ];

@@ -20,6 +20,7 @@ import {
 import { NoContainersError } from '../containers/container-errors.ts';
 import type { ContainerLogs } from '../containers/logs/container-logs.ts';
 import { RunningVms } from './running-vms.ts';
+import { VmConsoles } from './vm-consoles.ts';
 import { VmError } from './vm-errors.ts';
 import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
 import { NEW_VM, type VmCommand, type VmWork } from './vm-lifecycle.ts';
@@ -63,6 +64,7 @@ const CONCURRENT_RECOVERIES = 8;
 export class Vms {
   /** What is done inside of VMs that run. */
   readonly running: RunningVms;
+  readonly consoles: VmConsoles;
   readonly #deps: VmsDeps;
   readonly #table: VmTable;
   readonly #executor: VmExecutor;
@@ -75,6 +77,7 @@ export class Vms {
     this.#table = new VmTable(deps);
     const { containers } = deps;
     this.running = new RunningVms({ containers, stateOf: (uuid) => this.#stateOf(uuid) });
+    this.consoles = new VmConsoles({ find: (uuid) => this.running.findConsole(uuid) });
     this.#executor = new VmExecutor({ ...deps, table: this.#table });
   }
 

@@ -14,6 +14,8 @@ interface InteractiveCommand {
   create(stream: string, terminal: Terminal | undefined): Promise<{ id: string }>;
   interactive: boolean;
   tty: boolean;
+  /** The exit code of leaving a terminal by ~. */
+  exitWhenLeft?: number;
 }
 
 /** The exit code of timeout(1). */
@@ -31,7 +33,7 @@ ended. ~~ at the beginning of a line sends one ~.';
 /** Returns the exit code of the command, or of this program. */
 export async function interactiveExec(
   context: Context,
-  { serverUuid, create, interactive, tty }: InteractiveCommand,
+  { serverUuid, create, interactive, tty, exitWhenLeft = EXIT.interrupted }: InteractiveCommand,
 ): Promise<number> {
   const { output, env, streams, clock } = context;
   const { stdin, stdout, stderr } = streams;
@@ -40,7 +42,7 @@ export async function interactiveExec(
   const size = () => sizeOf(stdout);
   const terminal = tty ? { ...size(), type: env.TERM ?? 'xterm' } : undefined;
   const stopped = Promise.withResolvers<number>();
-  const escapes = new EscapeInput(() => stopped.resolve(EXIT.interrupted));
+  const escapes = new EscapeInput(() => stopped.resolve(exitWhenLeft));
   const given: Readable | undefined = interactive ? stdin : undefined;
   const input = tty ? given?.pipe(escapes) : given;
   output.onUnwritable = ({ code }) => {

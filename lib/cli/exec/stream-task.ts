@@ -1,7 +1,7 @@
 /**
  * Work of an agent whose input and output are streams of this program: a task and its stream
  * (docs/design/streams.md). Used by `cnapi exec -i`, `cnapi cp`, `cnapi port-forward`,
- * `cnapi vm exec` and `cnapi vm logs`.
+ * `cnapi vm exec`, `cnapi vm console` and `cnapi vm logs`.
  */
 import type { Readable, Writable } from 'node:stream';
 import type { Params } from '../../client/request.ts';

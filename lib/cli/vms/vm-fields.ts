@@ -11,6 +11,7 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 export interface FieldOptions {
   file?: string;
   cmd?: string;
+  tty?: boolean;
   env?: string[];
 }
 
@@ -18,10 +19,11 @@ export interface FieldOptions {
  * What is in the file counts least, so that one file serves for several VMs.
  * @throws UsageError
  */
-export async function vmFieldsOf(words: readonly string[], { file, cmd, env }: FieldOptions): Promise<JsonObject> {
+export async function vmFieldsOf(words: readonly string[], { file, cmd, tty, env }: FieldOptions): Promise<JsonObject> {
   const fields = { ...(file !== undefined && (await fieldsIn(file))), ...parseFields(words) };
   const metadata = {
     ...(cmd !== undefined && { 'docker:cmd': JSON.stringify(commandOf(cmd)) }),
+    ...(tty === true && { 'docker:tty': 'true' }),
     ...(env !== undefined && { 'docker:env': JSON.stringify(environmentOf(env)) }),
   };
   if (Object.keys(metadata).length === 0) return fields;

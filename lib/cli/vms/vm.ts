@@ -12,6 +12,7 @@ import { findServer, findServerUuid, serverLabels } from '../lookup/find.ts';
 import { EXIT, WithheldError } from '../terminal/command-errors.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
+import { vmConsoleCommand } from './vm-console.ts';
 import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
 import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
@@ -92,6 +93,7 @@ export function vmCommand(runner: CommandRunner): Command {
         '--cmd <command>',
         'its first program: a JSON list of words, or a text for its /bin/sh (default: that of the image)',
       )
+      .option('--tty', 'run that program in a terminal, to which cnapi vm console attaches')
       .option('--env <name=value>', 'a variable of that program; may be repeated', collectValues),
   ).action(
     runner.action((context, [server, fields], options: DetachOptions & FieldOptions) =>
@@ -142,6 +144,7 @@ export function vmCommand(runner: CommandRunner): Command {
   );
 
   command.addCommand(vmExecCommand(runner));
+  command.addCommand(vmConsoleCommand(runner));
   command.addCommand(vmCpCommand(runner));
   command.addCommand(vmLogsCommand(runner));
   command.addCommand(vmPortForwardCommand(runner));

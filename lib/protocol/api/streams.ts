@@ -65,6 +65,22 @@ export const streamContracts = contracts({
       terminal: inTerminal,
     }),
   },
+  StartVmConsole: {
+    ...started,
+    method: 'POST',
+    path: '/servers/:server_uuid/vms/:vm_uuid/console',
+    summary:
+      'Attaches a stream that the caller has opened, as a task, to the terminal in which the program of a VM runs',
+    tag: 'vms',
+    origin: 'own',
+    params: z.object({
+      ...ofVm,
+      read_only: boolean().optional().describe('Only reads; otherwise the caller writes instead of the one before'),
+      terminal: members(terminal.strict())
+        .optional()
+        .describe('The size of the terminal from now on; its type is that of the VM'),
+    }),
+  },
   StartVmConnection: {
     ...started,
     method: 'POST',

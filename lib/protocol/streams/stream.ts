@@ -34,6 +34,7 @@ export const EXEC_TASK = 'exec';
 export const CONNECT_TASK = 'connect';
 export const VM_EXEC_TASK = 'vm_exec';
 export const VM_LOGS_TASK = 'vm_logs';
+export const VM_CONSOLE_TASK = 'vm_console';
 export const VM_CONNECT_TASK = 'vm_connect';
 export const VM_STATS_TASK = 'vm_stats';
 /** The tasks whose work has a stream, and the routes that create them: only those can name the place of a stream. */
@@ -42,6 +43,7 @@ export const STREAM_TASKS: Readonly<Record<string, string>> = {
   [CONNECT_TASK]: 'POST /servers/:server_uuid/connect',
   [VM_EXEC_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/exec',
   [VM_LOGS_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/logs',
+  [VM_CONSOLE_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/console',
   [VM_CONNECT_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/connect',
   [VM_STATS_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/docker-stats',
 };

@@ -14,6 +14,7 @@ const NAMES = [
   'machine_create',
   'vm_exec',
   'vm_logs',
+  'vm_console',
   'vm_connect',
   'vm_stats',
   'image_get',

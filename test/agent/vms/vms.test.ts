@@ -78,6 +78,10 @@ t.test('what cannot be created leaves nothing', async (t) => {
     vms.create(payload(1, { internal_metadata: { 'docker:cmd': 'serve' } })),
     /docker:cmd is not a JSON list/,
   );
+  await t.rejects(
+    vms.create(payload(1, { internal_metadata: { 'docker:tty': 'yes' } })),
+    /docker:tty is neither true nor false/,
+  );
   t.same([vms.list(), machine.host.ids], [[], []]);
   await vms.create(payload(1));
   await t.rejects(vms.create(payload(2)), fails('TooManyVms'));

@@ -242,6 +242,7 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const stream = `${app.cnapiUuid}.${randomUUID()}`;
   await expect(202, 'POST', `${at}/exec`, { args: ['cat'], stream });
   await expect(202, 'POST', `${at}/logs`, { follow: true, tail: 10, stream });
+  await expect(202, 'POST', `${at}/console`, { read_only: true, stream });
   await expect(202, 'POST', `${at}/connect`, { port: 80, stream });
   agent.answer = ({ name }) => ({ result: name === 'machine_load' ? { uuid: vm, state: 'running' } : {} });
   await expect(200, 'POST', `${at}/docker-exec`, { command: { Cmd: ['true'] } });

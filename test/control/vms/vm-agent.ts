@@ -56,6 +56,7 @@ export class VmAgent {
       'image_get',
       'vm_exec',
       'vm_logs',
+      'vm_console',
       'vm_connect',
       'vm_stats',
       'image_delete',

@@ -23,7 +23,7 @@ import { monitorLimit } from '../logs/log-files.ts';
 import { prepareExec } from '../oci/exec.ts';
 import { ociLimitsOf } from '../oci/oci-config.ts';
 import { deleteOci, freezeOci, limitOci, namesOfOci, signalOci, startOci, statusOfOci } from '../oci/oci-runtime.ts';
-import type { ContainerRuntime, ExecRequest, FoundRun, PreparedExec, RunId } from '../runtime.ts';
+import type { ContainerRuntime, ExecRequest, FoundRun, PreparedExec, RunConsole, RunId } from '../runtime.ts';
 import { makeTraversable, writeBundle, writeLimits } from './bundle.ts';
 import {
   allContainers,
@@ -38,6 +38,7 @@ import { ExitWatch } from './exit-watch.ts';
 import { Freezer } from './freezer.ts';
 import { findHost, type HostOptions, type LinuxHost } from './linux-host.ts';
 import { endMonitor, startMonitor } from './monitor.ts';
+import { consoleAt } from './run-console.ts';
 import { readRunRecord, writeRunRecord } from './run-record.ts';
 
 /** Makes and removes root file systems; one per container, in a directory of its own. */
@@ -179,6 +180,12 @@ export class LinuxRuntime implements ContainerRuntime {
     };
   }
 
+  async findConsole(run: RunId): Promise<RunConsole | undefined> {
+    const paths = containerPaths(this.#deps.directory, run.id);
+    const record = await readRunRecord(paths);
+    return record?.run === run.number && record.hasTerminal === true ? consoleAt(paths) : undefined;
+  }
+
   async usage(run: RunId): Promise<ContainerUsage | undefined> {
     return this.#needHost().cgroups.usage(runName(run));
   }
@@ -297,10 +304,11 @@ export class LinuxRuntime implements ContainerRuntime {
     requireLimits(cgroups);
     await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), cgroup: cgroups.pathOf(name) });
     const deps = { clock, directory, cgroups, file: conmon, oci };
-    const request = { name, paths, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
+    const hasTerminal = spec.process.hasTerminal === true;
+    const request = { name, paths, hasTerminal, logMaxBytes: monitorLimit(spec.log), timeoutMs: START_WITHIN_MS };
     const created = await startMonitor(deps, request);
     await networks.attach(spec, run.number, created.pid);
-    await writeRunRecord(paths, { run: run.number, bootId, ...created });
+    await writeRunRecord(paths, { run: run.number, bootId, hasTerminal, ...created });
     await startOci(oci, name, START_WITHIN_MS);
     this.#exits.add(run, created.monitor);
   }

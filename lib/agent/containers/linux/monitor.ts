@@ -33,6 +33,7 @@ interface MonitorRequest {
   name: string;
   paths: ContainerPaths;
   logMaxBytes: number;
+  hasTerminal: boolean;
   timeoutMs: number;
 }
 
@@ -100,13 +101,15 @@ export async function endMonitor(clock: Clock, monitor: ProcessId): Promise<void
   }
 }
 
-function monitorArgs({ directory, oci }: MonitorDeps, { name, paths, logMaxBytes }: MonitorRequest): string[] {
+function monitorArgs({ directory, oci }: MonitorDeps, request: MonitorRequest): string[] {
+  const { name, paths, logMaxBytes, hasTerminal } = request;
   return [
     ...['--api-version', '1', '--cid', name, '--cuuid', name, '--name', name],
     ...['--runtime', oci.file, ...oci.args.map((arg) => `--runtime-arg=${arg}`)],
     ...['--bundle', paths.bundle, '--container-pidfile', paths.pid, '--conmon-pidfile', paths.monitorPid],
     ...['--exit-dir', exitsOf(directory), '--log-path', `k8s-file:${currentLog(paths.logs)}`],
     ...['--log-size-max', `${logMaxBytes}`, '--full-attach'],
+    ...(hasTerminal ? ['--terminal'] : []),
   ];
 }
 

@@ -10,6 +10,8 @@ interface RunRecord extends CreatedRun {
   run: number;
   /** Processes of another boot are gone. */
   bootId: string;
+  /** Absent in records of older agents. */
+  hasTerminal?: boolean;
 }
 
 export async function writeRunRecord({ run }: ContainerPaths, record: RunRecord): Promise<void> {

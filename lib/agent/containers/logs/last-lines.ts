@@ -35,6 +35,38 @@ export async function lastLines(
   return first;
 }
 
+/**
+ * Where the last bytes of the files begin, at an entry of the monitor. The parts of one line are entries
+ * of their own, so this also bounds what has no lines, as the output of a program that draws.
+ */
+export async function lastBytes(
+  files: LogFiles,
+  numbers: readonly number[],
+  bytes: number,
+): Promise<LogPosition | undefined> {
+  let left = bytes;
+  let first: LogPosition | undefined;
+  for (const number of numbers.toReversed()) {
+    const size = await files.sizeOf(number);
+    if (size > left) return { number, offset: await nextEntry(files.pathOf(number), size - left) };
+    first = { number, offset: 0 };
+    left -= size;
+  }
+  return first;
+}
+
+/** The beginning of the first entry from this offset on; an entry is shorter than a block. */
+async function nextEntry(path: string, offset: number): Promise<number> {
+  if (offset === 0) return 0;
+  const file = await open(path, 'r').catch(() => undefined);
+  // Rotation has removed it.
+  if (file === undefined) return 0;
+  await using _ = file;
+  const { bytesRead, buffer } = await file.read(Buffer.alloc(BLOCK_BYTES), 0, BLOCK_BYTES, offset - 1);
+  const end = buffer.subarray(0, bytesRead).indexOf(NEWLINE);
+  return offset + Math.max(end, 0);
+}
+
 interface Scan {
   offset: number;
   /** Whole lines after the offset. */

@@ -7,10 +7,10 @@
  * Only a file that the monitor replaces before the agent sees it is lost. While no agent runs, only
  * the newest two are kept. While one runs, it must stall until a container has written `monitorLimit`.
  */
-import { constants } from 'node:fs';
-import { link, open, readdir, rm, stat } from 'node:fs/promises';
+import { link, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ContainerSpec } from '../container.ts';
+import { askMonitor, REOPEN_LOG } from '../linux/monitor-control.ts';
 
 export interface CurrentLog {
   inode: number;
@@ -18,8 +18,6 @@ export interface CurrentLog {
 }
 
 const CURRENT = 'current';
-/** Asks conmon to open its log again; it ignores the two numbers. */
-const REOPEN = '2 0 0\n';
 /** conmon writes some 50 MB/s, so an agent that stalls for a second still sees each file. */
 const MIN_MONITOR_LIMIT = 64 * 1024 * 1024;
 
@@ -85,20 +83,8 @@ export class LogFiles {
   }
 
   /** Asks the monitor for a new file. False if no monitor runs. */
-  async reopen(): Promise<boolean> {
-    const pipe = await open(this.#control, constants.O_WRONLY | constants.O_NONBLOCK).catch(
-      (error: NodeJS.ErrnoException) => {
-        if (error.code === 'ENXIO' || error.code === 'ENOENT') return undefined;
-        throw error;
-      },
-    );
-    if (pipe === undefined) return false;
-    try {
-      await pipe.write(REOPEN);
-      return true;
-    } finally {
-      await pipe.close();
-    }
+  reopen(): Promise<boolean> {
+    return askMonitor(this.#control, REOPEN_LOG);
   }
 
   /** Removes the oldest files. */

@@ -1,6 +1,7 @@
 /**
  * Tells listeners that a container has written to its log. While nothing is written this costs
- * nothing but a rare look; a log that is written all the time is looked at 20 times a second. Without
+ * nothing but a rare look; a log that is written all the time is looked at 20 times a second, or as
+ * often as a listener wants. Without
  * inotify, for example because too many files are watched, only polling remains.
  *
  *                 event              no change for one period
@@ -22,7 +23,8 @@ const SLOW_POLL_MS = 10_000;
 
 export class LogWatch {
   readonly #deps: LogWatchDeps;
-  readonly #listeners = new Set<() => void>();
+  /** How often each wants a log looked at that is written all the time. */
+  readonly #listeners = new Map<() => void, number>();
   #watcher: FSWatcher | undefined;
   #timer: Timer | undefined;
   #seen = '';
@@ -36,8 +38,8 @@ export class LogWatch {
   }
 
   /** Calls the listener after changes, and at least once. Returns what ends that. */
-  listen(listener: () => void): () => void {
-    this.#listeners.add(listener);
+  listen(listener: () => void, pollMs = POLL_MS): () => void {
+    this.#listeners.set(listener, pollMs);
     this.#lookIn(0);
     return () => {
       this.#listeners.delete(listener);
@@ -73,8 +75,8 @@ export class LogWatch {
   }
 
   #notify(): void {
-    this.#lookIn(POLL_MS);
-    for (const listener of this.#listeners) listener();
+    this.#lookIn(Math.min(...this.#listeners.values()));
+    for (const listener of this.#listeners.keys()) listener();
   }
 
   #watch(): void {

@@ -4,14 +4,19 @@
  * What is removed by rotation before it is read is skipped, and reported.
  */
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import { type LogPosition, lastLines } from './last-lines.ts';
+import { type LogPosition, lastBytes, lastLines } from './last-lines.ts';
 import type { LogFiles } from './log-files.ts';
 import { type LogEntry, LogParser } from './log-parser.ts';
 import type { LogWatch } from './log-watch.ts';
 
 export interface ReadOptions {
-  /** The number of whole lines at the end, or a wall-clock time in milliseconds. Default: the beginning. */
-  from?: { lines: number } | { since: number } | undefined;
+  /**
+   * The number of whole lines at the end, a wall-clock time in milliseconds, or the number of bytes of
+   * files at the end that are not exceeded. Default: the beginning.
+   */
+  from?: { lines: number } | { since: number } | { bytes: number } | undefined;
+  /** How often a log is looked at that is written all the time. */
+  pollMs?: number | undefined;
   /** Ends the reading immediately. */
   signal?: AbortSignal | undefined;
   /** Receives how many files rotation has removed before they were read. */
@@ -34,7 +39,7 @@ export async function* readContainerLog(
 ): AsyncGenerator<LogEntry[]> {
   const { from, signal } = options;
   const isAborted = () => signal?.aborted === true;
-  const changes = new Changes(follow?.watch, [follow?.ended, signal]);
+  const changes = new Changes(follow?.watch, [follow?.ended, signal], options.pollMs);
   const reader = new Reader(from !== undefined && 'since' in from ? from.since : Number.NEGATIVE_INFINITY);
   let file: OpenLog | undefined;
   try {
@@ -97,6 +102,7 @@ class Reader {
 async function openFirst(files: LogFiles, from: ReadOptions['from']): Promise<OpenLog | undefined> {
   const { numbers } = await files.adopt();
   if (from !== undefined && 'lines' in from) return openLog(files, await lastLines(files, numbers, from.lines));
+  if (from !== undefined && 'bytes' in from) return openLog(files, await lastBytes(files, numbers, from.bytes));
   for (const number of numbers) {
     if (from !== undefined && number !== numbers.at(-1) && (await isOlder(files.pathOf(number), from.since))) continue;
     const file = await openLog(files, { number, offset: 0 });
@@ -132,12 +138,12 @@ class Changes {
   #isThere = false;
   #wake: () => void = () => undefined;
 
-  constructor(watch: LogWatch | undefined, signals: readonly (AbortSignal | undefined)[]) {
+  constructor(watch: LogWatch | undefined, signals: readonly (AbortSignal | undefined)[], pollMs: number | undefined) {
     const happen = () => {
       this.#isThere = true;
       this.#wake();
     };
-    this.#unlisten = watch === undefined ? [] : [watch.listen(happen)];
+    this.#unlisten = watch === undefined ? [] : [watch.listen(happen, pollMs)];
     for (const signal of signals) {
       signal?.addEventListener('abort', happen);
       this.#unlisten.push(() => signal?.removeEventListener('abort', happen));

@@ -69,8 +69,7 @@ class OciExec implements PreparedExec {
     const { directory, run } = this.#place;
     const program = join(directory, 'process.json');
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    const process = { ...ociProcessOf(request, maxOpenFiles), terminal: request.hasTerminal };
-    await writeFile(program, JSON.stringify(process), { mode: 0o600 });
+    await writeFile(program, JSON.stringify(ociProcessOf(request, maxOpenFiles)), { mode: 0o600 });
     const cgroup = await cgroups.open(this.#place);
     const logged = ['--debug', '--log', this.#log, '--log-format', 'json'];
     const files = ['--process', program, '--pid-file', this.#pidFile];

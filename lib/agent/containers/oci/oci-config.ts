@@ -123,10 +123,13 @@ export function ociConfigOf(spec: ContainerSpec, options: OciOptions) {
 }
 
 /** The process of the container, and each that is run in it later. */
-export function ociProcessOf({ args, env, directory, uid, gid }: ContainerProcess, maxOpenFiles: number) {
+export function ociProcessOf(
+  { args, env, directory, uid, gid, hasTerminal = false }: OciProcess,
+  maxOpenFiles: number,
+) {
   const files = Math.min(OPEN_FILES, maxOpenFiles);
   return {
-    terminal: false,
+    terminal: hasTerminal,
     user: { uid, gid },
     args,
     env: Object.entries({ PATH, ...env }).map(([name, value]) => `${name}=${value}`),
@@ -140,6 +143,8 @@ export function ociProcessOf({ args, env, directory, uid, gid }: ContainerProces
     noNewPrivileges: true,
   };
 }
+
+type OciProcess = Omit<ContainerProcess, 'hasTerminal'> & { hasTerminal?: boolean | undefined };
 
 const resourcesOf = (spec: ContainerSpec, options: OciOptions) => ({
   devices: [{ allow: false, access: 'rwm' }],

@@ -8,6 +8,7 @@ import {
   EXEC_TASK,
   type StreamPlace,
   VM_CONNECT_TASK,
+  VM_CONSOLE_TASK,
   VM_EXEC_TASK,
   VM_LOGS_TASK,
 } from '../../../protocol/streams/stream.ts';
@@ -57,6 +58,7 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
       StartConnection: (context) => start(CONNECT_TASK, context),
       StartVmExec: (context) => start(VM_EXEC_TASK, context, asUuid(context.params)),
       StartVmConnection: (context) => start(VM_CONNECT_TASK, context, asUuid(context.params)),
+      StartVmConsole: (context) => start(VM_CONSOLE_TASK, context, asUuid(context.params)),
       StartVmLogs: (context) => start(VM_LOGS_TASK, context, asUuid(context.params)),
     },
     {
@@ -64,6 +66,7 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
       StartConnection: { commitsRecord: true },
       StartVmExec: { commitsRecord: true },
       StartVmConnection: { commitsRecord: true },
+      StartVmConsole: { commitsRecord: true },
       StartVmLogs: { commitsRecord: true },
     },
   );

@@ -129,6 +129,21 @@ t.test('a line in parts counts once wherever it lies in a block', async (t) => {
     t.ok((await log.read({ from: { lines: count } })).join('') === wanted.slice(-count).join(''), `the last ${count}`);
 });
 
+t.test('reads what is at the end within a number of bytes, over files and in whole entries', async (t) => {
+  const log = await Writer.open(t);
+  const part = line(5, { tag: 'P', text: 'drawn' });
+  await log.fill(textOf(1, 3), textOf(4, 4), part.repeat(3));
+  const [whole, one] = [line(1).length, part.length];
+  const read = (bytes: number) => log.read({ from: { bytes } });
+  t.same(await read(0), []);
+  t.same(await read(one - 1), []);
+  t.same(await read(one), ['drawn']);
+  t.same(await read(3 * one - 1), ['drawn', 'drawn']);
+  t.same(await read(3 * one), ['drawn', 'drawn', 'drawn']);
+  t.same(await read(3 * one + 2 * whole), ['line 3', 'line 4', 'drawn', 'drawn', 'drawn']);
+  t.equal((await read(1_000_000)).length, 7);
+});
+
 t.test('reads from a time, without the files before', async (t) => {
   const log = await Writer.open(t);
   await log.fill('not read\n', textOf(10, 19), textOf(20, 29));
