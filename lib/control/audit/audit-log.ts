@@ -17,7 +17,7 @@ import { sourceOf } from '../../platform/network/networks.ts';
 import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batches/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { RecordPart } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import {
@@ -136,7 +136,7 @@ export class AuditLog {
    * The record as a part of the statement that makes the change. If the answer to the statement is
    * lost, call `refuse` with `mayHaveBegun`.
    */
-  part(subject: AuditSubject): RecordPart {
+  part(subject: AuditSubject): AuditRecordPart {
     return startPart(this.#startOf(subject));
   }
 

@@ -1,6 +1,6 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { ExpiryPart, RecordPart } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart, ExpiryPart } from '../../platform/postgres/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 
 export interface AuditStart {
@@ -76,7 +76,7 @@ export async function insertStarts(database: Queryable, starts: readonly AuditSt
 }
 
 /** Inserts one record as a part of the statement that makes the change, and so in its commit. */
-export function startPart(start: AuditStart): RecordPart {
+export function startPart(start: AuditStart): AuditRecordPart {
   return (parameters, details = 'null', servers = 'null', changed = '') => {
     const values = [
       parameters.add(start.key, 'uuid'),

@@ -2,7 +2,7 @@
  * What the audit records about one request that may change something. Made by the request
  * authorizer; the pipeline and the handler of the route tell it how far the request is.
  */
-import type { RecordPart } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import type { AuditLog, AuditSubject } from './audit-log.ts';
 import type { AuditOutcome } from './audit-store.ts';
 import { mayHaveChanged, type RecordEvent, type RecordState, stepRecord } from './record-state.ts';
@@ -52,7 +52,10 @@ export class RequestAudit {
   }
 
   /** Instead of `begin`: `work` writes the record together with the change. */
-  async beginWith<Result>(work: (record: RecordPart) => Promise<Result>, object: string | undefined): Promise<Result> {
+  async beginWith<Result>(
+    work: (record: AuditRecordPart) => Promise<Result>,
+    object: string | undefined,
+  ): Promise<Result> {
     const part = this.#log.part({ ...this.#subject, object: object ?? this.#subject.object });
     const result = await work((...about) => {
       // The statement writes the record also if it refuses the change.

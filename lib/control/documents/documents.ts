@@ -9,7 +9,7 @@ import type { BucketObject, DocumentBucket } from '../../platform/moray/bucket.t
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError, UniqueAttributeError } from '../../platform/moray/moray-errors.ts';
-import type { WithRecord } from '../../platform/postgres/sql-text.ts';
+import type { WithAuditRecord } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents/document-noun.ts';
 import { ResourceNotFoundError } from '../request-errors.ts';
@@ -79,11 +79,11 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
   /**
    * @throws EtagConflictError when the uuid is taken, ValueTakenError, InvalidParametersError
    */
-  async create(fields: Fields, withRecord: WithRecord): Promise<Versioned<Document<Noun>>> {
+  async create(fields: Fields, withAuditRecord: WithAuditRecord): Promise<Versioned<Document<Noun>>> {
     const { buckets, check, random } = this.#deps;
     const value = this.#whole({ uuid: random.uuid(), ...withoutNulls(fields) });
     await check?.(value, undefined);
-    const { etag } = await withRecord(
+    const { etag } = await withAuditRecord(
       (also) => buckets.put(this.#bucket, value.uuid, value, { etag: null, also }),
       value.uuid,
     ).catch((error: unknown) => {
@@ -127,7 +127,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
     uuid: string,
     changes: Changes<Document<Noun>>,
     expected: ExpectedEtag,
-    withRecord: WithRecord,
+    withAuditRecord: WithAuditRecord,
   ): Promise<Versioned<Document<Noun>>> {
     const { buckets, check } = this.#deps;
     for (let attempt = 1; ; attempt++) {
@@ -139,7 +139,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
       });
       await check?.(value, before.value);
       try {
-        const { etag } = await withRecord((also) =>
+        const { etag } = await withAuditRecord((also) =>
           buckets.put(this.#bucket, uuid, value, { etag: before.etag, also }),
         );
         return { value, etag };
@@ -151,11 +151,15 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
   }
 
   /** @throws ResourceNotFoundError, VersionMismatchError */
-  async delete(uuid: string, expected: ExpectedEtag, withRecord: WithRecord): Promise<void> {
+  async delete(uuid: string, expected: ExpectedEtag, withAuditRecord: WithAuditRecord): Promise<void> {
     const { buckets } = this.#deps;
-    await withRecord((also) => buckets.delete(this.#bucket, uuid, { etag: expected, also })).catch((error: unknown) => {
-      throw error instanceof EtagConflictError ? this.#mismatch(uuid, String(expected)) : this.#explained(error, uuid);
-    });
+    await withAuditRecord((also) => buckets.delete(this.#bucket, uuid, { etag: expected, also })).catch(
+      (error: unknown) => {
+        throw error instanceof EtagConflictError
+          ? this.#mismatch(uuid, String(expected))
+          : this.#explained(error, uuid);
+      },
+    );
   }
 
   /** How many documents have each value of an indexed field; for metrics. */

@@ -4,7 +4,7 @@
  * of what they need (`ticket-routes.ts`, `task-routes.ts` …), and its `subsystem.ts` lists them.
  */
 import type { z } from 'zod';
-import type { WithRecord } from '../../platform/postgres/sql-text.ts';
+import type { WithAuditRecord } from '../../platform/postgres/sql-text.ts';
 import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract/contract.ts';
 import type { Actor } from '../access/token.ts';
 
@@ -69,10 +69,10 @@ export interface RequestContext<Params> {
   /** Names the object that the request has created, for the audit, if the answer does not. */
   setAuditedObject(object: string): void;
   /**
-   * Makes the change of a route that `commitsRecord`. `work` writes the audit's record of this
+   * Makes the change of a route that `commitsAuditRecord`. `work` writes the audit's record of this
    * request in the statement of the change. `object`: what it concerns, if that is known before.
    */
-  withRecord: WithRecord;
+  withAuditRecord: WithAuditRecord;
 }
 
 /** How this server answers a route, beyond its contract. */
@@ -82,10 +82,10 @@ interface Serving {
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
   /**
-   * The handler writes the audit's record in the commit of its change (`withRecord`); otherwise the
+   * The handler writes the audit's record in the commit of its change (`withAuditRecord`); otherwise the
    * record is committed before the handler is called.
    */
-  commitsRecord?: boolean;
+  commitsAuditRecord?: boolean;
   /** Answered from memory while the database is unreachable, for callers that were known before. */
   withoutDatabase?: boolean;
   /**

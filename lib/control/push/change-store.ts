@@ -1,6 +1,6 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/postgres/sql-text.ts';
+import { type AuditRecordPart, combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { addedNodesDetails, nodeAbortDetails } from './audit-details.ts';
 import type { PushJobState } from './push-job.ts';
@@ -21,7 +21,7 @@ export interface PushJobChanges {
 
 export interface RecordedJobChange {
   changes: PushJobChanges;
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 /**
@@ -77,7 +77,7 @@ interface AddedNodes {
 
 export interface NodeAddition {
   nodes: readonly NewNode[];
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 /** Undefined if the job does not exist. Nodes whose servers are not running do not take part. */
@@ -115,7 +115,7 @@ export interface NodeAbortRequest {
   nodes: readonly string[];
   /** `soft`: commands that run may end by themselves. */
   how: 'soft' | 'hard';
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 /** Undefined if the job does not exist. */

@@ -8,7 +8,7 @@ import { invalidParameter } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { ExpiryPart, RecordPart } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart, ExpiryPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
@@ -229,7 +229,7 @@ export class PushJobs {
   }
 
   /** @throws PushJobNotFoundError, PushJobNotEndedError */
-  async delete(id: string, record: RecordPart | undefined): Promise<void> {
+  async delete(id: string, record: AuditRecordPart | undefined): Promise<void> {
     if (await deletePushJob(this.#deps.database, id, record)) return;
     await this.get(id);
     throw new PushJobNotEndedError(id);

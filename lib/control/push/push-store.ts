@@ -1,9 +1,9 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import {
+  type AuditRecordPart,
   combineStatement,
   Parameters,
-  type RecordPart,
   type StatementPart,
   statementName,
 } from '../../platform/postgres/sql-text.ts';
@@ -75,7 +75,7 @@ export interface NewPushJob {
   /** The idempotency key of the request that creates the job. */
   repeat?: RequestKey | undefined;
   /** A record of who asks for it, written in the same statement. */
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
   /** The schedule that a caller runs, for the audit. */
   schedule?: string | undefined;
   guard?: PushJobGuard | undefined;
@@ -339,7 +339,7 @@ export interface AbortRequest {
   /** `soft`: commands that run may end. */
   how: 'soft' | 'hard';
   actor: string | undefined;
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 /** False if the job has ended or does not exist. */
@@ -365,7 +365,7 @@ export async function requestAbort(
 /**
  * Deletes a job that has ended, and its nodes. The output of its commands stays with their tasks.
  */
-export async function deletePushJob(database: Queryable, id: string, record?: RecordPart): Promise<boolean> {
+export async function deletePushJob(database: Queryable, id: string, record?: AuditRecordPart): Promise<boolean> {
   const ended = `j.id = $1::uuid and (j.state || '') = 'ended'`;
   const details = `(select ${END_DETAILS} from cnapi_push_jobs j where ${ended})`;
   const { text, values } = combineStatement(

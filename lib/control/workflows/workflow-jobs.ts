@@ -3,7 +3,7 @@
  * job (law 2). Made by `subsystem.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import type { RecordPart } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
@@ -48,7 +48,7 @@ interface WorkflowRequest {
   params: JsonObject;
   requestId: string | undefined;
   actor: string | undefined;
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 const DELETE_BATCH = 500;
@@ -148,7 +148,10 @@ export class WorkflowJobs {
    * Requests the end. A step that waits ends immediately, a task when its agent reports its end.
    * @throws WorkflowJobNotFoundError, WorkflowJobEndedError
    */
-  async cancel(id: string, request: { actor: string | undefined; record?: RecordPart | undefined }): Promise<void> {
+  async cancel(
+    id: string,
+    request: { actor: string | undefined; record?: AuditRecordPart | undefined },
+  ): Promise<void> {
     const { database, bus } = this.#deps;
     if (await requestWorkflowCancel(database, id, request)) return publishChanges(bus, WORKFLOW_CHANGES_TOPIC, [id]);
     throw new WorkflowJobEndedError(id, (await this.get(id)).execution);

@@ -1,6 +1,6 @@
 /** SQL of workflow jobs as callers see them: create, read, list, cancel, delete, count. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/postgres/sql-text.ts';
+import { type AuditRecordPart, combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { WORKFLOW_EXECUTIONS } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
@@ -24,7 +24,7 @@ interface NewWorkflowJob {
   requestId: string | undefined;
   actor: string | undefined;
   /** A record of who asks for it, written in the same statement. */
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 const UNIQUE_VIOLATION = '23505';
@@ -196,7 +196,7 @@ export async function readWorkflowPositions(database: Queryable, ids: readonly s
 export async function requestWorkflowCancel(
   database: Queryable,
   id: string,
-  { actor, record }: { actor: string | undefined; record?: RecordPart | undefined },
+  { actor, record }: { actor: string | undefined; record?: AuditRecordPart | undefined },
 ): Promise<boolean> {
   const { text, values } = combineStatement(
     `update cnapi_workflow_jobs j

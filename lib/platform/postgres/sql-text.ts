@@ -20,11 +20,11 @@ export type StatementPart = (parameters: Parameters) => string;
  * if it is not about one alone. `changed`: the name of a part that has one row if something has
  * changed; otherwise nothing is recorded.
  */
-export type RecordPart = (parameters: Parameters, details?: string, servers?: string, changed?: string) => string;
+export type AuditRecordPart = (parameters: Parameters, details?: string, servers?: string, changed?: string) => string;
 
 /** Carries out a change with its record, if it is recorded; `object`: what it changes. */
-export type WithRecord = <Result>(
-  work: (record: RecordPart | undefined) => Promise<Result>,
+export type WithAuditRecord = <Result>(
+  work: (record: AuditRecordPart | undefined) => Promise<Result>,
   object?: string,
 ) => Promise<Result>;
 

@@ -7,7 +7,7 @@ import type { RequestContext } from '../../../lib/control/http/route.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { CnapiError } from '../../../lib/platform/errors.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import type { WithRecord } from '../../../lib/platform/postgres/sql-text.ts';
+import type { WithAuditRecord } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { boundedText, number } from '../../../lib/protocol/api/contract/rules.ts';
 import { documentNoun } from '../../../lib/protocol/api/documents/document-noun.ts';
@@ -29,7 +29,7 @@ const noun = documentNoun({
   listColumns: ['name'],
 });
 
-const withoutRecord: WithRecord = (work) => work(undefined);
+const withAuditRecord: WithAuditRecord = (work) => work(undefined);
 
 async function start(t: Test) {
   const { database } = await freshDatabase(t, { migrations });
@@ -43,7 +43,7 @@ async function start(t: Test) {
     const route = routes.find((one) => one.name === name);
     if (route === undefined) throw new Error(`there is no route ${name}`);
     const parsed = route.params.parse(params);
-    const context = { params: parsed, header: (one: string) => headers[one], withRecord: withoutRecord };
+    const context = { params: parsed, header: (one: string) => headers[one], withAuditRecord };
     return await route.handler(context as unknown as RequestContext<never>);
   };
   return { database, documents, call };

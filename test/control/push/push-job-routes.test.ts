@@ -20,7 +20,7 @@ t.test('a key used by another request, whose job was deleted meanwhile, can be t
     params: { command: 'true', servers: [server] },
     actor: { name: 'alice' },
     header: (name: string) => (name === 'Idempotency-Key' ? 'one' : undefined),
-    withRecord: (change: (record: undefined) => unknown) => change(undefined),
+    withAuditRecord: (change: (record: undefined) => unknown) => change(undefined),
   };
   await t.rejects(create?.handler(request as never) as Promise<unknown>, {
     name: 'PushJobKeyLostError',

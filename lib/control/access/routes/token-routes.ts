@@ -9,12 +9,12 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
   return bind(
     tokenContracts,
     {
-      async CreateToken({ params, actor, withRecord }) {
+      async CreateToken({ params, actor, withAuditRecord }) {
         const { name, role, expires_in: expiresInSeconds, server_uuid: serverUuid } = params;
         if (serverUuid !== undefined && role !== 'agent')
           throw invalidParameter('server_uuid', 'only a token with role agent can be good for one server');
         const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
-        const body = toCreatedToken(await withRecord((record) => tokens.create({ ...request, record })));
+        const body = toCreatedToken(await withAuditRecord((record) => tokens.create({ ...request, record })));
         return { status: 201 as const, body, headers: { 'Cache-Control': 'no-store' } };
       },
       async ListTokens({ params }) {
@@ -26,6 +26,6 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
         return empty(204);
       },
     },
-    { CreateToken: { commitsRecord: true }, ListTokens: { answerBytes: 4 * 1024 * 1024 } },
+    { CreateToken: { commitsAuditRecord: true }, ListTokens: { answerBytes: 4 * 1024 * 1024 } },
   );
 }

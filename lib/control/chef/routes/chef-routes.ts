@@ -144,7 +144,7 @@ function jobRoutes(
         const { organization } = authorized;
         const nodes = await organizations.nodesOf(organization, body.nodes);
         const job = buildPushJob({ id: random.uuid(), body, organization, requestor: authorized, nodes });
-        await context.withRecord((record) => pushJobs.create({ ...job, record }), job.id);
+        await context.withAuditRecord((record) => pushJobs.create({ ...job, record }), job.id);
         const id = toChefId(job.id);
         const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
         return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
@@ -173,7 +173,7 @@ function jobRoutes(
         const authorized = await authorize(context, 'write');
         const { id } = await jobIn(authorized, context.params.id);
         await context
-          .withRecord((record) => pushJobs.abort(id, { how: 'hard', actor: authorized.actor.name, record }), id)
+          .withAuditRecord((record) => pushJobs.abort(id, { how: 'hard', actor: authorized.actor.name, record }), id)
           .catch(unlessEnded);
         return ok(await shown(authorized, await jobIn(authorized, id)));
       },
@@ -181,14 +181,14 @@ function jobRoutes(
         const authorized = await authorize(context, 'write');
         const job = await jobIn(authorized, context.params.id);
         const body = await shown(authorized, job);
-        await context.withRecord((record) => pushJobs.delete(job.id, record), job.id);
+        await context.withAuditRecord((record) => pushJobs.delete(job.id, record), job.id);
         return ok(body);
       },
     },
     {
-      CreateChefJob: { commitsRecord: true },
-      AbortChefJob: { commitsRecord: true },
-      DeleteChefJob: { commitsRecord: true },
+      CreateChefJob: { commitsAuditRecord: true },
+      AbortChefJob: { commitsAuditRecord: true },
+      DeleteChefJob: { commitsAuditRecord: true },
       ListChefJobs: { answerBytes: ROW_STREAM_BYTES },
       GetChefJob: { answerBytes: JOB_BYTES },
     },

@@ -27,20 +27,20 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
       },
       get: async ({ params }) => versionedAnswer(200, await documents.get(String(params.uuid))),
       create: async (context) =>
-        own.create?.(context) ?? versionedAnswer(201, await documents.create(context.params, context.withRecord)),
-      async update({ params: { uuid, ...changes }, header, withRecord }) {
-        return versionedAnswer(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
+        own.create?.(context) ?? versionedAnswer(201, await documents.create(context.params, context.withAuditRecord)),
+      async update({ params: { uuid, ...changes }, header, withAuditRecord }) {
+        return versionedAnswer(200, await documents.update(String(uuid), changes, ifMatch(header), withAuditRecord));
       },
-      async delete({ params, header, withRecord }) {
-        await documents.delete(String(params.uuid), ifMatch(header), withRecord);
+      async delete({ params, header, withAuditRecord }) {
+        await documents.delete(String(params.uuid), ifMatch(header), withAuditRecord);
         return empty(204);
       },
     },
     {
       list: { answerBytes: LIST_BYTES },
-      create: { commitsRecord: true },
-      update: { commitsRecord: true },
-      delete: { commitsRecord: true },
+      create: { commitsAuditRecord: true },
+      update: { commitsAuditRecord: true },
+      delete: { commitsAuditRecord: true },
     },
   );
 }

@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { WithRecord } from '../../../platform/postgres/sql-text.ts';
+import type { WithAuditRecord } from '../../../platform/postgres/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
 import type { RequestAudit } from '../../audit/request-audit.ts';
@@ -67,7 +67,7 @@ export async function validateAndHandle(route: Route, call: GatheredRequest): Pr
   refuseIfOver(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
   // Both run in parallel: the read of the precondition need not wait for the commit of the record.
-  const begun = parsed.then(() => (route.commitsRecord === true ? undefined : record?.begin()));
+  const begun = parsed.then(() => (route.commitsAuditRecord === true ? undefined : record?.begin()));
   const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, requireServer), begun]);
   const server = resultOf(precondition);
   resultOf(begin);
@@ -75,9 +75,9 @@ export async function validateAndHandle(route: Route, call: GatheredRequest): Pr
   refuseIfOver(call.signal);
   record?.handlerStarted();
   const setAuditedObject = (object: string) => record?.setAuditedObject(object);
-  const withRecord: WithRecord = (work, object) =>
-    route.commitsRecord === true && record !== undefined ? record.beginWith(work, object) : work(undefined);
-  return route.handler({ body: NO_BODY, ...call, setAuditedObject, withRecord, params, server });
+  const withAuditRecord: WithAuditRecord = (work, object) =>
+    route.commitsAuditRecord === true && record !== undefined ? record.beginWith(work, object) : work(undefined);
+  return route.handler({ body: NO_BODY, ...call, setAuditedObject, withAuditRecord, params, server });
 }
 
 function resultOf<Value>(result: PromiseSettledResult<Value>): Value {

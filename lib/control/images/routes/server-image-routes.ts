@@ -34,6 +34,6 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
         return ok(await runTask(deps, context, { name: 'image_get', seconds: GET_SECONDS, isRead: true, params }));
       },
     },
-    { EnsureServerImage: { commitsRecord: true } },
+    { EnsureServerImage: { commitsAuditRecord: true } },
   );
 }

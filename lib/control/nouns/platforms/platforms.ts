@@ -38,9 +38,9 @@ export const platformsSubsystem: NounDefinition = {
       prepare: () => documents.prepare(),
       routes: [
         ...documentRoutes(documents, {
-          async create({ params, withRecord }) {
+          async create({ params, withAuditRecord }) {
             if ((await all()).length >= MAX_PLATFORMS) throw new TooManyDocumentsError('platforms', MAX_PLATFORMS);
-            return versionedAnswer(201, await documents.create(params, withRecord));
+            return versionedAnswer(201, await documents.create(params, withAuditRecord));
           },
         }),
         ...bind(bootPlatforms.further, {

@@ -14,10 +14,10 @@ export function organizationRoutes(organizations: Pick<Organizations, 'documents
   return [
     ...Object.values(others).flatMap((one) => documentRoutes(one)),
     ...documentRoutes(keys, {
-      async create({ params, withRecord }) {
+      async create({ params, withAuditRecord }) {
         const pair = params.public_key == null ? await makeKeyPair() : undefined;
         const fields = pair === undefined ? params : { ...params, public_key: pair.publicKey };
-        const { value, etag } = await keys.create(fields, withRecord);
+        const { value, etag } = await keys.create(fields, withAuditRecord);
         return {
           status: 201,
           body: pair === undefined ? value : { ...value, private_key: pair.privateKey },
@@ -33,14 +33,20 @@ export function organizationRoutes(organizations: Pick<Organizations, 'documents
     ...bind(
       listContracts,
       {
-        async ChangeUserOrganizations({ params: { uuid, change, ...lists }, header, withRecord }) {
-          return versionedAnswer(200, await users.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+        async ChangeUserOrganizations({ params: { uuid, change, ...lists }, header, withAuditRecord }) {
+          return versionedAnswer(
+            200,
+            await users.update(uuid, changed(change, lists), ifMatch(header), withAuditRecord),
+          );
         },
-        async ChangeGroupMembers({ params: { uuid, change, ...lists }, header, withRecord }) {
-          return versionedAnswer(200, await groups.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+        async ChangeGroupMembers({ params: { uuid, change, ...lists }, header, withAuditRecord }) {
+          return versionedAnswer(
+            200,
+            await groups.update(uuid, changed(change, lists), ifMatch(header), withAuditRecord),
+          );
         },
       },
-      { ChangeUserOrganizations: { commitsRecord: true }, ChangeGroupMembers: { commitsRecord: true } },
+      { ChangeUserOrganizations: { commitsAuditRecord: true }, ChangeGroupMembers: { commitsAuditRecord: true } },
     ),
   ];
 }

@@ -44,6 +44,6 @@ export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
         return ok({ id: await createRequestedTask(context, tasks, task) });
       },
     },
-    { InstallAgent: { commitsRecord: true }, UninstallAgents: { commitsRecord: true } },
+    { InstallAgent: { commitsAuditRecord: true }, UninstallAgents: { commitsAuditRecord: true } },
   );
 }

@@ -34,7 +34,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
   return bind(
     pushJobContracts,
     {
-      async CreatePushJob({ params, actor, header, withRecord }) {
+      async CreatePushJob({ params, actor, header, withAuditRecord }) {
         const repeat = createRequestKey(params, idempotencyKey(header), actor.name);
         // Asked before the servers are looked up, because a repeated request could find other
         // servers.
@@ -42,7 +42,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         const id = made ?? (await create());
         async function create(): Promise<string> {
           const job = await resolvePushJob(params, { id: random.uuid(), actor: actor.name, servers, jobs: pushJobs });
-          const isNew = await withRecord((record) => pushJobs.create({ ...job, repeat, record }), job.id);
+          const isNew = await withAuditRecord((record) => pushJobs.create({ ...job, repeat, record }), job.id);
           if (isNew) return job.id;
           const first = await pushJobs.findByIdempotencyKey(repeat);
           if (first === undefined) throw new PushJobKeyLostError();
@@ -64,20 +64,20 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         const nodes = await pushJobs.nodes(id, { state: status, after, limit });
         return ok(nodes.map((node) => toPushNode(node, actor)));
       },
-      async ChangePushJob({ params: { id, ...changes }, actor, withRecord }) {
-        await withRecord((record) => pushJobs.change(id, { changes, record }), id);
+      async ChangePushJob({ params: { id, ...changes }, actor, withAuditRecord }) {
+        await withAuditRecord((record) => pushJobs.change(id, { changes, record }), id);
         return ok(toPushJob(await pushJobs.get(id), actor));
       },
-      async AddPushNodes({ params, actor, withRecord }) {
+      async AddPushNodes({ params, actor, withAuditRecord }) {
         const { id } = params;
         const nodes = await resolveNodes(params.servers, servers);
-        await withRecord((record) => pushJobs.addNodes(id, { nodes, record }), id);
+        await withAuditRecord((record) => pushJobs.addNodes(id, { nodes, record }), id);
         return { status: 201 as const, body: toPushJob(await pushJobs.get(id), actor) };
       },
-      async AbortPushJob({ params, actor, withRecord }) {
+      async AbortPushJob({ params, actor, withAuditRecord }) {
         const { id, nodes } = params;
         const how = params.soft === true ? 'soft' : 'hard';
-        await withRecord(
+        await withAuditRecord(
           (record) =>
             nodes === undefined
               ? pushJobs.abort(id, { how, actor: actor.name, record })
@@ -86,17 +86,17 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         );
         return accepted(toPushJob(await pushJobs.get(id), actor));
       },
-      async DeletePushJob({ params: { id }, withRecord }) {
-        await withRecord((record) => pushJobs.delete(id, record), id);
+      async DeletePushJob({ params: { id }, withAuditRecord }) {
+        await withAuditRecord((record) => pushJobs.delete(id, record), id);
         return empty(204);
       },
     },
     {
-      CreatePushJob: { commitsRecord: true },
-      ChangePushJob: { commitsRecord: true },
-      AddPushNodes: { commitsRecord: true },
-      AbortPushJob: { commitsRecord: true },
-      DeletePushJob: { commitsRecord: true },
+      CreatePushJob: { commitsAuditRecord: true },
+      ChangePushJob: { commitsAuditRecord: true },
+      AddPushNodes: { commitsAuditRecord: true },
+      AbortPushJob: { commitsAuditRecord: true },
+      DeletePushJob: { commitsAuditRecord: true },
       ListPushJobs: { answerBytes: 2 * 1024 * 1024 },
       ListPushNodes: { answerBytes: 1024 * 1024 },
     },

@@ -2,12 +2,12 @@
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
+  type AuditRecordPart,
   combineStatement,
   type ExpiryPart,
   fromMicroseconds,
   inMicroseconds,
   Parameters,
-  type RecordPart,
   type StatementPart,
   statementName,
 } from '../../../platform/postgres/sql-text.ts';
@@ -31,7 +31,7 @@ export interface NewSchedule {
   actor: string | undefined;
   nextAt: number;
   /** A record of who asks for it, written in the same statement. */
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 /** False if there are `most` that may still fire. */

@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { checkAll, invalidParameter } from '../../../platform/errors.ts';
-import type { ExpiryPart, RecordPart } from '../../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart, ExpiryPart } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { RequestKey } from '../push-store.ts';
 import type { Overlap } from './schedule.ts';
@@ -51,7 +51,7 @@ export interface ScheduleRequest extends ScheduleTimes {
   /** The body of POST /push-jobs, which has been checked. */
   job: JsonObject;
   actor: string | undefined;
-  record?: RecordPart | undefined;
+  record?: AuditRecordPart | undefined;
 }
 
 /** What a request changes; what is absent stays. */
@@ -68,7 +68,7 @@ interface RunRequest {
   actor: string | undefined;
   /** The caller may repeat the request under this key. */
   repeat: RequestKey | undefined;
-  record: RecordPart | undefined;
+  record: AuditRecordPart | undefined;
 }
 
 /** Limits the schedules that may still fire. */
@@ -157,7 +157,7 @@ export class PushSchedules {
    * @throws PushScheduleNotFoundError, PushScheduleEndedError, InvalidParametersError,
    * PushScheduleConflictError
    */
-  async change(id: string, changes: ScheduleChanges, record: RecordPart | undefined): Promise<void> {
+  async change(id: string, changes: ScheduleChanges, record: AuditRecordPart | undefined): Promise<void> {
     const { database } = this.#deps;
     await this.#changing(id, async (schedule) => {
       const now = await this.#now();

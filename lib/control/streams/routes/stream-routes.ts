@@ -62,12 +62,12 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
       StartVmLogs: (context) => start(VM_LOGS_TASK, context, asUuid(context.params)),
     },
     {
-      StartExec: { commitsRecord: true },
-      StartConnection: { commitsRecord: true },
-      StartVmExec: { commitsRecord: true },
-      StartVmConnection: { commitsRecord: true },
-      StartVmConsole: { commitsRecord: true },
-      StartVmLogs: { commitsRecord: true },
+      StartExec: { commitsAuditRecord: true },
+      StartConnection: { commitsAuditRecord: true },
+      StartVmExec: { commitsAuditRecord: true },
+      StartVmConnection: { commitsAuditRecord: true },
+      StartVmConsole: { commitsAuditRecord: true },
+      StartVmLogs: { commitsAuditRecord: true },
     },
   );
 }

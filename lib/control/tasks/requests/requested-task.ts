@@ -10,7 +10,7 @@ import type { Tasks } from '../tasks.ts';
 /** The request, as far as its task depends on it. */
 export type TaskCaller = Pick<
   RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>,
-  'params' | 'requestId' | 'actor' | 'withRecord' | 'setAuditedObject'
+  'params' | 'requestId' | 'actor' | 'withAuditRecord' | 'setAuditedObject'
 >;
 
 /** The task, as far as it does not depend on who requests it. */
@@ -32,7 +32,7 @@ export async function createRequestedTask(
   object?: string,
 ): Promise<string> {
   const request = taskRequestOf(caller, task);
-  const { id } = await caller.withRecord((record) => tasks.create({ ...request, record }), object);
+  const { id } = await caller.withAuditRecord((record) => tasks.create({ ...request, record }), object);
   caller.setAuditedObject(id);
   return id;
 }

@@ -109,11 +109,11 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
       ResumeAgent: (context) => setPaused(deps, context, 'resume'),
     },
     {
-      CreateTask: { commitsRecord: true },
-      NopTask: { commitsRecord: true },
-      CommandExecute: { commitsRecord: true },
-      RefreshSysinfo: { commitsRecord: true },
-      SetRecoveryConfig: { commitsRecord: true },
+      CreateTask: { commitsAuditRecord: true },
+      NopTask: { commitsAuditRecord: true },
+      CommandExecute: { commitsAuditRecord: true },
+      RefreshSysinfo: { commitsAuditRecord: true },
+      SetRecoveryConfig: { commitsAuditRecord: true },
       TaskHistory: { answerBytes: ROW_STREAM_BYTES },
     },
   );

@@ -44,7 +44,7 @@ type Question = Omit<VmQuestion, 'params'> & Partial<Pick<VmQuestion, 'params'>>
 
 const LIST_BYTES = 2 * 1024 * 1024;
 
-const change = { commitsRecord: true } as const;
+const change = { commitsAuditRecord: true } as const;
 
 export function vmRoutes(deps: VmRouteDeps): Route[] {
   const { vms, servers, legacyAgentApi } = deps;

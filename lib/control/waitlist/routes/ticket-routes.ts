@@ -22,12 +22,12 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
   return bind(
     ticketContracts,
     {
-      async CreateTicket({ params, requestId, header, actor, withRecord }) {
+      async CreateTicket({ params, requestId, header, actor, withAuditRecord }) {
         const { server_uuid, scope, id, action, extra } = params;
         const ticket = { serverUuid: server_uuid, scope, id, action, extra, expiry: expiryOf(params) };
         const asked = { reqId: requestId, actor: actor.name, idempotencyKey: idempotencyKey(header) };
         return accepted(
-          toCreatedTicket(await withRecord((record) => waitlist.create({ ...ticket, ...asked, record }))),
+          toCreatedTicket(await withAuditRecord((record) => waitlist.create({ ...ticket, ...asked, record }))),
         );
       },
       async ListTickets({ params }) {
@@ -72,7 +72,7 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
       },
     },
     {
-      CreateTicket: { commitsRecord: true },
+      CreateTicket: { commitsAuditRecord: true },
       ListTickets: { answerBytes: 4 * 1024 * 1024 },
       ListQueues: { answerBytes: 1024 * 1024 },
     },

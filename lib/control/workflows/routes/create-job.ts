@@ -15,12 +15,12 @@ export type JobContext = RequestContext<{ server_uuid: string }>;
 /** Returns the id of the job. @throws the errors of `WorkflowJobs.create` */
 export function createJob(
   { workflowJobs, random }: CreateJobDeps,
-  { params, requestId, actor, withRecord }: JobContext,
+  { params, requestId, actor, withAuditRecord }: JobContext,
   name: WorkflowName,
 ): Promise<string> {
   const id = random.uuid();
   const request = { name, serverUuid: params.server_uuid, params: given(params), requestId, actor: actor.name };
-  return withRecord((record) => workflowJobs.create({ ...request, record }, id), id);
+  return withAuditRecord((record) => workflowJobs.create({ ...request, record }, id), id);
 }
 
 /** The parameters that the caller has given. */

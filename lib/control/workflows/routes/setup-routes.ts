@@ -38,8 +38,8 @@ export function setupRoutes(deps: SetupRouteDeps): Route[] {
       },
     },
     {
-      UpdateServerNics: { commitsRecord: true },
-      UpdateServerNicsTask: { commitsRecord: true },
+      UpdateServerNics: { commitsAuditRecord: true },
+      UpdateServerNicsTask: { commitsAuditRecord: true },
     },
   );
 }

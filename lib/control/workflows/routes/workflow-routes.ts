@@ -33,8 +33,8 @@ class RebootWithoutJobError extends CnapiError {
 
 export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
   const { workflowJobs, instanceLeaving: endSignal } = deps;
-  async function cancel({ params: { uuid }, actor, withRecord }: RequestContext<{ uuid: string }>) {
-    await withRecord((record) => workflowJobs.cancel(uuid, { actor: actor.name, record }), uuid);
+  async function cancel({ params: { uuid }, actor, withAuditRecord }: RequestContext<{ uuid: string }>) {
+    await withAuditRecord((record) => workflowJobs.cancel(uuid, { actor: actor.name, record }), uuid);
     return ok(toWorkflowJob(await workflowJobs.get(uuid), actor));
   }
   return bind(
@@ -77,9 +77,9 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
     },
     {
       ListWorkflowJobs: { answerBytes: ROW_STREAM_BYTES },
-      CancelWorkflowJob: { commitsRecord: true },
-      PutWorkflowCancel: { commitsRecord: true },
-      RebootServer: { commitsRecord: true },
+      CancelWorkflowJob: { commitsAuditRecord: true },
+      PutWorkflowCancel: { commitsAuditRecord: true },
+      RebootServer: { commitsAuditRecord: true },
     },
   );
 }

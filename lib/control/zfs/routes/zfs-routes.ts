@@ -28,7 +28,7 @@ const LIST_BYTES = 2 * 1024 * 1024;
 /** Triton's CNAPI says this of a rollback as well. */
 const SNAPSHOT_TEXT = 'cannot create snapshot: ';
 
-const change = { commitsRecord: true } as const;
+const change = { commitsAuditRecord: true } as const;
 const list = { answerBytes: LIST_BYTES } as const;
 
 export function zfsRoutes(deps: ZfsRouteDeps): Route[] {

@@ -92,10 +92,10 @@ function placeRoutes(organizations: Organizations): Route[] {
   const rawBody = { maxBytes: 1_000_000 };
   const refuse = (): Promise<never> => Promise.reject(new DatabaseBusyError('locked'));
   /** Refused where the rights are read, or by the statement of the change, as the body says. */
-  const refuseAsAsked = ({ body, withRecord }: Parameters<Route['handler']>[0]) =>
+  const refuseAsAsked = ({ body, withAuditRecord }: Parameters<Route['handler']>[0]) =>
     String(body) === 'rights'
       ? refuse()
-      : withRecord((record) => {
+      : withAuditRecord((record) => {
           record?.(new SqlParameters([]));
           return refuse();
         });
@@ -106,7 +106,7 @@ function placeRoutes(organizations: Organizations): Route[] {
       ChangePlace: answerTo('write') as never,
       BusyPlace: refuseAsAsked as never,
     },
-    { ReadPlace: { rawBody }, ChangePlace: { rawBody }, BusyPlace: { rawBody, commitsRecord: true } },
+    { ReadPlace: { rawBody }, ChangePlace: { rawBody }, BusyPlace: { rawBody, commitsAuditRecord: true } },
   );
 }
 

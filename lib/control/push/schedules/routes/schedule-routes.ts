@@ -29,11 +29,11 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
   return bind(
     pushScheduleContracts,
     {
-      async CreatePushSchedule({ params, actor, withRecord }) {
+      async CreatePushSchedule({ params, actor, withAuditRecord }) {
         const { at, cron, time_zone: timeZone, overlap, job } = params;
         const id = random.uuid();
         const schedule = { id, at, cron, timeZone, overlap, job, actor: actor.name };
-        await withRecord((record) => pushSchedules.create({ ...schedule, record }), id);
+        await withAuditRecord((record) => pushSchedules.create({ ...schedule, record }), id);
         return { status: 201 as const, body: toPushSchedule(await pushSchedules.get(id), actor) };
       },
       async ListPushSchedules({ params: { status, after, limit = PUSH_PAGE }, actor }) {
@@ -45,18 +45,18 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
         return ok({ times: times.map((one) => one.toISOString()) });
       },
       GetPushSchedule: async ({ params, actor }) => ok(toPushSchedule(await pushSchedules.get(params.id), actor)),
-      async UpdatePushSchedule({ params, actor, withRecord }) {
+      async UpdatePushSchedule({ params, actor, withAuditRecord }) {
         const { id, at, cron, time_zone: timeZone, overlap, job } = params;
         const changes = { at, cron, timeZone, overlap, job, actor: actor.name };
-        await withRecord((record) => pushSchedules.change(id, changes, record), id);
+        await withAuditRecord((record) => pushSchedules.change(id, changes, record), id);
         return ok(toPushSchedule(await pushSchedules.get(id), actor));
       },
-      async RunPushSchedule({ params: { id }, actor, header, withRecord }) {
+      async RunPushSchedule({ params: { id }, actor, header, withAuditRecord }) {
         const repeat = createRunRequestKey(id, idempotencyKey(header), actor.name);
         const job = (await pushJobs.findByIdempotencyKey(repeat)) ?? (await run(random.uuid()));
         function run(newJob: string): Promise<string> {
           const request = { job: newJob, actor: actor.name, repeat };
-          return withRecord((record) => pushSchedules.run(id, { ...request, record }), newJob);
+          return withAuditRecord((record) => pushSchedules.run(id, { ...request, record }), newJob);
         }
         return { status: 201 as const, body: toPushJob(await pushJobs.get(job), actor) };
       },
@@ -74,9 +74,9 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
       },
     },
     {
-      CreatePushSchedule: { commitsRecord: true },
-      UpdatePushSchedule: { commitsRecord: true },
-      RunPushSchedule: { commitsRecord: true },
+      CreatePushSchedule: { commitsAuditRecord: true },
+      UpdatePushSchedule: { commitsAuditRecord: true },
+      RunPushSchedule: { commitsAuditRecord: true },
       ListPushSchedules: { answerBytes: ANSWER_BYTES },
     },
   );
