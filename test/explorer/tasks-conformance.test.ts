@@ -11,8 +11,8 @@ import {
   resendTasks,
   settleInventory,
 } from '../../lib/control/tasks/dispatch/claim-store.ts';
-import type { InventoryDecision } from '../../lib/control/tasks/record/task.ts';
-import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
+import type { InventoryDecision } from '../../lib/control/tasks/store/task.ts';
+import { cancelTask } from '../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   accept,

@@ -7,7 +7,7 @@ import { deleteEndedPushJobs } from '../../lib/control/push/expiry/expiry-store.
 import { AgentMessenger, type PushSession } from '../../lib/control/push/messenger/agent-messenger.ts';
 import { storeVotes } from '../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
-import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
+import { cancelTask } from '../../lib/control/tasks/store/task-store.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { PUSH_CAPABILITY } from '../../lib/protocol/push.ts';

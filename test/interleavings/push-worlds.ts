@@ -5,7 +5,7 @@ import { claimDuties } from '../../lib/control/duty/duty-store.ts';
 import { abortJob, endJob, startNodes } from '../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, type NewPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
-import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
+import { cancelTask } from '../../lib/control/tasks/store/task-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { newPushJob, votesOf } from './push-statements.ts';
 import type { PushKind, Seat } from './statement.ts';

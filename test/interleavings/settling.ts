@@ -8,8 +8,8 @@ import { endPosts, readDeadPostingRuns } from '../../lib/control/legacy/post-sto
 import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/status/roster-store.ts';
 import { claimTasks, readInheritedTasks, settleInventory } from '../../lib/control/tasks/dispatch/claim-store.ts';
-import { decideAtInventory } from '../../lib/control/tasks/record/task.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
+import { decideAtInventory } from '../../lib/control/tasks/store/task.ts';
 import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { KIND } from './duty-statements.ts';

@@ -8,7 +8,7 @@
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import type { RunIdentity } from '../../lib/control/roster/status/roster-store.ts';
 import type { InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
-import type { ClaimingSession } from '../../lib/control/tasks/record/change-result.ts';
+import type { ClaimingSession } from '../../lib/control/tasks/store/change-result.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Intent } from './lab-schema.ts';
 

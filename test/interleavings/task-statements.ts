@@ -26,16 +26,18 @@ import {
   resendTasks,
   settleInventory,
 } from '../../lib/control/tasks/dispatch/claim-store.ts';
-import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/record/change-result.ts';
-import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/record/task.ts';
-import type { PostLimits } from '../../lib/control/tasks/record/task-limits.ts';
+import type { Report } from '../../lib/control/tasks/reports/report.ts';
+import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
+import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/store/change-result.ts';
+import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/store/task.ts';
+import type { PostLimits } from '../../lib/control/tasks/store/task-limits.ts';
 import {
   countUnfinishedTasks,
   listAllTasks,
   readBusyAmong,
   readEndedAmong,
   readTaskTimes,
-} from '../../lib/control/tasks/record/task-list-store.ts';
+} from '../../lib/control/tasks/store/task-list-store.ts';
 import {
   cancelTask,
   createTask,
@@ -48,10 +50,8 @@ import {
   readPositions,
   readTask,
   readTaskByKey,
-} from '../../lib/control/tasks/record/task-store.ts';
-import { createTaskUnderTicket } from '../../lib/control/tasks/record/ticketed-store.ts';
-import type { Report } from '../../lib/control/tasks/reports/report.ts';
-import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
+} from '../../lib/control/tasks/store/task-store.ts';
+import { createTaskUnderTicket } from '../../lib/control/tasks/store/ticketed-store.ts';
 import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';
 import { vmCreations, vmEnds } from './vm-calls.ts';
 

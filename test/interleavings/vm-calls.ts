@@ -1,9 +1,9 @@
 /** Calls of statements about tasks and reports that are about VMs; only the world of VMs has any. */
 import type { ReportToStore, storeReports } from '../../lib/control/servers/server-store.ts';
-import type { WrittenTasks } from '../../lib/control/tasks/record/change-result.ts';
-import { orRefusal } from '../../lib/control/tasks/record/task-errors.ts';
-import type { createTask, NewTask } from '../../lib/control/tasks/record/task-store.ts';
 import type { AttemptReport } from '../../lib/control/tasks/reports/report-store.ts';
+import type { WrittenTasks } from '../../lib/control/tasks/store/change-result.ts';
+import { orRefusal } from '../../lib/control/tasks/store/task-errors.ts';
+import type { createTask, NewTask } from '../../lib/control/tasks/store/task-store.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
 import type { CallOf, Seat, TaskKind, VmKind, World } from './statement.ts';
 import { reportOf, vmOf } from './vm-world.ts';

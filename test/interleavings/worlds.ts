@@ -18,8 +18,8 @@ import {
 import { removeServer } from '../../lib/control/servers/server-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
-import { cancelTask, createTask } from '../../lib/control/tasks/record/task-store.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
+import { cancelTask, createTask } from '../../lib/control/tasks/store/task-store.ts';
 import { addTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';

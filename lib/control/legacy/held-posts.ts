@@ -2,8 +2,9 @@
  * The tasks that this process claimed to post and whose ends are not recorded yet, and how much
  * room they take. Owned by `legacy-dispatch.ts`. Pure.
  */
-import type { PostLimits } from '../tasks/record/task-limits.ts';
+
 import { type EndReport, sizeOf, withoutResult } from '../tasks/reports/report.ts';
+import type { PostLimits } from '../tasks/store/task-limits.ts';
 import type { ClaimedPostRow } from './post-store.ts';
 
 /** A task that this process claimed. It is read first, and then posted. */

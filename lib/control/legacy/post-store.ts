@@ -4,8 +4,8 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import { taskEnds } from '../tasks/record/task.ts';
-import { MAX_POSTS_OF_SERVER, type PostLimits } from '../tasks/record/task-limits.ts';
+import { taskEnds } from '../tasks/store/task.ts';
+import { MAX_POSTS_OF_SERVER, type PostLimits } from '../tasks/store/task-limits.ts';
 import type { DeadPostingRun } from './dead-posting-runs.ts';
 
 /** A task to post. */

@@ -10,7 +10,7 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { JsonLimitError, parseBoundedJson } from '../../protocol/json/bounded-json.ts';
 import { MAX_JSON_DEPTH } from '../../protocol/json/storable.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
-import { type TaskError, taskEnds } from '../tasks/record/task.ts';
+import { type TaskError, taskEnds } from '../tasks/store/task.ts';
 import type { AgentAnswer } from './legacy-http-client.ts';
 
 export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome: 'failure'; error: TaskError };

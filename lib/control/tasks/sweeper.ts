@@ -14,7 +14,7 @@ import { DeadlineCounter, tickLagMs } from './deadlines/deadline-counter.ts';
 import { advanceTicks, recordFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
 import type { PostDispatch } from './dispatch/post-dispatch.ts';
 import type { SessionDispatch } from './dispatch/session-dispatch.ts';
-import type { ChangedTask } from './record/change-result.ts';
+import type { ChangedTask } from './store/change-result.ts';
 
 interface SweeperDeps {
   database: Database;

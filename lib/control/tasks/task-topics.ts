@@ -4,7 +4,7 @@ import type { Bus, BusMessage } from '../../platform/bus/bus.ts';
 import { chunksOf } from '../../platform/chunks.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { runTopic } from '../run-topic.ts';
-import type { ChangedTask } from './record/change-result.ts';
+import type { ChangedTask } from './store/change-result.ts';
 
 /**
  * Tasks that have ended: `{ids}`. Every instance that has ever had a wait for a task is

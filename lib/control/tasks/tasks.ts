@@ -25,9 +25,11 @@ import type { Config } from '../config.ts';
 import type { PostDispatch, PostOutcomes } from './dispatch/post-dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
 import { SessionDispatch } from './dispatch/session-dispatch.ts';
-import type { ChangedTask } from './record/change-result.ts';
-import { ticketRefusal, toNewTask } from './record/new-task.ts';
-import type { TaskRequest, TaskRow } from './record/task.ts';
+import { Recorder } from './reports/recorder.ts';
+import type { TaskSession, TaskSessions } from './sessions.ts';
+import type { ChangedTask } from './store/change-result.ts';
+import { ticketRefusal, toNewTask } from './store/new-task.ts';
+import type { TaskRequest, TaskRow } from './store/task.ts';
 import {
   IdempotencyConflictError,
   orRefusal,
@@ -36,8 +38,8 @@ import {
   TaskNotFoundError,
   TaskUnknownError,
   TooManyTasksError,
-} from './record/task-errors.ts';
-import type { TaskFilter } from './record/task-list.ts';
+} from './store/task-errors.ts';
+import type { TaskFilter } from './store/task-list.ts';
 import {
   countUnfinishedTasks,
   listAllTasks,
@@ -45,7 +47,7 @@ import {
   readEndedAmong,
   readTaskTimes,
   type TaskListPage,
-} from './record/task-list-store.ts';
+} from './store/task-list-store.ts';
 import {
   type CreatedTask,
   cancelTask,
@@ -61,10 +63,8 @@ import {
   type ServerTaskCursor,
   type TaskChunk,
   type TaskPosition,
-} from './record/task-store.ts';
-import { createTaskUnderTicket } from './record/ticketed-store.ts';
-import { Recorder } from './reports/recorder.ts';
-import type { TaskSession, TaskSessions } from './sessions.ts';
+} from './store/task-store.ts';
+import { createTaskUnderTicket } from './store/ticketed-store.ts';
 import { Sweeper } from './sweeper.ts';
 import { publishChangedTasks, publishTaskHint, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
 import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';

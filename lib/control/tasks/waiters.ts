@@ -5,9 +5,9 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { LastRead, Watches } from '../../platform/waits/watches.ts';
-import type { RecordedTaskEvent, TaskRow } from './record/task.ts';
-import { TaskNotFoundError } from './record/task-errors.ts';
-import { readEvents, readTask, type TaskPosition } from './record/task-store.ts';
+import type { RecordedTaskEvent, TaskRow } from './store/task.ts';
+import { TaskNotFoundError } from './store/task-errors.ts';
+import { readEvents, readTask, type TaskPosition } from './store/task-store.ts';
 
 export interface WaitOptions {
   timeoutMs: number;

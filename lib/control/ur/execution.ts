@@ -4,7 +4,7 @@
  */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { failure, type PostedEnd } from '../legacy/task-answer.ts';
-import { taskEnds } from '../tasks/record/task.ts';
+import { taskEnds } from '../tasks/store/task.ts';
 import { parseObject } from './ur.ts';
 
 /** The exit status of a script after which Ur reboots its server. */

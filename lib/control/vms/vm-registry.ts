@@ -10,8 +10,8 @@ import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.
 import { and, eq, startsWith } from '../../platform/moray/filter.ts';
 import { ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import type { Random } from '../../platform/random.ts';
-import type { TaskRequest } from '../tasks/record/task.ts';
-import { IdempotencyConflictError } from '../tasks/record/task-errors.ts';
+import type { TaskRequest } from '../tasks/store/task.ts';
+import { IdempotencyConflictError } from '../tasks/store/task-errors.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import type { VmDocument } from './vm.ts';
 import { vmsBucket } from './vm-bucket.ts';

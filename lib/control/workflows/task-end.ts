@@ -1,5 +1,5 @@
 /** Whether a step of a workflow job is done once its task has ended. Pure. */
-import { endError, type TaskRow } from '../tasks/record/task.ts';
+import { endError, type TaskRow } from '../tasks/store/task.ts';
 
 type EndedTask = Pick<TaskRow, 'outcome' | 'error' | 'cancel_requested_at' | 'started_at'>;
 

@@ -10,7 +10,7 @@ import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
-import { BadSecretParamsError } from '../tasks/record/task-errors.ts';
+import { BadSecretParamsError } from '../tasks/store/task-errors.ts';
 import { stepNames, type WorkflowName } from './definitions.ts';
 import {
   ServerHasWorkflowJobError,

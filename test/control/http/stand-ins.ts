@@ -8,10 +8,10 @@ import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/s
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import { Boot } from '../../../lib/control/servers/boot/boot.ts';
 import type { RecordedStatusChange } from '../../../lib/control/servers/routes/server-view.ts';
-import type { RecordedTaskEvent, TaskRequest, TaskRow } from '../../../lib/control/tasks/record/task.ts';
-import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
-import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts';
-import type { TaskListPage } from '../../../lib/control/tasks/record/task-list-store.ts';
+import type { RecordedTaskEvent, TaskRequest, TaskRow } from '../../../lib/control/tasks/store/task.ts';
+import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/store/task-errors.ts';
+import type { TaskFilter } from '../../../lib/control/tasks/store/task-list.ts';
+import type { TaskListPage } from '../../../lib/control/tasks/store/task-list-store.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
 import { WorkflowJobNotFoundError } from '../../../lib/control/workflows/workflow-errors.ts';

@@ -2,7 +2,7 @@
 import pg from 'pg';
 import t from 'tap';
 import { POSTS_TOPIC } from '../../../lib/control/legacy/legacy-dispatch.ts';
-import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import { taskEnds } from '../../../lib/control/tasks/store/task.ts';
 import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';

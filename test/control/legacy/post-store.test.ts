@@ -16,9 +16,9 @@ import {
 } from '../../../lib/control/legacy/post-store.ts';
 import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks, readInheritedTasks } from '../../../lib/control/tasks/dispatch/claim-store.ts';
-import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
-import { MAX_UNACCEPTED_BYTES } from '../../../lib/control/tasks/record/task-limits.ts';
-import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/record/task-store.ts';
+import { taskEnds } from '../../../lib/control/tasks/store/task.ts';
+import { MAX_UNACCEPTED_BYTES } from '../../../lib/control/tasks/store/task-limits.ts';
+import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/store/task-store.ts';
 import { setRunningByHeartbeats } from '../../support/fake-legacy-agent.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import { taskEnds } from '../../../lib/control/tasks/store/task.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';

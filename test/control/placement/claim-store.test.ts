@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import { readCandidates } from '../../../lib/control/placement/candidate-store.ts';
 import { claimRoom, deleteExpiredClaims, readRoomClaim } from '../../../lib/control/placement/claim-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
-import { createTask } from '../../../lib/control/tasks/record/task-store.ts';
+import { createTask } from '../../../lib/control/tasks/store/task-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -1,8 +1,8 @@
 /** The same change of many tasks in one statement, as push jobs make it. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
-import { cancelTask } from '../../../lib/control/tasks/record/task-store.ts';
+import { taskEnds } from '../../../lib/control/tasks/store/task.ts';
+import { cancelTask } from '../../../lib/control/tasks/store/task-store.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { claim, complete, create, migrations, record, row, seat } from './support/task-database.ts';

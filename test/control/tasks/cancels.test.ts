@@ -1,6 +1,6 @@
 /** Cancels, over several instances, one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
-import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
+import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/store/task-errors.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';

@@ -22,8 +22,8 @@ import {
   resendTasks,
   settleInventory,
 } from '../../../lib/control/tasks/dispatch/claim-store.ts';
-import { createTask } from '../../../lib/control/tasks/record/task-store.ts';
 import { recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
+import { createTask } from '../../../lib/control/tasks/store/task-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { migrations, newTask, overdueMs, resendMs } from './support/task-database.ts';

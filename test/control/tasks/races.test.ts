@@ -14,14 +14,14 @@ import {
   resendTasks,
   settleInventory,
 } from '../../../lib/control/tasks/dispatch/claim-store.ts';
-import type { ChangedTask, WrittenTasks } from '../../../lib/control/tasks/record/change-result.ts';
-import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import type { ChangedTask, WrittenTasks } from '../../../lib/control/tasks/store/change-result.ts';
+import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/store/task.ts';
 import {
   type CancelledTask,
   type CreatedTask,
   cancelTask,
   createTask,
-} from '../../../lib/control/tasks/record/task-store.ts';
+} from '../../../lib/control/tasks/store/task-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -1,7 +1,7 @@
 /** What an instance does in each slow poll of tasks, on a database that the test controls. */
 import t, { type Test } from 'tap';
 import { SessionDispatch } from '../../../lib/control/tasks/dispatch/session-dispatch.ts';
-import type { ChangedTask } from '../../../lib/control/tasks/record/change-result.ts';
+import type { ChangedTask } from '../../../lib/control/tasks/store/change-result.ts';
 import { Sweeper } from '../../../lib/control/tasks/sweeper.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';

@@ -1,7 +1,7 @@
 /** Several instances over one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
-import type { TaskRequest } from '../../../lib/control/tasks/record/task.ts';
-import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/record/task-errors.ts';
+import type { TaskRequest } from '../../../lib/control/tasks/store/task.ts';
+import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/store/task-errors.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';

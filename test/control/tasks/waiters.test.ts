@@ -1,9 +1,9 @@
 /** Waits and event streams: prompt with the bus, correct without it, bounded, and always ended. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { RecordedTaskEvent } from '../../../lib/control/tasks/record/task.ts';
-import { TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
-import { cancelTask } from '../../../lib/control/tasks/record/task-store.ts';
+import type { RecordedTaskEvent } from '../../../lib/control/tasks/store/task.ts';
+import { TaskNotFoundError } from '../../../lib/control/tasks/store/task-errors.ts';
+import { cancelTask } from '../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { TooManyWaitersError, WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';

@@ -8,7 +8,7 @@ import {
   type TaskOutcome,
   type TaskState,
   taskEnds,
-} from '../../../lib/control/tasks/record/task.ts';
+} from '../../../lib/control/tasks/store/task.ts';
 
 export interface TaskRow {
   state: TaskState;

@@ -1,6 +1,6 @@
 /** The worlds of tasks, and their deliberate defects. */
 import { answerTask } from '../../../lib/agent/runner/answers.ts';
-import { decideAtInventory, taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import { decideAtInventory, taskEnds } from '../../../lib/control/tasks/store/task.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { type Rules, rules } from './rules.ts';
 import type { TaskBounds } from './state.ts';

@@ -4,7 +4,7 @@
 
 import { fold, inventoryOf } from '../../../lib/agent/journal/journal.ts';
 import { answerCancel, answerTask, renumberingOf } from '../../../lib/agent/runner/answers.ts';
-import { decideAtInventory } from '../../../lib/control/tasks/record/task.ts';
+import { decideAtInventory } from '../../../lib/control/tasks/store/task.ts';
 import { cancel, claim, record, settle, sweep } from './model.ts';
 
 export interface Rules {

@@ -3,7 +3,7 @@
  * instances, messages in transit.
  */
 import { type JournalState, newJournal } from '../../../lib/agent/journal/journal.ts';
-import type { InventoryDecision, KnownTask } from '../../../lib/control/tasks/record/task.ts';
+import type { InventoryDecision, KnownTask } from '../../../lib/control/tasks/store/task.ts';
 import type { TaskEndFrame } from '../../../lib/protocol/link/frames.ts';
 import { type AsRead, type Fence, newTask, type TaskRow } from './model.ts';
 

@@ -1,5 +1,5 @@
 /** The worlds of tasks: docs/design/tasks.md, invariant I3, for one server's agent. */
-import { type TaskError, taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import { type TaskError, taskEnds } from '../../../lib/control/tasks/store/task.ts';
 import type { Move, World } from '../explorer.ts';
 import { agentMoves } from './agent.ts';
 import { drop } from './connections.ts';

@@ -33,7 +33,7 @@ const url = 'http://x'; import j from './j.ts';
 t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
     'lib/platform/time/clock.ts': empty,
-    'lib/control/tasks/record/task.ts': `import type { Clock } from '../../../platform/time/clock.ts';\nimport { createHash } from 'node:crypto';`,
+    'lib/control/tasks/store/task.ts': `import type { Clock } from '../../../platform/time/clock.ts';\nimport { createHash } from 'node:crypto';`,
     'lib/control/tasks/routes/task-routes.ts': `import { x } from '../record/task.ts';`,
     'lib/control/tasks/subsystem.ts': `import { x } from './routes/task-routes.ts';`,
     'lib/control/subsystem-list.ts': `import { x } from './tasks/subsystem.ts';`,
@@ -104,10 +104,10 @@ t.test('an allowed import that no file uses is reported', async (t) => {
 t.test('a file that says that it is pure, and does I/O or imports its store, is reported', async (t) => {
   const imports = `import fs from 'node:fs';\nimport { load } from './task-store.ts';`;
   const found = complaints(t, {
-    'lib/control/tasks/record/task.ts': `/** A task. Pure. */\n${imports}\nimport type { Row } from './row-store.ts';`,
-    'lib/control/tasks/record/tasks.ts': `/** Tasks. */\n${imports}`,
-    'lib/control/tasks/record/row-store.ts': empty,
-    'lib/control/tasks/record/task-store.ts': empty,
+    'lib/control/tasks/store/task.ts': `/** A task. Pure. */\n${imports}\nimport type { Row } from './row-store.ts';`,
+    'lib/control/tasks/store/tasks.ts': `/** Tasks. */\n${imports}`,
+    'lib/control/tasks/store/row-store.ts': empty,
+    'lib/control/tasks/store/task-store.ts': empty,
   });
   matchLists(t, found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
 });

@@ -14,7 +14,7 @@ const use = (part: string, table: string) => ({ part, table, reason: 'a reason' 
 t.test('a part may name its own tables, and any table in comments and other texts', async (t) => {
   const root = tree(t, {
     ...tables,
-    'lib/control/tasks/record/task-store.ts': `
+    'lib/control/tasks/store/task-store.ts': `
       // It locks no row from cnapi_roster_authority.
       /* Nor one from cnapi_servers. */
       const q = 'select 1 from cnapi_tasks'; const metric = 'cnapi_servers';`,
@@ -49,7 +49,7 @@ t.test("a statement with another part's table is reported, and whether it writes
 t.test('a listed use is allowed; one that is listed for reading only may not write', async (t) => {
   const root = tree(t, {
     ...tables,
-    'lib/control/tasks/record/task-store.ts': '`select 1 from cnapi_roster_authority`',
+    'lib/control/tasks/store/task-store.ts': '`select 1 from cnapi_roster_authority`',
     'lib/control/servers/server-store.ts': '`update cnapi_tasks set id = (select null from cnapi_tasks)`',
   });
   const reads = [use('control/tasks', 'cnapi_roster_authority')];

@@ -6,7 +6,7 @@ import { PUSH_TASK } from '../../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { fenced, fenceValues } from '../../duty/duty-fence.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
-import { taskEnds } from '../../tasks/record/task.ts';
+import { taskEnds } from '../../tasks/store/task.ts';
 import type { AbortCause, NodeCounts, PushJobOutcome, PushJobSnapshot, PushJobState } from '../push-job.ts';
 
 interface AdvanceRow {

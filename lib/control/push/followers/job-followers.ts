@@ -21,7 +21,7 @@ import type { Clock } from '../../../platform/time/clock.ts';
 import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
 import { TooManyWaitersError } from '../../../platform/waits/wait-errors.ts';
 import { type Watch, Watches } from '../../../platform/waits/watches.ts';
-import { readEventsOfMany, readLastEvents } from '../../tasks/record/task-store.ts';
+import { readEventsOfMany, readLastEvents } from '../../tasks/store/task-store.ts';
 import { TooManyFollowedNodesError } from '../push-errors.ts';
 import { type PushJobRow, readPushJob } from '../push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../push-topics.ts';

@@ -21,7 +21,7 @@ import { chunksOf } from '../../../platform/chunks.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import type { Watch } from '../../../platform/waits/watches.ts';
 import { PUSH_STREAM_END } from '../../../protocol/api/push/events.ts';
-import type { EventOfTask } from '../../tasks/record/task-store.ts';
+import type { EventOfTask } from '../../tasks/store/task-store.ts';
 import { PushJobNotFoundError } from '../push-errors.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';
 import type { ChangedNodes, PushJobPosition } from './follow-store.ts';

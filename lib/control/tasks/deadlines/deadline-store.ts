@@ -3,14 +3,14 @@
  * overdue tasks, and the end of tasks that no agent takes or reports.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { ClaimingSession } from '../record/change-result.ts';
-import { taskEnds } from '../record/task.ts';
+import type { ClaimingSession } from '../store/change-result.ts';
+import { taskEnds } from '../store/task.ts';
 import {
   MAX_CLAIMED_PER_SERVER,
   MAX_HELD_BYTES,
   MAX_POSTS_OF_SERVER,
   MAX_UNACCEPTED_BYTES,
-} from '../record/task-limits.ts';
+} from '../store/task-limits.ts';
 import { TICK_MS, type TickAdvance, toTicks } from './deadline-counter.ts';
 
 const MAX_SWEPT_AT_ONCE = 500;

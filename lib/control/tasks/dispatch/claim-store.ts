@@ -4,9 +4,9 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
-import { type ClaimingSession, toWritten, type WrittenRow, type WrittenTasks } from '../record/change-result.ts';
-import type { InheritedTask, InventoryDecision } from '../record/task.ts';
-import { MAX_CLAIMED_PER_SERVER, MAX_HELD_BYTES, MAX_UNACCEPTED_BYTES } from '../record/task-limits.ts';
+import { type ClaimingSession, toWritten, type WrittenRow, type WrittenTasks } from '../store/change-result.ts';
+import type { InheritedTask, InventoryDecision } from '../store/task.ts';
+import { MAX_CLAIMED_PER_SERVER, MAX_HELD_BYTES, MAX_UNACCEPTED_BYTES } from '../store/task-limits.ts';
 
 /** An attempt that this run claimed; `readDispatches` reads the task. */
 export interface ClaimedAttempt {

@@ -4,8 +4,8 @@
  * `session-dispatch.ts`.
  */
 
-import type { ChangedTask } from '../record/change-result.ts';
 import type { EndReport, ReportSubject } from '../reports/report.ts';
+import type { ChangedTask } from '../store/change-result.ts';
 
 /** Claims queued tasks for this instance and sends each once, by one request (a post). */
 export interface PostDispatch {

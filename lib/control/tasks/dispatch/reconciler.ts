@@ -14,9 +14,9 @@ import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import type { InventoryFrame } from '../../../protocol/link/frames.ts';
-import type { ChangedTask, WrittenTasks } from '../record/change-result.ts';
-import { decideAtInventory } from '../record/task.ts';
 import type { TaskSession, TaskSessions } from '../sessions.ts';
+import type { ChangedTask, WrittenTasks } from '../store/change-result.ts';
+import { decideAtInventory } from '../store/task.ts';
 import { type InventorySettlement, readInheritedTasks, readWhetherEnded, settleInventory } from './claim-store.ts';
 
 interface ReconcilerDeps {

@@ -21,9 +21,9 @@ import type { Clock, Timer } from '../../../platform/time/clock.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
 import { recordFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
-import { type TaskError, taskEnds } from '../record/task.ts';
 import type { ReportSubject } from '../reports/report.ts';
 import type { TaskSession, TaskSessions } from '../sessions.ts';
+import { type TaskError, taskEnds } from '../store/task.ts';
 import { ClaimProgress } from './claim-progress.ts';
 import {
   type ClaimedAttempt,

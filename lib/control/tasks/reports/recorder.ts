@@ -12,9 +12,9 @@ import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../../../platform/postgres/database.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/link/frames.ts';
-import type { ChangedTask } from '../record/change-result.ts';
-import type { TaskError } from '../record/task.ts';
 import type { TaskSession } from '../sessions.ts';
+import type { ChangedTask } from '../store/change-result.ts';
+import type { TaskError } from '../store/task.ts';
 import {
   type EndReport,
   type EventReport,

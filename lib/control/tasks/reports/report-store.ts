@@ -1,7 +1,7 @@
 /** SQL that stores agents' reports about tasks: one statement for many reports of many tasks. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { MAX_OUTPUT_BYTES } from '../../../protocol/limits.ts';
-import { toWritten, type WrittenRow, type WrittenTasks } from '../record/change-result.ts';
+import { toWritten, type WrittenRow, type WrittenTasks } from '../store/change-result.ts';
 import type { Report, ReportSubject } from './report.ts';
 
 /** Keeps the first half and the last half of each output stream, and a limited number of pieces. */

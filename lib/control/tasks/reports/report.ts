@@ -10,7 +10,7 @@ import { toStorableText } from '../../../protocol/json/storable.ts';
 import { MAX_FRAME_BYTES } from '../../../protocol/limits.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/link/frames.ts';
 import type { OutputChannel } from '../../../protocol/output-streams.ts';
-import type { TaskError } from '../record/task.ts';
+import type { TaskError } from '../store/task.ts';
 
 /** The task and attempt of a report, and the server whose agent sent it. */
 export interface ReportSubject {

@@ -4,7 +4,7 @@
  */
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { RequestContext } from '../../http/route.ts';
-import type { TaskRequest } from '../record/task.ts';
+import type { TaskRequest } from '../store/task.ts';
 import type { Tasks } from '../tasks.ts';
 
 /** The request, as far as its task depends on it. */

@@ -3,7 +3,7 @@ import { CnapiError } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
 import type { RequestContext } from '../../http/route.ts';
-import { endError } from '../record/task.ts';
+import { endError } from '../store/task.ts';
 import type { Tasks } from '../tasks.ts';
 import { createRequestedTask, taskRequestOf } from './requested-task.ts';
 

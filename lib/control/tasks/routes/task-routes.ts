@@ -7,7 +7,7 @@ import type { Actor } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
-import type { RecordedTaskEvent } from '../record/task.ts';
+import type { RecordedTaskEvent } from '../store/task.ts';
 import type { Tasks } from '../tasks.ts';
 import { toListedTask, toTask, toTaskEvent } from './task-view.ts';
 

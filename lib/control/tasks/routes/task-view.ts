@@ -12,8 +12,8 @@ import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
 import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import { endError, type RecordedTaskEvent, type TaskRow } from '../record/task.ts';
-import type { ListedTaskRow } from '../record/task-list-store.ts';
+import { endError, type RecordedTaskEvent, type TaskRow } from '../store/task.ts';
+import type { ListedTaskRow } from '../store/task-list-store.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 

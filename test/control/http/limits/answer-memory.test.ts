@@ -9,7 +9,7 @@ import {
   AnswerShareFullError,
   answerBudget,
 } from '../../../../lib/control/http/limits/answer-budget.ts';
-import { listTasks } from '../../../../lib/control/tasks/record/task-store.ts';
+import { listTasks } from '../../../../lib/control/tasks/store/task-store.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { until } from '../../../support/until.ts';
 import { queuedRow } from '../../tasks/support/queued-row.ts';

@@ -6,7 +6,7 @@ import {
   readPosts,
   readWaitingServers,
 } from '../../../../lib/control/legacy/post-store.ts';
-import type { PostLimits } from '../../../../lib/control/tasks/record/task-limits.ts';
+import type { PostLimits } from '../../../../lib/control/tasks/store/task-limits.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/fake-legacy-agent.ts';
 

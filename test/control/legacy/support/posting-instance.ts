@@ -1,10 +1,10 @@
 import type { LegacyAgentApi, LegacyAgentTask } from '../../../../lib/control/legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from '../../../../lib/control/legacy/legacy-dispatch.ts';
 import type { PostedEnd } from '../../../../lib/control/legacy/task-answer.ts';
-import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
-import type { PostLimits } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { EndReport, ReportSubject } from '../../../../lib/control/tasks/reports/report.ts';
 import { recordReports } from '../../../../lib/control/tasks/reports/report-store.ts';
+import { taskEnds } from '../../../../lib/control/tasks/store/task.ts';
+import type { PostLimits } from '../../../../lib/control/tasks/store/task-limits.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';

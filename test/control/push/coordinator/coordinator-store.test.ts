@@ -16,7 +16,7 @@ import { type CoordinatorAction, decideActions } from '../../../../lib/control/p
 import { createPushJob, MAX_UNFINISHED, readPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { sweepTasks } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
-import { cancelTask } from '../../../../lib/control/tasks/record/task-store.ts';
+import { cancelTask } from '../../../../lib/control/tasks/store/task-store.ts';
 import { newPushJob, votesOf } from '../../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { liveRun } from '../../legacy/support/legacy-seats.ts';

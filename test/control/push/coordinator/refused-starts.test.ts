@@ -4,7 +4,7 @@ import { advanceJob, startNodes } from '../../../../lib/control/push/coordinator
 import { endRehab, storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { decideActions } from '../../../../lib/control/push/push-job.ts';
 import { listPushNodes } from '../../../../lib/control/push/push-store.ts';
-import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
+import { taskEnds } from '../../../../lib/control/tasks/store/task.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { votesOf } from '../../../interleavings/push-statements.ts';
 import { claimedJob, nodeStates, seatedDatabase } from '../job-rows.ts';

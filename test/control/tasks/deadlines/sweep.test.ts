@@ -11,7 +11,7 @@ import {
   takeOverdue,
 } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
-import { MAX_HELD_BYTES } from '../../../../lib/control/tasks/record/task-limits.ts';
+import { MAX_HELD_BYTES } from '../../../../lib/control/tasks/store/task-limits.ts';
 import { Sweeper } from '../../../../lib/control/tasks/sweeper.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';

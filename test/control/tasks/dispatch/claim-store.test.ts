@@ -9,8 +9,8 @@ import {
   resendTasks,
   settleInventory,
 } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
-import { type InventoryDecision, taskEnds } from '../../../../lib/control/tasks/record/task.ts';
-import { cancelTask, readEvents } from '../../../../lib/control/tasks/record/task-store.ts';
+import { type InventoryDecision, taskEnds } from '../../../../lib/control/tasks/store/task.ts';
+import { cancelTask, readEvents } from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { freshPglite } from '../../../support/pglite.ts';

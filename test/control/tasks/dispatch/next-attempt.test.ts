@@ -9,7 +9,7 @@ import {
   resendTasks,
   settleInventory,
 } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
-import { cancelTask, readEvents } from '../../../../lib/control/tasks/record/task-store.ts';
+import { cancelTask, readEvents } from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

@@ -2,8 +2,8 @@
 import t from 'tap';
 import type { ClaimedAttempt, TaskToSend } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { SessionDispatch } from '../../../../lib/control/tasks/dispatch/session-dispatch.ts';
-import { type TaskError, taskEnds } from '../../../../lib/control/tasks/record/task.ts';
 import type { TaskSession } from '../../../../lib/control/tasks/sessions.ts';
+import { type TaskError, taskEnds } from '../../../../lib/control/tasks/store/task.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../../lib/protocol/limits.ts';

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { type ClaimedAttempt, MAX_READ_TASKS } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { SessionDispatch } from '../../../../lib/control/tasks/dispatch/session-dispatch.ts';
-import { type TaskError, taskEnds } from '../../../../lib/control/tasks/record/task.ts';
+import { type TaskError, taskEnds } from '../../../../lib/control/tasks/store/task.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';

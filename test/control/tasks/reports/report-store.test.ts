@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { readEvents } from '../../../../lib/control/tasks/record/task-store.ts';
 import type { Report } from '../../../../lib/control/tasks/reports/report.ts';
 import { recordReports } from '../../../../lib/control/tasks/reports/report-store.ts';
+import { readEvents } from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { freshPglite } from '../../../support/pglite.ts';

@@ -1,5 +1,5 @@
 import t from 'tap';
-import type { ListedTaskRow } from '../../../../lib/control/tasks/record/task-list-store.ts';
+import type { ListedTaskRow } from '../../../../lib/control/tasks/store/task-list-store.ts';
 import type { ListedTask } from '../../../../lib/protocol/api/tasks.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { finished } from '../../http/stand-ins.ts';

@@ -1,6 +1,6 @@
 import t from 'tap';
-import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
 import { toTask, toTaskHistoryEntry } from '../../../../lib/control/tasks/routes/task-view.ts';
+import type { TaskRow } from '../../../../lib/control/tasks/store/task.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { queuedRow } from '../support/queued-row.ts';
 

@@ -1,5 +1,5 @@
 import t from 'tap';
-import type { RecordedTaskEvent } from '../../../../lib/control/tasks/record/task.ts';
+import type { RecordedTaskEvent } from '../../../../lib/control/tasks/store/task.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { until } from '../../../support/until.ts';
 import { failed, finished } from '../../http/stand-ins.ts';

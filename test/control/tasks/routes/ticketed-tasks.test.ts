@@ -1,6 +1,6 @@
 /**
  * Tasks that name a ticket, on every route that creates tasks. The rules are tested in
- * test/control/tasks/record/ticketed-store.test.ts.
+ * test/control/tasks/store/ticketed-store.test.ts.
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';

@@ -1,5 +1,5 @@
 /** The row of a task that nobody has taken yet, with what a test changes. */
-import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
+import type { TaskRow } from '../../../../lib/control/tasks/store/task.ts';
 
 export function queuedRow(fields: Partial<TaskRow> = {}): TaskRow {
   return {

@@ -3,7 +3,7 @@
  * their agents.
  */
 import type { Test } from 'tap';
-import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
+import type { TaskRow } from '../../../../lib/control/tasks/store/task.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { MemoryHub } from '../../../support/memory-bus.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

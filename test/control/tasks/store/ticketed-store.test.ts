@@ -10,9 +10,9 @@ import {
   TicketNotActiveError,
   TicketOfAnotherServerError,
   TooManyTasksError,
-} from '../../../../lib/control/tasks/record/task-errors.ts';
-import { readTask } from '../../../../lib/control/tasks/record/task-store.ts';
-import { createTaskUnderTicket, type TicketedCreation } from '../../../../lib/control/tasks/record/ticketed-store.ts';
+} from '../../../../lib/control/tasks/store/task-errors.ts';
+import { readTask } from '../../../../lib/control/tasks/store/task-store.ts';
+import { createTaskUnderTicket, type TicketedCreation } from '../../../../lib/control/tasks/store/ticketed-store.ts';
 import { deleteTicket, expireTickets, releaseTicket } from '../../../../lib/control/waitlist/ticket-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { type Leg, runBehindLock } from '../../../support/lock-waits.ts';

@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { readServersAtWork } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
-import { readTaskTimes } from '../../../../lib/control/tasks/record/task-list-store.ts';
-import { cancelTask, readEventsOfMany, readLastEvents } from '../../../../lib/control/tasks/record/task-store.ts';
+import { readTaskTimes } from '../../../../lib/control/tasks/store/task-list-store.ts';
+import { cancelTask, readEventsOfMany, readLastEvents } from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

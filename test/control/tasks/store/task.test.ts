@@ -6,7 +6,7 @@ import {
   type KnownTask,
   MAX_ATTEMPTS,
   taskEnds,
-} from '../../../../lib/control/tasks/record/task.ts';
+} from '../../../../lib/control/tasks/store/task.ts';
 
 t.test('an inventory decides whether a claimed task continues, fails or is tried again', async (t) => {
   const again: InventoryDecision = { kind: 'next-attempt', uncertain: false };

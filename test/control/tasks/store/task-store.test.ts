@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
+import { taskEnds } from '../../../../lib/control/tasks/store/task.ts';
 import {
   cancelTask,
   createTask,
@@ -9,7 +9,7 @@ import {
   MAX_QUEUED_MIB_PER_SERVER,
   readPositions,
   readTask,
-} from '../../../../lib/control/tasks/record/task-store.ts';
+} from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { freshPglite } from '../../../support/pglite.ts';

@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:os';
 import t, { type Test } from 'tap';
-import { summaryOf, type TaskFilter } from '../../../../lib/control/tasks/record/task-list.ts';
-import { listAllTasks } from '../../../../lib/control/tasks/record/task-list-store.ts';
-import { cancelTask } from '../../../../lib/control/tasks/record/task-store.ts';
+import { summaryOf, type TaskFilter } from '../../../../lib/control/tasks/store/task-list.ts';
+import { listAllTasks } from '../../../../lib/control/tasks/store/task-list-store.ts';
+import { cancelTask } from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { parseCursor } from '../../../../lib/protocol/api/contract/cursor.ts';
 import { freshPglite } from '../../../support/pglite.ts';

@@ -10,7 +10,7 @@ import {
   TicketNotActiveError,
   TicketOfAnotherServerError,
   TooManyTasksError,
-} from '../../../../lib/control/tasks/record/task-errors.ts';
+} from '../../../../lib/control/tasks/store/task-errors.ts';
 import type { CnapiError } from '../../../../lib/platform/errors.ts';
 
 const table: { error: CnapiError; code: string; statusCode: number; message: RegExp; taskId?: string }[] = [
