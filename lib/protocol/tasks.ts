@@ -52,6 +52,7 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
       digest: 'sha256: and 64 hexadecimal digits, of the archive',
     },
   },
+  image_list: { idempotent: true, params: {} },
   image_get: { idempotent: true, params: { uuid: 'required, of the image' } },
   image_delete: { idempotent: true, params: { uuid: 'required, of an image that no VM uses' } },
   ...VM_TASK_KINDS,

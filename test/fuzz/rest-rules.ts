@@ -25,6 +25,7 @@ const SYNCHRONOUS = [
   'RefreshSysinfo',
   'PauseAgent',
   'ResumeAgent',
+  'ListServerImages',
   'GetServerImage',
   ...ZFS,
   ...VM_QUESTIONS,

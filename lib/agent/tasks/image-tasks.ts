@@ -8,6 +8,7 @@ import { type AgentTask, byteProgress, defineTask, type TaskContext } from './ta
 
 const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;
+const MAX_LISTED_CHARS = 400;
 
 export const imageTasks: readonly (readonly [string, AgentTask])[] = [
   [
@@ -20,6 +21,14 @@ export const imageTasks: readonly (readonly [string, AgentTask])[] = [
         digest: z.string().max(100).optional(),
       }),
       run: (params, context) => ending(() => ensure(params, context)),
+    }),
+  ],
+  [
+    'image_list',
+    defineTask({
+      lane: 'vm-queries',
+      params: z.object({}),
+      run: (_, context) => ending(async () => ({ images: imagesOf(context).list().map(listedImage) })),
     }),
   ],
   [
@@ -68,7 +77,6 @@ function imagesOf({ images }: TaskContext): Images {
 }
 
 function shownImage({ uuid, state, source, digest, layers, config, usedBy }: StoredImage): Record<string, unknown> {
-  const size = layers.reduce((sum, { bytes }) => sum + bytes, 0);
   const reason = state.name === 'failed' ? { error: { code: state.code, message: state.reason } } : {};
   return {
     uuid,
@@ -76,12 +84,26 @@ function shownImage({ uuid, state, source, digest, layers, config, usedBy }: Sto
     ...reason,
     source,
     ...(digest && { digest }),
-    size,
+    size: sizeOf(layers),
     layers,
     config,
     used_by: usedBy,
   };
 }
+
+/** Small enough for the result of a task with all images that a server may have. */
+const listedImage = ({ uuid, state, source, digest, layers, lastUsedAt, usedBy }: StoredImage) => ({
+  uuid,
+  state: state.name,
+  source: source.slice(0, MAX_LISTED_CHARS),
+  ...(digest && { digest }),
+  size: sizeOf(layers),
+  last_used_at: new Date(lastUsedAt).toISOString(),
+  /** VMs that use it now. */
+  vms: usedBy.length,
+});
+
+const sizeOf = (layers: StoredImage['layers']): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);
 
 async function ending(work: () => Promise<Record<string, unknown>>): Promise<Record<string, unknown>> {
   try {

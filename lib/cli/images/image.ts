@@ -1,4 +1,4 @@
-/** `cnapi image`: loads images on a server, shows and deletes them, by tasks of the server's agent. */
+/** `cnapi image`: loads images on a server, lists, shows and deletes them, by tasks of the server's agent. */
 import { Command } from 'commander';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { serverImageContracts } from '../../protocol/api/images.ts';
@@ -6,7 +6,9 @@ import { type CommandRunner, withExamples } from '../invocation/command-runner.t
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { UsageError } from '../terminal/command-errors.ts';
+import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
+import type { Column } from '../terminal/table.ts';
 import { runServerTask } from '../vms/vm-task.ts';
 import { sourceUrl } from './source-url.ts';
 
@@ -16,12 +18,13 @@ interface LoadOptions {
   detach?: boolean;
 }
 
+const MIB = 1024 * 1024;
 const SERVER = ['<server>', 'uuid, the beginning of one, or hostname'] as const;
 const IMAGE = ['<image>', 'its uuid'] as const;
 
 export function imageCommand(runner: CommandRunner): Command {
   const command = new Command('image').description(
-    'Loads, shows and deletes the images of a server, from which VMs are made.',
+    'Loads, lists, shows and deletes the images of a server, from which VMs are made.',
   );
   withExamples(
     command
@@ -47,6 +50,11 @@ export function imageCommand(runner: CommandRunner): Command {
         load(context, { server: String(server), source: String(source) }, options),
       ),
     );
+  withExamples(command.command('list').description('Lists the images of a server, and how many VMs use each.'), [
+    'cnapi image list web-1',
+  ])
+    .argument(...SERVER)
+    .action(runner.action((context, [server]) => list(context, String(server))));
   withExamples(command.command('get').description('Shows an image as the agent of the server knows it.'), [
     'cnapi image get web-1 UUID',
   ])
@@ -98,7 +106,24 @@ async function load(
 /** @throws UsageError */
 function imageUuid(text: string): string {
   if (isUuid(text)) return text;
-  throw new UsageError(`${escapeControls(text)} is not the uuid of an image; cnapi vm list --json shows those of VMs`);
+  throw new UsageError(`${escapeControls(text)} is not the uuid of an image; cnapi image list shows those of a server`);
+}
+
+async function list({ client, output }: Context, server: string): Promise<void> {
+  const { uuid: server_uuid } = await findServer(client, server);
+  const images = await client.ask(serverImageContracts.ListServerImages, { server_uuid });
+  if (output.json) return output.document(images);
+  const columns: Column<(typeof images)[number]>[] = [
+    { head: 'UUID', of: ({ uuid }) => uuid },
+    { head: 'STATE', of: ({ state }) => state },
+    { head: 'SIZE', of: ({ size }) => `${(size / MIB).toFixed(1)} MiB` },
+    { head: 'VMS', of: ({ vms }) => `${vms}` },
+    { head: 'LAST USED', of: ({ last_used_at }) => shortTime(last_used_at) },
+    { head: 'DIGEST', of: ({ digest }) => digest, shrinks: true },
+    { head: 'SOURCE', of: ({ source }) => source, shrinks: true },
+  ];
+  output.table(columns, images);
+  if (images.length === 0) output.note(`${server} has no images; cnapi image load loads one`);
 }
 
 async function get({ client, output }: Context, server: string, image: string): Promise<void> {

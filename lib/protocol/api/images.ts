@@ -1,5 +1,5 @@
 /**
- * Triton's routes for the images of one server. The agent has them, and a task asks it: the control
+ * The routes for the images of one server; two of them are Triton's. The agent has them, and a task asks it: the control
  * plane stores no images. Their names leave room for a noun `Image`.
  */
 import { z } from 'zod';
@@ -12,7 +12,48 @@ const serverImage = extensibleObject({ uuid: z.string().optional(), state: z.str
   id: 'ServerImage',
 });
 
+const count = z.int().min(0);
+export const listedServerImage = extensibleObject({
+  uuid: z.string(),
+  state: z.string().describe('fetching, unpacking, ready, failed or removing'),
+  source: z.string().describe('Its URL without query, `stream`, or `vm` if it was made from a VM of the server'),
+  digest: z.string().optional().describe('Of its archive; absent until it is known'),
+  size: count.describe('Bytes of its layers, unpacked; images may have layers in common'),
+  last_used_at: z.string().describe('When a VM has begun or ended to use it'),
+  vms: count.describe('How many VMs of the server use it'),
+}).meta({ id: 'ListedServerImage' });
+
 export const serverImageContracts = contracts({
+  ListServerImages: {
+    method: 'GET',
+    path: '/servers/:server_uuid/images',
+    summary: 'The images of a server as its agent knows them at the moment',
+    longRequest: 'wait',
+    tag: 'servers',
+    origin: 'own',
+    params: z.object(serverUuid),
+    preconditions: ['server', 'running'],
+    // It runs a task.
+    requiredRole: 'operator',
+    responses: {
+      200: {
+        description: 'OK',
+        schema: z.array(listedServerImage),
+        example: [
+          {
+            uuid: '0d1ae7e6-3c8d-4f0a-8d0e-6f1d0c6c2b11',
+            state: 'ready',
+            source: 'https://images.example.com/busybox.tar',
+            digest: 'sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+            size: 4_313_088,
+            last_used_at: '2026-11-27T09:00:00.000Z',
+            vms: 2,
+          },
+        ],
+      },
+      ...failures,
+    },
+  },
   EnsureServerImage: {
     method: 'POST',
     path: '/servers/:server_uuid/ensure-image',

@@ -41,6 +41,19 @@ t.test('without a source a load says whether the image is there', async (t) => {
   await t.rejects(asked, { code: 'ImageNotReady', message: /cut off/ });
 });
 
+t.test('the list has what an operator chooses by', async (t) => {
+  const digest = `sha256:${'0'.repeat(64)}`;
+  const used = { ...image, digest, lastUsedAt: 0, usedBy: ['a', 'b'], source: `http://h/${'x'.repeat(4_000)}` };
+  const unused = { ...image, lastUsedAt: 1, state: { name: 'fetching' }, layers: [] };
+  const { images } = await run('image_list', {}, { list: () => [used, unused] });
+  t.match(images, {
+    0: { uuid, state: 'ready', digest, size: 5, last_used_at: '1970-01-01T00:00:00.000Z', vms: 2 },
+    1: { state: 'fetching', size: 0, vms: 0 },
+  });
+  t.ok(JSON.stringify(images).length < 1_500, 'a long source is cut');
+  await t.rejects(run('image_list', {}, undefined), { code: 'NoContainers' });
+});
+
 t.test('a failure has its code, and an agent without containers says so', async (t) => {
   const images = { ensure: () => Promise.reject(new InvalidImageError('it is cut off')) };
   const wrong = run('image_ensure_present', { image_uuid: uuid, url: 'http://h/one' }, images);

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
 import { VmAgent } from '../../control/vms/vm-agent.ts';
 import { freshZone } from '../../support/apps.ts';
 import { until } from '../../support/until.ts';
@@ -12,8 +13,11 @@ t.test('images of a server on the command line', async (t) => {
   t.teardown(() => agent.agent.close());
   const cli = new Cli(t, [app.url]);
   const uuid = randomUUID();
+  const used = { state: 'ready', source: 'stream', size: 5 * 1024 * 1024, vms: 2 };
+  const images: JsonObject[] = [{ uuid, ...used, last_used_at: '2026-11-27T09:00:00.000Z' }];
   agent.answer = ({ name }) => {
     if (name === 'image_delete') return { error: { code: 'ImageInUse', message: 'a VM uses it' } };
+    if (name === 'image_list') return { result: { images } };
     return { result: { uuid, state: 'ready' } };
   };
   const paramsOf = (name: string) => [...agent.received.values()].findLast((task) => task.name === name)?.params;
@@ -35,6 +39,11 @@ t.test('images of a server on the command line', async (t) => {
   t.match(await cli.run('image', 'load', 'scripted', 'images/x.tar'), { code: 2, stderr: /neither a URL/ });
   t.match(await cli.run('image', 'load', 'nowhere', '/x.tar'), { code: 2, stderr: /nowhere/ });
   t.match(await cli.run('image', 'get', 'scripted', uuid), { code: 0, stdout: /state +ready/ });
+  t.match(await cli.run('image', 'list', 'scripted'), { code: 0, stdout: /ready +5\.0 MiB +2 .*stream/ });
+  t.same(await cli.json('image', 'list', 'scripted'), images);
+  t.match(await cli.run('image', 'list', 'nowhere'), { code: 2, stderr: /nowhere/ });
+  images.pop();
+  t.match(await cli.run('image', 'list', 'scripted'), { code: 0, stderr: /scripted has no images/ });
   t.match(await cli.run('image', 'delete', 'scripted', uuid), {
     code: 1,
     stderr: /image [0-9a-f-]{36} could not be deleted: a VM uses it \(ImageInUse\)/,

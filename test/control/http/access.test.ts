@@ -27,7 +27,7 @@ t.test('each route requires the intended role', async (t) => {
   // These run a task on the server that looks into it, a VM or an image, which a reader may not.
   const zfs = routes.filter(({ method, tag }) => method === 'GET' && tag === 'zfs').map(({ name }) => name);
   t.equal(zfs.length, 5);
-  const tasks = ['GetServerImage', 'GetVmInfo', 'GetVmVnc', 'GetVmProcesses', ...zfs];
+  const tasks = ['ListServerImages', 'GetServerImage', 'GetVmInfo', 'GetVmVnc', 'GetVmProcesses', ...zfs];
   for (const route of routes.filter((one) => requiredRoleOf(one) === 'operator'))
     t.equal(route.method === 'GET', tasks.includes(route.name), route.name);
   for (const route of routes)

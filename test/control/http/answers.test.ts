@@ -222,6 +222,9 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const network = { uuid: randomUUID() };
   await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/ensure-image`, image);
   await expect(200, 'GET', `/servers/${agent.machine.serverUuid}/images/${image.image_uuid}`);
+  agent.answer = () => ({ result: { images: [] } });
+  await expect(200, 'GET', `/servers/${agent.machine.serverUuid}/images`);
+  agent.answer = () => ({ result: {} });
   await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/install-agent`, { package_file: '/a.tar' });
   await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/uninstall-agents`, { agents: ['config-agent'] });
   await expect(200, 'POST', vms, { uuid: randomUUID(), ...image });

@@ -53,6 +53,7 @@ export class VmAgent {
     const names = [
       'nop',
       'image_ensure_present',
+      'image_list',
       'image_get',
       'vm_exec',
       'vm_logs',

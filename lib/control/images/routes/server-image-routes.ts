@@ -1,6 +1,7 @@
 /** Answers the routes of the images of a server (lib/protocol/api/images.ts) by tasks of its agent. */
+import { z } from 'zod';
 import { optionalField } from '../../../platform/optional-field.ts';
-import { serverImageContracts } from '../../../protocol/api/images.ts';
+import { listedServerImage, serverImageContracts } from '../../../protocol/api/images.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import { runTask } from '../../tasks/requests/run-task.ts';
@@ -14,6 +15,7 @@ export interface ServerImageRouteDeps {
 
 /** Triton's CNAPI waits for the same time. */
 const GET_SECONDS = 60;
+const LIST_SECONDS = 60;
 
 export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
   return bind(
@@ -27,6 +29,12 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
           ...optionalField('imgapiPeers', imgapiPeers),
         };
         return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
+      },
+      async ListServerImages(context) {
+        const { images } = await runTask(deps, context, {
+          ...{ name: 'image_list', seconds: LIST_SECONDS, isRead: true, params: {} },
+        });
+        return ok(z.array(listedServerImage).parse(images));
       },
       async GetServerImage(context) {
         const { uuid, jobid } = context.params;

@@ -51,6 +51,17 @@ t.test('the answer for an image is what the agent says', async (t) => {
   t.match(await app.get(`${at}/images/${IMAGE}`), { status: 500, body: refusal });
 });
 
+t.test('the list of images is what the agent says', async (t) => {
+  const { app, agent, at } = await start(t);
+  const listed = { uuid: IMAGE, state: 'ready', source: 'stream', size: 5, vms: 1 };
+  const image = { ...listed, last_used_at: '2026-11-27T09:00:00.000Z' };
+  agent.answer = () => ({ result: { images: [image] } });
+  t.same(await app.get(`${at}/images`).then(({ status, body }) => ({ status, body })), { status: 200, body: [image] });
+  t.equal([...agent.received.values()][0]?.name, 'image_list');
+  agent.answer = () => ({ error: { code: 'NoContainers', message: 'This agent keeps no images' } });
+  t.match(await app.get(`${at}/images`), { status: 500, body: { message: 'This agent keeps no images' } });
+});
+
 t.test('refusals are those of Triton', async (t) => {
   const { app, agent, at } = await start(t);
   const gone = `/servers/${randomUUID()}`;
