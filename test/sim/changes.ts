@@ -112,6 +112,23 @@ export interface PushBusyRow {
   rehab_since: string | null;
 }
 
+export interface WorkflowJobRow {
+  id: string;
+  server_uuid: string;
+  chain: string[];
+  onerror: string[];
+  execution: 'queued' | 'running' | 'succeeded' | 'failed' | 'canceled';
+  phase: 'chain' | 'onerror';
+  step: number;
+  tries: number;
+  is_begun: boolean;
+  ending: 'failed' | 'canceled' | null;
+  task: string | null;
+  /** When its present step began, or became due. */
+  step_tick: number;
+  is_canceled: boolean;
+}
+
 interface Rows {
   cnapi_roster_authority: RosterRow;
   cnapi_tasks: TaskRow;
@@ -123,6 +140,7 @@ interface Rows {
   cnapi_push_jobs: PushJobRow;
   cnapi_push_nodes: PushNodeRow;
   cnapi_push_busy: PushBusyRow;
+  cnapi_workflow_jobs: WorkflowJobRow;
 }
 
 /** A missing side is a row that did not exist before, or does not exist any more. */
@@ -149,6 +167,8 @@ const COLUMNS: Record<WatchedTable, string> = {
     is_soft, concurrency, ticket ->> 'uuid' as ticket`,
   cnapi_push_nodes: 'job, server_uuid, state, reason, incarnation, task, exit_code, abort_requested',
   cnapi_push_busy: 'server_uuid, job, rehab_since',
+  cnapi_workflow_jobs: `id, server_uuid, chain, onerror, execution, phase, step, tries, is_begun, ending, task, step_tick,
+    cancel_requested_at is not null as is_canceled`,
 };
 
 const tellFunction = (table: WatchedTable) => `

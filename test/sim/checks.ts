@@ -12,9 +12,10 @@ import type { HeldUp } from './sim-postgres.ts';
 import { TaskChecks } from './task-checks.ts';
 import { TicketChecks } from './ticket-checks.ts';
 import { VmChecks } from './vm-checks.ts';
+import { WorkflowChecks } from './workflow-checks.ts';
 import type { World } from './world.ts';
 
-export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8', 'I9'] as const;
+export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8', 'I9', 'I10'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
 
 export interface Unrecovered {
@@ -49,6 +50,7 @@ export class Checks {
   readonly duties: DutyChecks;
   readonly push: PushChecks;
   readonly vms: VmChecks;
+  readonly workflows: WorkflowChecks;
   readonly #arrivals: ArrivalChecks | undefined;
   readonly #world: World;
 
@@ -61,6 +63,7 @@ export class Checks {
     this.duties = new DutyChecks(world);
     this.push = new PushChecks(world);
     this.vms = new VmChecks(world);
+    this.workflows = new WorkflowChecks(world);
   }
 
   /** One row that `who` changed; `committed` follows after all rows of the statement. */
@@ -87,6 +90,8 @@ export class Checks {
         return this.push.nodeChanged(change.before, change.after, who);
       case 'cnapi_push_busy':
         return this.push.busyChanged(change.before, change.after);
+      case 'cnapi_workflow_jobs':
+        return this.workflows.jobChanged(change.before, change.after, who);
       default:
         return change satisfies never;
     }
@@ -95,6 +100,7 @@ export class Checks {
   committed(): void {
     this.tickets.committed();
     this.push.committed();
+    this.workflows.committed();
   }
 
   /** Law 5: an unread answer of one process delays no other. A slow network is slow for all. */
@@ -162,6 +168,12 @@ export class Checks {
           WORK_DONE_MS,
           `${this.#world.nameOfServer(server_uuid)} is still ${rehab_since === null ? 'in' : 'in rehab for'} push job ${job}`,
         ),
+      ),
+      ...this.workflows.unended.map(({ id, execution }) =>
+        unrecovered('I10', WORK_DONE_MS, `workflow job ${id} is still ${execution}`),
+      ),
+      ...this.workflows.paused.map((name) =>
+        unrecovered('I10', WORK_DONE_MS, `${name} is still paused, and no job needs it`),
       ),
       ...[...workload.accepted.keys()]
         .filter((id) => !this.tasks.has(id))

@@ -33,7 +33,7 @@ t.test('a seed finds each defect', { jobs: 2 }, async (t) => {
       const from = String(defect.firstSeed);
       const { code, output } = await find(number, '--from', from, '--seeds', String(SEEDS), ...kind);
       const seed = /^seed (?:[a-z]+-)?(\d+) /m.exec(output)?.[1];
-      const [, violated, what] = /^ {2}(I\d) at [\d.]+ s: (.*)$/m.exec(output) ?? [];
+      const [, violated, what] = /^ {2}(I\d+) at [\d.]+ s: (.*)$/m.exec(output) ?? [];
       t.equal(code, 1, 'an invariant was violated');
       t.ok(Number(seed) < defect.firstSeed + SEEDS, `by seed ${seed}`);
       found.set(violated ?? '', (found.get(violated ?? '') ?? 0) + 1);

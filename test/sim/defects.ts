@@ -9,8 +9,9 @@ import { fileURLToPath } from 'node:url';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import { fileWith, type TextChange } from '../support/product-text.ts';
 import type { Invariant } from './checks.ts';
-import type { ARRIVING, DUTIES, PUSH, VMS } from './plan.ts';
+import type { ARRIVING, DUTIES, PUSH, VMS, WORKFLOWS } from './seed-kinds.ts';
 import { vmDefects } from './vm-defects.ts';
+import { workflowDefects } from './workflow-defects.ts';
 
 export interface Defect extends TextChange {
   name: string;
@@ -19,7 +20,7 @@ export interface Defect extends TextChange {
   /** The first seed that finds it, so that `npm test` need not run earlier ones again. */
   firstSeed: number;
   /** The kind of seeds; default: the common ones. */
-  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH | typeof VMS;
+  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH | typeof VMS | typeof WORKFLOWS;
   /** Where a second place keeps the same rule. */
   also?: TextChange;
 }
@@ -321,6 +322,7 @@ export const defects: Defect[] = [
     put: "if (ticket !== 'lost') return",
   },
   ...vmDefects,
+  ...workflowDefects,
   // The following defects were found in the product while the simulation was written.
   {
     name: 'the tick in which the last byte came counts as silence',

@@ -6,9 +6,9 @@
  */
 import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
-import { ARRIVING, DUTIES, PUSH, RARE, VMS } from './plan.ts';
 import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
+import { ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
 
 const USAGE = `npm run sim -- [options]      runs the product's code in simulated worlds, with a virtual clock and with faults chosen by a seed
 
@@ -22,7 +22,8 @@ const USAGE = `npm run sim -- [options]      runs the product's code in simulate
   --duties        seeds duties-N: duties whose holders fail (test/sim/duties.ts)
   --push          seeds push-N: push jobs (test/sim/push.ts)
   --vms           seeds vms-N: VMs on servers whose agents fail (test/sim/vms.ts)
-  --reached       list the branches of roster, tasks, duty, push and waitlist that no seed reached
+  --workflows     seeds workflows-N: jobs that reboot servers (test/sim/workflows.ts)
+  --reached       list the branches of roster, tasks, duty, push, workflows and waitlist that no seed reached
   --defect NAME   put this deliberate defect (number or name) into the product, and run seeds until one finds it
   --defects       list the deliberate defects
   --help          this text
@@ -30,6 +31,8 @@ const USAGE = `npm run sim -- [options]      runs the product's code in simulate
 exit code: 0 no invariant was violated, 1 an invariant was violated, 2 wrong usage
 `;
 
+/** The option of each is its name without the hyphen. */
+const KINDS = [VMS, PUSH, DUTIES, ARRIVING, RARE, WORKFLOWS];
 const SECOND = 1_000;
 const HOUR = 3_600_000;
 
@@ -54,6 +57,7 @@ async function main(): Promise<number> {
       duties: { type: 'boolean', default: false },
       push: { type: 'boolean', default: false },
       vms: { type: 'boolean', default: false },
+      workflows: { type: 'boolean', default: false },
       defect: { type: 'string' },
       defects: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -63,17 +67,7 @@ async function main(): Promise<number> {
   if (values.defects) return say(defects.map(({ name, breaks }, index) => `${index}  ${breaks}  ${name}\n`).join(''));
   if (values.defect !== undefined) apply(defectOf(values.defect));
   const from = whole('from', values.from);
-  const kind = values.vms
-    ? VMS
-    : values.push
-      ? PUSH
-      : values.duties
-        ? DUTIES
-        : values.arriving
-          ? ARRIVING
-          : values.rare
-            ? RARE
-            : '';
+  const [kind = ''] = KINDS.filter((one) => values[one.slice(0, -1) as 'rare']);
   const seeds =
     values.seed === undefined
       ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => `${kind}${from + index}`)

@@ -6,8 +6,10 @@ import { arrivingOf } from './arriving.ts';
 import { dutiesOf } from './duties.ts';
 import { type PushWork, pushOf } from './push.ts';
 import { rareOf } from './rare.ts';
+import { ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
 import { SeededRandom } from './seeded-random.ts';
 import { type VmWork, vmsOf } from './vms.ts';
+import { type RebootWork, workflowsOf } from './workflows.ts';
 
 /** Times are in milliseconds of virtual time; `instance` and `agent` are numbers. */
 export type Fault = { at: number } & (
@@ -89,6 +91,7 @@ export type Operation = { at: number; number: number } & (
     }
   | PushWork
   | VmWork
+  | RebootWork
 );
 
 export interface Plan {
@@ -175,17 +178,6 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
   ],
 };
 
-/** The additions of seeds of this kind: see `rare.ts`. */
-export const RARE = 'rare-';
-/** Seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
-export const ARRIVING = 'arriving-';
-/** Seeds with duties: see `duties.ts`. */
-export const DUTIES = 'duties-';
-/** Seeds with push jobs: see `push.ts`. */
-export const PUSH = 'push-';
-/** Seeds with VMs: see `vms.ts`. */
-export const VMS = 'vms-';
-
 export function planOf(seed: string): Plan {
   const plan = commonPlanOf(seed);
   const changes = [
@@ -193,6 +185,7 @@ export function planOf(seed: string): Plan {
     { kind: DUTIES, change: dutiesOf },
     { kind: PUSH, change: pushOf },
     { kind: VMS, change: vmsOf },
+    { kind: WORKFLOWS, change: workflowsOf },
   ];
   for (const { kind, change, atLeastMs } of changes) {
     if (!seed.startsWith(kind)) continue;

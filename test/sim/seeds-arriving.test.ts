@@ -1,4 +1,4 @@
-import { ARRIVING } from './plan.ts';
+import { ARRIVING } from './seed-kinds.ts';
 import { testSeeds } from './seeds.ts';
 
 testSeeds(1, 7, ARRIVING);

@@ -1,4 +1,4 @@
-import { PUSH } from './plan.ts';
+import { PUSH } from './seed-kinds.ts';
 import { testSeeds } from './seeds.ts';
 
 testSeeds(6, 30, PUSH);

@@ -1,4 +1,4 @@
-import { RARE } from './plan.ts';
+import { RARE } from './seed-kinds.ts';
 import { testSeeds } from './seeds.ts';
 
 testSeeds(1, 12, RARE);

@@ -1,8 +1,8 @@
 /** The seeds of `npm test`, in parts that run in parallel. */
 import t from 'tap';
 import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
-import { ARRIVING, DUTIES, PUSH, RARE, VMS } from './plan.ts';
 import { Simulation } from './run.ts';
+import { ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
 import type { Counts } from './world.ts';
 
 /** The minimum that a part must have done, so that worlds in which nothing happens do not count. */
@@ -40,12 +40,22 @@ const LEAST_PER_PUSH_SEED: Partial<Counts> = {
 /** The least counts of seeds with VMs, which do little else. */
 const LEAST_PER_VMS_SEED: Partial<Counts> = { vmsCreated: 4, vmChanges: 8, changes: 60 };
 
+/** The least counts of seeds with workflow jobs, which do little else. */
+const LEAST_PER_WORKFLOWS_SEED: Partial<Counts> = {
+  workflowJobs: 4,
+  reboots: 2,
+  rebooted: 0.5,
+  resumes: 0.5,
+  changes: 60,
+};
+
 const LEAST: Record<string, Partial<Counts>> = {
   [RARE]: LEAST_PER_RARE_SEED,
   [ARRIVING]: LEAST_PER_ARRIVING_SEED,
   [DUTIES]: LEAST_PER_DUTIES_SEED,
   [PUSH]: LEAST_PER_PUSH_SEED,
   [VMS]: LEAST_PER_VMS_SEED,
+  [WORKFLOWS]: LEAST_PER_WORKFLOWS_SEED,
 };
 
 /** Seeds `from` to `to`, common ones or of another kind. */

@@ -12,6 +12,7 @@ import { AgentEnd, type LinkIngress } from './sim-link.ts';
 import { SimMachine, SimServer } from './sim-machine.ts';
 import type { SimProcess } from './sim-process.ts';
 import { SimVms, type VmDisk } from './sim-vms.ts';
+import { PHASE } from './virtual-time.ts';
 import type { World } from './world.ts';
 
 export class SimAgent {
@@ -27,6 +28,8 @@ export class SimAgent {
   #agent: Agent | undefined;
   #incarnations = 0;
   #wallOffsetMs = 0;
+  /** The machine restarts. */
+  #isOff = false;
   /** The state at some time, for a disk that is rolled back to it. */
   #backup: Disk | undefined;
 
@@ -40,6 +43,7 @@ export class SimAgent {
       number,
       time: world.time,
       began: (execution) => world.checks.push.began(execution),
+      reboot: () => this.#reboot(),
     });
     this.#disk = { journalId: random.uuid(), records: [] };
   }
@@ -62,8 +66,9 @@ export class SimAgent {
   }
 
   start(): void {
-    if (this.#process !== undefined && !this.#process.isDead) return;
-    const { network, story } = this.#world;
+    if (this.#isOff || (this.#process !== undefined && !this.#process.isDead)) return;
+    const { network, story, hasReboots } = this.#world;
+    if (hasReboots) this.server.switchOn();
     this.#incarnations += 1;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#incarnations}`);
     const { clock, random } = process;
@@ -90,7 +95,8 @@ export class SimAgent {
       services,
       serverUuid: this.uuid,
       agentVersion: 'simulated',
-      allowReboot: false,
+      // One agent of three refuses to reboot its machine.
+      allowReboot: hasReboots && this.server.number % 3 !== 2,
       protocol: 'link',
     });
     void this.#agent.start();
@@ -103,6 +109,23 @@ export class SimAgent {
   kill({ isPowerless }: { isPowerless: boolean }): void {
     this.#process?.kill({ isPowerless });
     if (isPowerless) this.server.losePower();
+  }
+
+  /** The machine stops soon, as its agent has asked, and is back some seconds later. */
+  #reboot(): void {
+    const { time, checks } = this.#world;
+    checks.workflows.rebooted(this.uuid);
+    time.schedule(this.random.between(0, 400), PHASE.input, () => {
+      if (this.#isOff) return;
+      const downMs = this.random.between(1_500, 7_000);
+      this.#world.disturbed('agents', downMs, this.name);
+      this.#isOff = true;
+      this.kill({ isPowerless: true });
+      time.schedule(downMs, PHASE.input, () => {
+        this.#isOff = false;
+        this.start();
+      });
+    });
   }
 
   /** An orderly stop, as at SIGTERM. */

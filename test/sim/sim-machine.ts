@@ -42,6 +42,8 @@ interface SimServerDeps {
   time: VirtualTime;
   /** Called at each start of a command. */
   began: (execution: Execution) => void;
+  /** Its agent asks for a reboot. */
+  reboot: () => void;
 }
 
 export class SimServer {
@@ -50,15 +52,20 @@ export class SimServer {
   readonly executions: Execution[] = [];
   readonly #time: VirtualTime;
   readonly #began: (execution: Execution) => void;
+  readonly reboot: () => void;
+  /** When it was last switched on. */
+  bootedAt = 0;
+  #hasPower = true;
   readonly #runs = new Map<number, Run>();
   #groups = 100;
   #boots = 1;
 
-  constructor({ uuid, number, time, began }: SimServerDeps) {
+  constructor({ uuid, number, time, began, reboot }: SimServerDeps) {
     this.uuid = uuid;
     this.number = number;
     this.#time = time;
     this.#began = began;
+    this.reboot = reboot;
   }
 
   get bootId(): string {
@@ -83,7 +90,14 @@ export class SimServer {
   /** The machine stops: nothing on it runs any more. */
   losePower(): void {
     this.#boots += 1;
+    this.#hasPower = false;
     for (const group of [...this.#runs.keys()]) this.end(group);
+  }
+
+  /** It runs, and has another boot time if it had lost its power. */
+  switchOn(): void {
+    if (!this.#hasPower) this.bootedAt = this.#time.now;
+    this.#hasPower = true;
   }
 
   get now(): number {
@@ -137,7 +151,7 @@ export class SimMachine implements Machine {
       serverUuid,
       number,
       agentVersion: 'simulated',
-      bootedAt: EPOCH_MS,
+      bootedAt: EPOCH_MS + this.#server.bootedAt,
       sysinfoSize: 'small',
     });
   }
@@ -165,7 +179,9 @@ export class SimMachine implements Machine {
     return how === 'done' ? result(this.#own(exitCode), `${operation}\n`) : result(null, '');
   }
 
-  async reboot(): Promise<void> {}
+  async reboot(): Promise<void> {
+    this.#server.reboot();
+  }
 
   async endGroup(group: ProcessGroup): Promise<void> {
     if (group.bootId === this.bootId) this.#server.end(group.pgid);

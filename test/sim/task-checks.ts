@@ -30,6 +30,10 @@ export class TaskChecks {
     return this.#rows.get(id);
   }
 
+  madeAt(id: string): number | undefined {
+    return this.#madeAt.get(id);
+  }
+
   endedAt(id: string): number | undefined {
     return this.#endedAt.get(id);
   }
@@ -45,6 +49,7 @@ export class TaskChecks {
     if ((after.is_started || after.state === 'ended') && !this.#startedAt.has(after.id))
       this.#startedAt.set(after.id, this.#world.time.now);
     if (before === null) this.#madeAt.set(after.id, this.#world.time.now);
+    if (before === null && isOfWorkflow(after)) this.#world.checks.workflows.taskMade(after);
     if (before?.state === 'ended') return this.#checkUnchanged(before, after);
     const step = after.attempt - (before?.attempt ?? 0);
     if (step !== 0 && !(step === 1 && before?.state === 'queued' && after.state === 'claimed'))
@@ -63,6 +68,7 @@ export class TaskChecks {
   #noteEnd(task: TaskRow): void {
     this.#endedAt.set(task.id, this.#world.time.now);
     if (isOfVm(task)) return this.#world.checks.vms.taskEnded(task);
+    if (isOfWorkflow(task)) return;
     if (task.outcome === 'complete') return this.#checkOutcome(task);
     if (this.#hasCause(task)) return;
     const isLost = this.#executionsOf(operationOf(task)).some(({ how }) => how === 'done');
@@ -95,6 +101,8 @@ export class TaskChecks {
       case 'Aborted':
       case 'StartRefused':
         return this.#isUnwanted(task) || this.#world.calmForMs(`agents:${agent}`) < this.#world.time.now;
+      case 'AgentPaused':
+        return this.#world.checks.workflows.hasPaused(task.server_uuid);
       default:
         return false;
     }
@@ -119,7 +127,7 @@ export class TaskChecks {
 
   /** Checks at the end what really ran, including tasks whose answer was lost. */
   checkExecutions(): void {
-    const commands = [...this.#rows.values()].filter((task) => !isOfVm(task));
+    const commands = [...this.#rows.values()].filter((task) => !isOfVm(task) && !isOfWorkflow(task));
     for (const operation of new Set(commands.map(operationOf))) this.#checkOperation(operation);
   }
 
@@ -160,6 +168,9 @@ export class TaskChecks {
 
 /** It has no command; `vm-checks.ts` is about its VM. */
 const isOfVm = ({ name }: TaskRow): boolean => name.startsWith('machine_');
+
+/** It has no command; `workflow-checks.ts` is about its step. */
+const isOfWorkflow = ({ name }: TaskRow): boolean => name === 'server_reboot' || name.startsWith('agent_');
 
 /** The operation in the task's script: `work OPERATION MS OUTCOME`. */
 const operationOf = ({ script, job, server_uuid }: TaskRow): string =>

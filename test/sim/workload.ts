@@ -6,6 +6,7 @@
  */
 import type { Operation } from './plan.ts';
 import { TICKET_TIMEOUT_MS } from './push.ts';
+import { runReboot } from './reboot-story.ts';
 import { type Answer, type Request, SimClient } from './sim-client.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import { PHASE } from './virtual-time.ts';
@@ -86,6 +87,7 @@ export class Workload {
       else if (operation.kind === 'duty') await this.#runDuty(client, operation);
       else if (operation.kind === 'push') await this.#runPush(client, operation);
       else if (operation.kind === 'vm') await this.#runVm(client, operation);
+      else if (operation.kind === 'reboot') await runReboot(this.#world, client, operation);
       else await this.#runUnderLock(client, operation);
       this.#unfinished.delete(operation.number);
     } catch (error) {

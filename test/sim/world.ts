@@ -49,6 +49,11 @@ export interface Counts {
   /** Changes of push jobs that were accepted, and jobs that began to vote once they had their tickets. */
   pushChanges: number;
   pushTickets: number;
+  /** Workflow jobs that have ended, reboots, jobs that succeeded, and agents that were told to resume after others. */
+  workflowJobs: number;
+  reboots: number;
+  rebooted: number;
+  resumes: number;
   drains: number;
   /** Agents that an instance sent to another one for balancing. */
   shed: number;
@@ -169,6 +174,10 @@ export class World {
     return this.#plan.operations.some(({ kind }) => kind === 'vm');
   }
 
+  get hasReboots(): boolean {
+    return this.#plan.operations.some(({ kind }) => kind === 'reboot');
+  }
+
   get hasArrivals(): boolean {
     return this.#plan.faults.some(({ kind }) => kind === 'agents-arriving');
   }
@@ -285,6 +294,7 @@ export class World {
         pushJobs: this.checks.push.ended,
         pushRuns: this.checks.push.executions,
         pushTickets: this.checks.push.ticketed,
+        ...this.checks.workflows.counts,
         drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
         shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,

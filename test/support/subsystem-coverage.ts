@@ -77,7 +77,7 @@ export const subsystemCoverage = {
       cnapi_push_tickets: { untested: "changed only with the row of the job's duty locked" },
     },
   },
-  workflows: { tables: { cnapi_workflow_jobs: { tests: ['raced'] } } },
+  workflows: { tables: { cnapi_workflow_jobs: { tests: ['simulated', 'raced'] } } },
   waitlist: {
     tables: {
       cnapi_waitlist_queues: { tests: ['raced', 'held'] },
