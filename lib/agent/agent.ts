@@ -29,6 +29,7 @@ import type { Protocol } from './link/fallback.ts';
 import { Link, type LinkOwner } from './link/link-driver.ts';
 import type { Dial } from './link/link-socket.ts';
 import type { Ticker, TickerMember } from './link/ticker.ts';
+import { PauseKeeper } from './pause/pause-keeper.ts';
 import type { AllowedCommands } from './push/allow-list.ts';
 import type { NodeState } from './push/node-state.ts';
 import { PushParticipant } from './push/push-participant.ts';
@@ -59,6 +60,8 @@ export interface AgentDeps {
   pushCommands?: AllowedCommands | undefined;
   /** Undefined unless this process is the trial of a version. */
   trial?: Trial | undefined;
+  /** Started. If absent, the lease of a pause does not survive this process. */
+  pause?: PauseKeeper | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
@@ -129,6 +132,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       services,
       allowReboot: deps.allowReboot,
       pushJobs,
+      pause: deps.pause ?? new PauseKeeper({ clock, log, bootId: '', files: undefined }),
     });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
     this.#posted = new PostedTasks({

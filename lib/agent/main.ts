@@ -28,6 +28,7 @@ import { type AgentOptions, asUsageError, parseAgentOptions } from './options.ts
 import { readPackageKeys } from './packages/package-keys.ts';
 import { Packages } from './packages/packages.ts';
 import { packagesSysinfo } from './packages/packages-sysinfo.ts';
+import { type LeaseRecord, PauseKeeper } from './pause/pause-keeper.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { recordFiles } from './records/record-files.ts';
@@ -116,6 +117,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
   });
   const streams = new AgentStreams({ clock, serverUuid, credentials });
   const services = { machine, vms, images, packages, recovery, settings, zfs, streams };
+  const pause = await openPause(data.path, log);
   const agent = new Agent({
     clock,
     random,
@@ -123,6 +125,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     journal,
     services,
     trial,
+    pause,
     serverUuid,
     agentVersion,
     ticker: new Ticker({ clock }),
@@ -188,6 +191,13 @@ const openRecovery = (data: string, log: Logger): Promise<RecoveryKeeper> =>
 
 const openSettings = (data: string, { needsSetup }: AgentOptions, log: Logger): Promise<SettingsKeeper> =>
   SettingsKeeper.open({ files: recordFiles(join(data, 'settings'), settingsSlotOf), needsSetup, log });
+
+async function openPause(data: string, log: Logger): Promise<PauseKeeper> {
+  const files = recordFiles<LeaseRecord>(join(data, 'pause'), ({ id }) => id);
+  const pause = new PauseKeeper({ clock, log, bootId: await bootIdOf(), files });
+  await pause.start();
+  return pause;
+}
 
 async function httpPortFor(
   http: AgentOptions['http'],

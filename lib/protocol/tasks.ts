@@ -32,8 +32,13 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
       action: 'what becomes of the tags that each NIC has: replace (default), update (adds), delete (removes)',
     },
   },
-  agent_pause: { idempotent: true, params: {} },
-  agent_resume: { idempotent: true, params: {} },
+  agent_pause: {
+    idempotent: true,
+    params: {
+      lease: 'milliseconds after which it ends by itself, also after a restart of the agent; at most 86400000',
+    },
+  },
+  agent_resume: { idempotent: true, params: { lease_only: 'true: only the pause with a lease ends' } },
   agent_install: {
     idempotent: true,
     params: {

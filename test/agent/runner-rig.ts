@@ -7,6 +7,7 @@ import { z } from 'zod';
 import type { Journal, JournalRecord } from '../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Machine } from '../../lib/agent/machine/machine.ts';
+import { PauseKeeper } from '../../lib/agent/pause/pause-keeper.ts';
 import { Runner } from '../../lib/agent/runner/runner.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
 import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
@@ -115,6 +116,7 @@ export function setUp(
       ['slow', slow],
     ]),
     allowReboot: false,
+    pause: new PauseKeeper({ clock, log: silentLogger, bootId: '', files: undefined }),
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });
   t.teardown(() => runner.abandon());

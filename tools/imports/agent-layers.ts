@@ -12,6 +12,8 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/config-file.ts': base,
   // Recovery configurations of an encrypted zpool.
   'agent/recovery': [...base, 'agent/records', 'protocol'],
+  // Whether the agent takes tasks.
+  'agent/pause': [...base, 'agent/records'],
   'agent/output': [...base, 'protocol'],
   'agent/journal': [...base, 'agent/sync-directory.ts', 'protocol', 'protocol/link'],
   'agent/link': [
@@ -86,6 +88,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/journal',
     'agent/machine',
     'agent/packages',
+    'agent/pause',
     'agent/push',
     'agent/recovery',
     'agent/settings',
@@ -100,6 +103,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     ...base,
     'agent/journal',
     'agent/output',
+    'agent/pause',
     'agent/task-failure.ts',
     'agent/tasks',
     'protocol',
@@ -126,6 +130,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/journal',
     'agent/legacy',
     'agent/link',
+    'agent/pause',
     'agent/push',
     'agent/reports',
     'agent/runner',
@@ -163,6 +168,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/option-table.ts',
     'agent/options.ts',
     'agent/packages',
+    'agent/pause',
     'agent/program.ts',
     'agent/push',
     'agent/records',

@@ -32,6 +32,7 @@ import type {
 } from '../../protocol/link/frames.ts';
 import { hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
 import { isPostedId } from '../journal/posted-id.ts';
+import type { PauseKeeper } from '../pause/pause-keeper.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentServices, AgentTask, TaskContext } from '../tasks/task.ts';
@@ -53,6 +54,7 @@ interface RunnerDeps extends Pick<TaskContext, 'clock' | 'allowReboot' | 'pushJo
   journal: Journal;
   outbox: Outbox;
   tasks: Catalogue;
+  pause: PauseKeeper;
 }
 
 const MAX_UNPERSISTED_ENDS = 10_000;
@@ -65,7 +67,6 @@ export class Runner {
   readonly #ends: TaskEnds;
   /** The last ends that a full journal could not store; such an attempt gets the same end again. */
   readonly #unpersistedEnds = new BoundedMap<string, TaskEndFrame>(MAX_UNPERSISTED_ENDS);
-  #paused = false;
   #stopping = false;
 
   constructor(deps: RunnerDeps) {
@@ -75,7 +76,7 @@ export class Runner {
   }
 
   get isPaused(): boolean {
-    return this.#paused;
+    return this.#deps.pause.isPaused;
   }
 
   /** Call before the first hello: journals ends for tasks that a former process had started. */
@@ -120,7 +121,7 @@ export class Runner {
     const task = this.#deps.tasks.get(frame.name);
     if (!task) return this.#refuse(frame, unknownTask(frame));
     if (isTooDeep(frame.params)) return this.#refuse(frame, tooDeep());
-    if (this.#paused && !task.whilePaused) return this.#refuse(frame, agentPaused());
+    if (this.isPaused && !task.whilePaused) return this.#refuse(frame, agentPaused());
     if (!hasRoom(this.#deps.journal.state)) return this.#refuse(frame, agentFull());
     this.#accept(frame, task);
   }
@@ -285,7 +286,7 @@ export class Runner {
   }
 
   #contextOf(work: RunnerTask): TaskContext {
-    const { services, clock, allowReboot, pushJobs, outbox } = this.#deps;
+    const { services, clock, allowReboot, pushJobs, outbox, pause } = this.#deps;
     return {
       ...services,
       clock,
@@ -302,9 +303,7 @@ export class Runner {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'output', stream, offset, text });
       },
       changeTimeout: (timeoutMs) => work.timer.change(timeoutMs),
-      setPaused: (paused) => {
-        this.#paused = paused;
-      },
+      changePause: (event) => pause.change(event),
     };
   }
 

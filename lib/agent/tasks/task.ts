@@ -1,4 +1,5 @@
 /** The interface between a task of the catalogue and the runner. */
+
 import type { z } from 'zod';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { OutputChannel } from '../../protocol/output-streams.ts';
@@ -6,6 +7,7 @@ import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { Packages } from '../packages/packages.ts';
+import type { PauseEvent } from '../pause/pause.ts';
 import type { PushRun } from '../push/push-participant.ts';
 import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
 import type { SettingsKeeper } from '../settings/settings-keeper.ts';
@@ -57,8 +59,8 @@ export interface TaskContext extends AgentServices {
   output(stream: OutputChannel, offset: number, text: string): void;
   /** Replaces the timeout of the task. Both are counted from the arrival of the task. */
   changeTimeout(timeoutMs: number): void;
-  /** Sets whether the agent refuses other tasks. */
-  setPaused(paused: boolean): void;
+  /** Changes whether the agent refuses other tasks. */
+  changePause(event: PauseEvent): Promise<void>;
 }
 
 export interface AgentTask {

@@ -53,6 +53,11 @@ const QUICK_MS = 5 * MINUTE_MS;
 
 /** The reference asks 180 times, every 5 s. */
 const DRAIN_MS = 15 * MINUTE_MS;
+/**
+ * The pause of a drain: until the reboot has begun. If the job cannot resume the agent, because it cannot be reached
+ * when the job fails, it resumes by itself.
+ */
+const LEASE_MS = DRAIN_MS + QUICK_MS;
 const BOOT_MS = 60 * MINUTE_MS;
 
 const refreshSysinfo: WorkflowStep = {
@@ -71,7 +76,10 @@ export const ENDS_OF_A_REBOOT: readonly string[] = ['AgentRestarted', 'AgentStop
 const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
   'server-reboot': {
     steps: {
-      'pause-agent': { timeoutMs: QUICK_MS, work: { kind: 'task', task: 'agent_pause' } },
+      'pause-agent': {
+        timeoutMs: QUICK_MS,
+        work: { kind: 'task', task: 'agent_pause', params: () => ({ lease: LEASE_MS }) },
+      },
       'await-idle': { timeoutMs: DRAIN_MS, work: { kind: 'await-idle' } },
       reboot: {
         timeoutMs: QUICK_MS,
@@ -83,15 +91,15 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       'resume-agent': {
         timeoutMs: QUICK_MS,
         maxTries: 3,
-        work: { kind: 'task', task: 'agent_resume' },
+        work: { kind: 'task', task: 'agent_resume', params: () => ({ lease_only: true }) },
         undoes: 'pause-agent',
       },
     },
     chain: ({ drain }) => [
       ...(drain === true ? ['pause-agent', 'await-idle'] : []),
       ...['reboot', 'mark-rebooting', 'await-boot'],
-      // An agent that has restarted is not paused. This is for one that has not: its machine was told to reboot, and
-      // the time of its boot has changed for another reason.
+      // After a boot an agent is not paused. This is for a machine that was told to reboot, and whose time of its boot
+      // has changed for another reason.
       ...(drain === true ? ['resume-agent'] : []),
     ],
     onerror: ['resume-agent'],

@@ -77,6 +77,9 @@ t.test('jobs that reboot a server', async (t) => {
     const { body: refused } = await one.post<{ id: string }>(`${path}/nop`);
     const ended = await one.get<Task>(`/tasks/${refused.id}/wait?timeout=60`);
     t.match(ended.body.history[0]?.event, { error: { code: 'AgentPaused' } });
+    const pause = "select params from cnapi_tasks where name = 'agent_pause'";
+    const asked = (await zone.database.query<{ params: object }>(pause)).rows;
+    t.same(asked, [{ params: { lease: 20 * 60_000 } }], 'should the job not reach it again, it resumes by itself');
     t.equal((await atStep(two, uuid, 'await-idle')).execution, 'running');
     await one.post(`/tasks/${running.id}/cancel`);
     await atStep(one, uuid, 'await-boot');
