@@ -207,7 +207,7 @@ export class Core {
       session: (serverUuid) => inventoriedSessions.get(serverUuid),
       unsent,
       hintTasks: (serverUuids) => this.tasks.hintSessions(serverUuids),
-      hintDuties: () => this.duties.hint(),
+      offerDuties: () => this.duties.offer(),
       waitlist: this.waitlist,
     });
     this.organizations = new Organizations({ database, random });

@@ -41,5 +41,5 @@ export async function dutyWorks(t: Test, database: PostgresDatabase): Promise<Wo
       begin,
       isSo: async (id) => (await dutyRow(database, id)).state === 'ended',
     });
-  return [work('claims of duties', short, () => keeper.hint()), work('ends of duties', long, () => finish.resolve())];
+  return [work('claims of duties', short, () => keeper.offer()), work('ends of duties', long, () => finish.resolve())];
 }

@@ -91,7 +91,7 @@ export class SimInstance implements LinkIngress {
     if (!this.isOpen) return;
     process?.receive(0, () => {
       duties?.create(id).then(
-        () => core?.duties.hint(),
+        () => core?.duties.offer(),
         (error: unknown) => isTemporary(error) || this.#world.crashed(this.name, error),
       );
     });

@@ -144,29 +144,29 @@ export class DutyKeeper {
   start(handlers: DutyHandlers): void {
     this.#handlers = handlers;
     if (this.#kinds.length === 0) return;
-    this.#subscription = this.#deps.bus.subscribe(DUTIES_TOPIC, () => this.pollSoon());
+    this.#subscription = this.#deps.bus.subscribe(DUTIES_TOPIC, () => this.trigger());
     this.#rounds.start();
-    this.pollSoon();
+    this.trigger();
   }
 
   /** A duty was created here. What this instance does not take is offered to the others. */
-  hint(): void {
+  offer(): void {
     this.#isOfferDue = true;
-    this.pollSoon();
+    this.trigger();
   }
 
   /**
    * There may be free duties: a run has ended, another instance offers some, or this one is healthy
    * again.
    */
-  pollSoon(): void {
-    this.#rounds.soon();
+  trigger(): void {
+    this.#rounds.trigger();
   }
 
   /** This instance's run was declared dead: other instances take over what it held. */
   runRenewed(): void {
     for (const held of [...this.#held.values()]) this.#apply(held, { type: 'lost' });
-    this.pollSoon();
+    this.trigger();
   }
 
   /** Claims nothing more, unless no instance stays. */
@@ -265,7 +265,7 @@ export class DutyKeeper {
     this.#againAt = clock.now() + ms;
     this.#again = clock.after(ms, () => {
       this.#againAt = Number.POSITIVE_INFINITY;
-      this.pollSoon();
+      this.trigger();
     });
   }
 
@@ -367,7 +367,7 @@ export class DutyKeeper {
     const isSomeHandedOver = current.some(({ settlement }) => settlement.kind === 'hand-over');
     if (isSomeHandedOver) this.#deps.bus.publish(DUTIES_TOPIC, {});
     // Polls now: there may be room for duties that were left, and the next pause is read.
-    if (this.#isSomeLeft || isSomeHandedOver) this.pollSoon();
+    if (this.#isSomeLeft || isSomeHandedOver) this.trigger();
     return left;
   }
 

@@ -23,8 +23,8 @@ export const dutySubsystem: SubsystemDefinition<DutyParts> = {
       start: () => duties.start(lifecycle.dutyHandlers),
       runs: {
         runRenewed: () => duties.runRenewed(),
-        runsEnded: () => duties.pollSoon(),
-        recovered: () => duties.pollSoon(),
+        runsEnded: () => duties.trigger(),
+        recovered: () => duties.trigger(),
       },
       beginDrain: () => duties.beginDrain(),
       endDrain: () => duties.handOver(),

@@ -61,7 +61,7 @@ export class LogReader {
   listen(onNewEvents: () => void): () => void {
     this.#listeners.add(onNewEvents);
     this.#loop.start();
-    if (this.#listeners.size === 1) this.#loop.soon();
+    if (this.#listeners.size === 1) this.#loop.trigger();
     return () => void this.#listeners.delete(onNewEvents);
   }
 

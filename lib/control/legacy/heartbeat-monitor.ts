@@ -106,7 +106,7 @@ export class HeartbeatMonitor {
       first: 'pause',
     });
     deps.healthyTimer.onTick((tickMs) => {
-      if (this.#servers.countHealthyTick(tickMs) && deps.mayMarkOthersUnknown()) this.#loop.soon();
+      if (this.#servers.countHealthyTick(tickMs) && deps.mayMarkOthersUnknown()) this.#loop.trigger();
     });
   }
 
@@ -133,7 +133,7 @@ export class HeartbeatMonitor {
    * immediately.
    */
   heartbeat(serverUuid: string): void {
-    if (this.#note(serverUuid) === 'urgent') this.#loop.soon();
+    if (this.#note(serverUuid) === 'urgent') this.#loop.trigger();
   }
 
   /**

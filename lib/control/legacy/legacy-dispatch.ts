@@ -365,6 +365,6 @@ export class LegacyDispatch implements PostDispatch {
     if (!this.#held.delete(post)) return;
     post.giveUp.abort();
     if (this.#saturatedServers.has(serverUuid)) this.hint(serverUuid);
-    else this.#claims.wake();
+    else this.#claims.trigger();
   }
 }

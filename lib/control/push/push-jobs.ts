@@ -81,7 +81,7 @@ interface PushJobsDeps {
   /** These servers of this instance may have a task, or a cancel. */
   hintTasks: (serverUuids: readonly string[]) => void;
   /** A duty was created. */
-  hintDuties: () => void;
+  offerDuties: () => void;
   /** Takes, renews and releases the tickets of jobs. */
   waitlist: PushJobTicketDeps['waitlist'];
 }
@@ -130,11 +130,11 @@ export class PushJobs {
    * @throws TooManyPushJobsError
    */
   async create(job: NewPushJob): Promise<boolean> {
-    const { database, bus, hintDuties } = this.#deps;
+    const { database, bus, offerDuties } = this.#deps;
     const creation = await createPushJob(database, job);
     if (creation === 'full') throw new TooManyPushJobsError(MAX_UNFINISHED);
     if (creation === 'unmet') return false;
-    hintDuties();
+    offerDuties();
     publishChanges(bus, PUSH_ORDERS_TOPIC, [job.id]);
     return true;
   }

@@ -169,7 +169,7 @@ export class Roster {
       },
       recovered: () => this.#recovered(),
       runsEnded: () => {
-        this.reaper.pollSoon();
+        this.reaper.trigger();
         for (const listener of this.#listeners) listener.runsEnded?.();
       },
     });
@@ -321,7 +321,7 @@ export class Roster {
 
   #onRunMessage(message: BusMessage): void {
     const own = parseRunMessage(message);
-    if (own?.kind === 'roster') this.reaper.pollSoon();
+    if (own?.kind === 'roster') this.reaper.trigger();
     else if (own?.kind === 'probe') void this.#probes.answer(own);
     else for (const listener of this.#listeners) listener.onMessage?.(message);
   }
@@ -334,7 +334,7 @@ export class Roster {
 
   #recovered(): void {
     this.evacuation.end();
-    this.reaper.pollSoon();
+    this.reaper.trigger();
     for (const listener of this.#listeners) listener.recovered?.();
   }
 }

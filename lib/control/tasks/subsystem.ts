@@ -25,9 +25,9 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       start: () => tasks.start(),
       runs: {
         onMessage: (message) => tasks.hintSessions(hintedServers(message)),
-        subscriptionConfirmed: () => tasks.pollSoon(),
+        subscriptionConfirmed: () => tasks.trigger(),
         // The new run must take over the posts of the old run before others count them as lost.
-        runRenewed: () => tasks.pollSoon(),
+        runRenewed: () => tasks.trigger(),
       },
       agents: {
         sessionBegan: (session, inventory) => tasks.onInventory(session, inventory),

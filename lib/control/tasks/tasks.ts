@@ -326,8 +326,8 @@ export class Tasks {
   }
 
   /** Hints may have been missed (a subscription was renewed): reads everything immediately. */
-  pollSoon(): void {
-    this.#slowPoll.soon();
+  trigger(): void {
+    this.#slowPoll.trigger();
   }
 
   stats() {

@@ -78,7 +78,7 @@ export class StepWaits {
 
   /** Resolves when the wait is over, or `signal` aborts. */
   async sleep({ wake }: Wait, signal: AbortSignal): Promise<void> {
-    this.#loop.soon();
+    this.#loop.trigger();
     const isOver = AbortSignal.any([wake.signal, signal]);
     if (!isOver.aborted) await new Promise((resolve) => isOver.addEventListener('abort', resolve, { once: true }));
   }
@@ -100,7 +100,7 @@ export class StepWaits {
     const waits = [...this.#waits].filter(([, { awaited }]) => awaited !== undefined);
     if (waits.length === 0) return;
     // There will be something to look at in the next round, too.
-    this.#loop.soon();
+    this.#loop.trigger();
     const { database, tasks, servers } = this.#deps;
     const jobs = await readWaitingJobs(
       database,

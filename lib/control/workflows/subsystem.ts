@@ -11,11 +11,11 @@ import { WORKFLOW_DUTY } from './workflow-store.ts';
 
 const KEEP_DAYS = 30;
 
-interface WorkflowParts extends Omit<WorkflowJobsDeps, 'hintDuties' | 'tasks' | 'servers'> {
+interface WorkflowParts extends Omit<WorkflowJobsDeps, 'offerDuties' | 'tasks' | 'servers'> {
   tasks: Tasks;
   servers: Servers;
   random: Random;
-  duties: { hint(): void };
+  duties: { offer(): void };
   instanceLeaving: AbortSignal;
 }
 
@@ -23,7 +23,7 @@ export const workflowSubsystem: SubsystemDefinition<WorkflowParts> = {
   // They need the duties and the tasks.
   migrations: readMigrations('workflows', import.meta.dirname),
   open(parts): Subsystem {
-    const workflowJobs = new WorkflowJobs({ ...parts, hintDuties: () => parts.duties.hint() });
+    const workflowJobs = new WorkflowJobs({ ...parts, offerDuties: () => parts.duties.offer() });
     return {
       name: 'workflow jobs',
       routes: [...workflowRoutes({ ...parts, workflowJobs }), ...setupRoutes({ ...parts, workflowJobs })],

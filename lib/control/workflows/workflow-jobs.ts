@@ -39,7 +39,7 @@ export interface WorkflowJobsDeps extends WorkflowRunnerDeps {
   bus: Bus;
   config: { slowPollMs: number; slowPollNoBusMs: number };
   /** A duty was created. */
-  hintDuties: () => void;
+  offerDuties: () => void;
 }
 
 interface WorkflowRequest {
@@ -102,7 +102,7 @@ export class WorkflowJobs {
       const creation = await createWorkflowJob(this.#deps.database, job);
       if (creation === 'full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_WORKFLOWS);
       if (creation === 'created') {
-        this.#deps.hintDuties();
+        this.#deps.offerDuties();
         return id;
       }
       const unfinished = await readUnfinishedWorkflowJob(this.#deps.database, serverUuid);

@@ -61,7 +61,7 @@ export class WriteHealth {
     this.#failureReason = reason;
     if (!isNew) return;
     this.#deps.log.error({ reason, err: error }, 'database: writable -> writes fail');
-    this.#loop.soon();
+    this.#loop.trigger();
   }
 
   /** Enables the checks, which begin with the first error. */

@@ -6,8 +6,8 @@
  *
  *     new ──start()──▶ working ──the round ended or failed──▶ pausing
  *     new ──start(), first: 'pause'──▶ pausing
- *     pausing ──the pause is over, or soon()──▶ working
- *     working ──soon()──▶ working, and the next pause has only its shortest length
+ *     pausing ──the pause is over, or trigger()──▶ working
+ *     working ──trigger()──▶ working, and the next pause has only its shortest length
  *     new, pausing ──stop()──▶ stopped, without a timer
  *     working ──stop()──▶ stopping (the round's signal is aborted) ──the round ended──▶ stopped
  */
@@ -24,12 +24,12 @@ interface LoopDeps {
   work: (signal: AbortSignal) => Promise<unknown>;
   /**
    * The pause from the end of a round to the next one. A function is called after each round with its
-   * duration. Infinity: until `soon()` is called.
+   * duration. Infinity: until `trigger()` is called.
    */
   pauseMs: number | ((tookMs: number) => number);
-  /** `soon()` shortens no pause below this. */
+  /** `trigger()` shortens no pause below this. */
   minPauseMs?: number;
-  /** Replaces the pause after a failed round; `soon()` does not shorten it. */
+  /** Replaces the pause after a failed round; `trigger()` does not shorten it. */
   retryMs?: number;
   /** What `start()` begins with; default: a round. */
   first?: 'round' | 'pause';
@@ -54,7 +54,7 @@ export class Loop {
   }
 
   /** Begins the next round as soon as possible. Calls before it begins have one effect. */
-  soon(): void {
+  trigger(): void {
     this.#wake.abort();
   }
 

@@ -30,13 +30,13 @@ export class SlowPoll {
   }
 
   start(): void {
-    this.#subscription = this.#bus.onHealthChange(() => this.soon());
+    this.#subscription = this.#bus.onHealthChange(() => this.trigger());
     this.#loop.start();
   }
 
   /** Begins the next round immediately. */
-  soon(): void {
-    this.#loop.soon();
+  trigger(): void {
+    this.#loop.trigger();
   }
 
   async stop(): Promise<void> {

@@ -31,7 +31,7 @@ t.test('without a handler an instance neither asks for duties nor listens for th
   });
   keeper.start({});
   t.equal(bus.stats().topics, 0);
-  keeper.hint();
+  keeper.offer();
   keeper.runRenewed();
   await keeper.stop();
   t.strictSame(asked, []);
@@ -50,7 +50,7 @@ t.test('duties on two instances', async (t) => {
     const [id = ''] = newIds(1);
     t.same(await createDuties(database, KIND, [id]), [id]);
     t.same(await createDuties(database, KIND, [id]), [], 'a repetition creates nothing');
-    one.keeper.hint();
+    one.keeper.offer();
     const { handler, keeper, run } = await until(
       () => [one, two].find((instance) => instance.handler.working.has(id)),
       'the work to begin',
@@ -83,8 +83,8 @@ t.test('duties on two instances', async (t) => {
     // They are never overdue, however slow this machine is, or the clock of the database is set.
     const one = await startInstance(t, world, { patienceMs: 600_000 });
     const two = await startInstance(t, world, { patienceMs: 600_000 });
-    one.keeper.pollSoon();
-    two.keeper.pollSoon();
+    one.keeper.trigger();
+    two.keeper.trigger();
     // Both have read that there is nothing for them while the run lives.
     t.same(one.handler.begun.length + two.handler.begun.length, 0);
     await killRun(database, dead);
@@ -93,8 +93,8 @@ t.test('duties on two instances', async (t) => {
         as $$ select clock_timestamp() + interval '${step}' $$`);
     await setClock('-1 hour');
     t.teardown(() => setClock('0 seconds'));
-    one.keeper.pollSoon();
-    two.keeper.pollSoon();
+    one.keeper.trigger();
+    two.keeper.trigger();
     await until(() => one.handler.working.size + two.handler.working.size === 6, 'the take-over');
     t.same([one.handler.working.size, two.handler.working.size], [3, 3]);
     t.ok(one.handler.begun.every(({ generation }) => generation === 2));
@@ -107,7 +107,7 @@ t.test('duties on two instances', async (t) => {
     const two = await startInstance(t, world);
     const ids = newIds(4);
     await createDuties(database, KIND, ids);
-    two.keeper.hint();
+    two.keeper.offer();
     await until(() => two.handler.working.size === 4, 'all of them at the healthy instance');
     t.equal(one.handler.begun.length, 0);
   });
@@ -118,7 +118,7 @@ t.test('duties on two instances', async (t) => {
     const two = await startInstance(t, world);
     const ids = newIds(3);
     await createDuties(database, KIND, ids);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.size + two.handler.working.size === 3, 'both to work');
     t.ok(one.handler.working.size <= 1);
   });
@@ -144,13 +144,13 @@ t.test('duties on two instances', async (t) => {
     });
     const roundIsOver = async () => {
       const before = rounds;
-      one.keeper.pollSoon();
-      await until(() => rounds >= before + 2 || void one.keeper.pollSoon(), 'a round to end');
+      one.keeper.trigger();
+      await until(() => rounds >= before + 2 || void one.keeper.trigger(), 'a round to end');
     };
     await until(() => one.handler.working.size === 1, 'its first round');
     await roundIsOver();
     t.equal(offers, 0, 'it has created none');
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => offers === 1, 'its offer');
     await roundIsOver();
     t.equal(offers, 1, 'an offer is made once');
@@ -161,14 +161,14 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, world);
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     const former = one.handler.begun[0];
     if (former === undefined) throw new Error('no duty');
     await writeAsHolder(database, former);
     const two = await startInstance(t, world);
     await killRun(database, one.run, 1_000);
-    two.keeper.pollSoon();
+    two.keeper.trigger();
     await until(() => two.handler.working.has(id), 'the take-over');
     await t.rejects(writeAsHolder(database, former), DutyLostError, 'the former holder is fenced');
     const work = one.handler.working.get(id);
@@ -188,7 +188,7 @@ t.test('duties on two instances', async (t) => {
     one.handler.isDeaf = true;
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     const work = one.handler.working.get(id);
     await killRun(database, one.run, 1_000);
@@ -209,7 +209,7 @@ t.test('duties on two instances', async (t) => {
     const other = await liveRun(database);
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     const work = one.handler.working.get(id);
     await database.query('update cnapi_duties set run = $2::uuid, generation = 2 where id = $1::uuid', [id, other]);
@@ -225,7 +225,7 @@ t.test('duties on two instances', async (t) => {
     one.handler.isDeaf = true;
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     const work = one.handler.working.get(id);
     one.run = await liveRun(database);
@@ -256,9 +256,9 @@ t.test('duties on two instances', async (t) => {
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
     await database.query(`select * from cnapi_claim_duties($1::uuid, $2::text[], 9)`, [one.run, [KIND]]);
-    one.keeper.pollSoon();
+    one.keeper.trigger();
     await until(() => one.handler.working.has(id), 'the work to begin');
-    one.keeper.pollSoon();
+    one.keeper.trigger();
     one.handler.working.get(id)?.end();
     await until(async () => (await dutyRow(database, id)).state === 'ended', 'the end');
     t.equal(one.handler.begun.length, 1);
@@ -268,7 +268,7 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, zone());
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     const errors = [new DatabaseBusyError('locked'), new DatabaseUnavailableError(new Error('reset'))];
     for (const [index, error] of errors.entries()) {
       await until(() => one.handler.begun.length === index + 1, `try ${index + 1}`);
@@ -286,7 +286,7 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, zone());
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     one.handler.working.get(id)?.end(new DatabaseBusyError('slow'));
     await until(() => one.keeper.stats().retried === 1, 'the pause to begin');
@@ -299,7 +299,7 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, zone());
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     one.handler.working.get(id)?.end(new Error('no luck'));
     await until(() => one.handler.begun.length === 2, 'its next generation');
@@ -310,17 +310,17 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, zone());
     const [failing = '', good = ''] = newIds(2);
     await createDuties(database, KIND, [failing]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(failing), 'the work to begin');
     one.handler.working.get(failing)?.end(new Error('no luck'));
     await until(async () => (await dutyRow(database, failing)).state === 'waiting', 'it to be handed over');
     t.match(await dutyRow(database, failing), { failures: 1, generation: 1, run: null });
     await createDuties(database, KIND, [good]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(good), 'the other one');
     t.notOk(one.handler.working.has(failing), 'it pauses');
     await database.query('update cnapi_duties set claimable_at = cnapi_now() where id = $1::uuid', [failing]);
-    one.keeper.pollSoon();
+    one.keeper.trigger();
     await until(() => one.handler.working.has(failing), 'its next generation');
     t.match(one.handler.working.get(failing)?.duty, { generation: 2, failures: 1 });
   });
@@ -329,7 +329,7 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, zone());
     const [id = '', other = ''] = newIds(2);
     await createDuties(database, KIND, [id, other]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.size === 2, 'the work to begin');
     await database.transaction(async (holder) => {
       await holder.query('select 1 from cnapi_duties where id = $1::uuid for update', [id]);
@@ -345,7 +345,7 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, world);
     const ids = newIds(3);
     await createDuties(database, KIND, ids);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.size === 3, 'the work to begin');
     const two = await startInstance(t, world);
     one.keeper.beginDrain();
@@ -361,7 +361,7 @@ t.test('duties on two instances', async (t) => {
     const one = await startInstance(t, zone());
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
-    one.keeper.hint();
+    one.keeper.offer();
     await until(() => one.handler.working.has(id), 'the work to begin');
     await one.keeper.stop();
     t.match(await dutyRow(database, id), { state: 'waiting', run: null, failures: 0 });

@@ -16,7 +16,7 @@ t.test('work whose run was declared dead while the claim was answered stops at o
   const [id = ''] = newIds(1);
   await createDuties(database, KIND, [id]);
   const claim = held.hold('cnapi_claim_duties');
-  one.keeper.hint();
+  one.keeper.offer();
   await claim.reached;
   one.run = await liveRun(database);
   one.keeper.runRenewed();
@@ -36,7 +36,7 @@ t.test('a duty that is claimed while its instance leaves is handed over', async 
   const [id = ''] = newIds(1);
   await createDuties(database, KIND, [id]);
   const claim = held.hold('cnapi_claim_duties');
-  one.keeper.hint();
+  one.keeper.offer();
   await claim.reached;
   one.keeper.handOver();
   claim.release();
@@ -51,13 +51,13 @@ t.test('a duty whose end is stored is not lost, although its holder has no answe
   const one = await startInstance(t, { database: held.database, hub: new MemoryHub() });
   const [id = '', other = ''] = newIds(2);
   await createDuties(database, KIND, [id]);
-  one.keeper.hint();
+  one.keeper.offer();
   await until(() => one.handler.working.has(id), 'the work to begin');
   const end = held.hold('with wanted');
   one.handler.working.get(id)?.end();
   await end.reached;
   await createDuties(database, KIND, [other]);
-  one.keeper.hint();
+  one.keeper.offer();
   await until(() => one.handler.working.has(other), 'the next round');
   end.release();
   await until(() => one.keeper.stats().ended === 1, 'the answer');

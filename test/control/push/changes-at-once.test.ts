@@ -31,7 +31,7 @@ async function adding(t: Test, most: number) {
     config: { slowPollMs: 5_000, slowPollNoBusMs: 5_000 },
     bus: { publish: () => {} } as unknown as Bus,
     ...{ run: () => run, session: () => undefined, unsent: { isHalfFull: false } },
-    ...{ hintTasks: () => {}, hintDuties: () => {}, waitlist: {} as never, buckets: {} as never },
+    ...{ hintTasks: () => {}, offerDuties: () => {}, waitlist: {} as never, buckets: {} as never },
   });
   return { id, jobs, row: () => readPushJob(database, id) };
 }

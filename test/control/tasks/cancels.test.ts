@@ -81,7 +81,7 @@ t.test("a step ahead of the database's clock ends no task that still has time", 
   const isCancelled = (id: string) => until(() => agent.cancels.some((cancel) => cancel.id === id), 'its cancel');
   const before = await accepted(60_000);
   await backdate(database, before, 121_000);
-  a.tasks.pollSoon();
+  a.tasks.trigger();
   await isCancelled(before);
   const [running, late] = [await accepted(60_000), await accepted(60_000)];
   await database.query(
@@ -89,7 +89,7 @@ t.test("a step ahead of the database's clock ends no task that still has time", 
        as $$ select clock_timestamp() + interval '1 hour' $$`,
   );
   await backdate(database, late, 121_000);
-  a.tasks.pollSoon();
+  a.tasks.trigger();
   await isCancelled(late);
   const after = await accepted(60_000);
   await a.tasks.cancel(after);

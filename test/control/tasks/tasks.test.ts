@@ -101,7 +101,7 @@ t.test('all lost frames are sent again in one slow poll', async (t) => {
   for (const id of ids) await untilRow(database, id, (task) => task.state === 'claimed');
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
   agent.loses = () => false;
-  a.tasks.pollSoon();
+  a.tasks.trigger();
   for (const id of ids) t.match(await a.tasks.wait(id, patience), { outcome: 'complete', attempt: 1 });
 });
 
@@ -312,11 +312,11 @@ t.test('one unreadable task does not keep others from being sent', async (t) => 
   await untilRow(database, late.id, (task) => task.state === 'claimed');
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where id = $1::uuid`, [late.id]);
   agent.loses = () => false;
-  a.tasks.pollSoon();
+  a.tasks.trigger();
   t.match(await a.tasks.wait(late.id, patience), { outcome: 'complete' });
   unreadable = undefined;
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where state = 'claimed'`);
-  a.tasks.pollSoon();
+  a.tasks.trigger();
   t.match(await a.tasks.wait(ids[3] as string, patience), { outcome: 'complete', attempt: 1 });
 });
 

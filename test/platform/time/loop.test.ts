@@ -55,7 +55,7 @@ const states: Record<string, (rig: Rig) => Promise<void> | void> = {
   working: ({ loop }) => loop.start(),
   'working, with the next round asked for': ({ loop }) => {
     loop.start();
-    loop.soon();
+    loop.trigger();
   },
   pausing: async ({ loop, end }) => {
     loop.start();
@@ -74,7 +74,7 @@ const states: Record<string, (rig: Rig) => Promise<void> | void> = {
 
 const events: Record<string, (rig: Rig) => Promise<void> | void> = {
   start: ({ loop }) => loop.start(),
-  'soon()': ({ loop }) => loop.soon(),
+  'trigger()': ({ loop }) => loop.trigger(),
   'the round ends': ({ end }) => end(),
   'the round fails': ({ end }) => end(new DatabaseUnavailableError()),
   'the pause passes': ({ clock }) => clock.advance(PAUSE_MS),
@@ -84,37 +84,37 @@ const events: Record<string, (rig: Rig) => Promise<void> | void> = {
 /** How many rounds have begun after the event, how many run, and how many timers there are. */
 const outcomes: [state: string, event: string, rounds: number, running: number, timers: number][] = [
   ['new', 'start', 1, 1, 0],
-  ['new', 'soon()', 0, 0, 0],
+  ['new', 'trigger()', 0, 0, 0],
   ['new', 'the pause passes', 0, 0, 0],
   ['new', 'stop', 0, 0, 0],
   ['working', 'start', 1, 1, 0],
-  ['working', 'soon()', 1, 1, 0],
+  ['working', 'trigger()', 1, 1, 0],
   ['working', 'the round ends', 1, 0, 1],
   ['working', 'the round fails', 1, 0, 1],
   ['working', 'the pause passes', 1, 1, 0],
   ['working', 'stop', 1, 1, 0],
   ['working, with the next round asked for', 'start', 1, 1, 0],
-  ['working, with the next round asked for', 'soon()', 1, 1, 0],
+  ['working, with the next round asked for', 'trigger()', 1, 1, 0],
   ['working, with the next round asked for', 'the round ends', 2, 1, 0],
   ['working, with the next round asked for', 'the round fails', 2, 1, 0],
   ['working, with the next round asked for', 'the pause passes', 1, 1, 0],
   ['working, with the next round asked for', 'stop', 1, 1, 0],
   ['pausing', 'start', 1, 0, 1],
-  ['pausing', 'soon()', 2, 1, 0],
+  ['pausing', 'trigger()', 2, 1, 0],
   ['pausing', 'the pause passes', 2, 1, 0],
   ['pausing', 'stop', 1, 0, 0],
   ['pausing after a failure', 'start', 1, 0, 1],
-  ['pausing after a failure', 'soon()', 2, 1, 0],
+  ['pausing after a failure', 'trigger()', 2, 1, 0],
   ['pausing after a failure', 'the pause passes', 2, 1, 0],
   ['pausing after a failure', 'stop', 1, 0, 0],
   ['stopping', 'start', 1, 1, 0],
-  ['stopping', 'soon()', 1, 1, 0],
+  ['stopping', 'trigger()', 1, 1, 0],
   ['stopping', 'the round ends', 1, 0, 0],
   ['stopping', 'the round fails', 1, 0, 0],
   ['stopping', 'the pause passes', 1, 1, 0],
   ['stopping', 'stop', 1, 1, 0],
   ['stopped', 'start', 0, 0, 0],
-  ['stopped', 'soon()', 0, 0, 0],
+  ['stopped', 'trigger()', 0, 0, 0],
   ['stopped', 'the pause passes', 0, 0, 0],
   ['stopped', 'stop', 0, 0, 0],
 ];
@@ -139,7 +139,7 @@ t.test('with first: pause, the first round comes after a pause, or soon', async 
   await late.clock.advance(1);
   t.same(late.began, [PAUSE_MS]);
   early.loop.start();
-  early.loop.soon();
+  early.loop.trigger();
   await early.settle();
   t.same(early.began, [0]);
 });
@@ -157,14 +157,14 @@ t.test('a pause may depend on what the round found, and on how long it took', as
   t.same(began, [0, PAUSE_MS, 6_000], 'after a round that took longer, at once');
 });
 
-t.test('a pause without end has no timer, and soon() ends it', async (t) => {
+t.test('a pause without end has no timer, and trigger() ends it', async (t) => {
   const { clock, loop, began, settle, end } = newLoop(t, { pauseMs: Number.POSITIVE_INFINITY });
   loop.start();
   await end();
   t.equal(clock.timers, 0);
   await clock.advance(1e9);
   t.equal(began.length, 1);
-  loop.soon();
+  loop.trigger();
   await settle();
   t.equal(began.length, 2);
   await end();
@@ -172,13 +172,13 @@ t.test('a pause without end has no timer, and soon() ends it', async (t) => {
   t.equal(began.length, 2);
 });
 
-t.test('soon() does not shorten the shortest pause, and is not forgotten during it', async (t) => {
+t.test('trigger() does not shorten the shortest pause, and is not forgotten during it', async (t) => {
   const { clock, loop, began, end } = newLoop(t, { minPauseMs: 200 });
   loop.start();
-  loop.soon();
+  loop.trigger();
   await end();
   await clock.advance(100);
-  loop.soon();
+  loop.trigger();
   await clock.advance(99);
   t.same(began, [0]);
   await clock.advance(1);
@@ -192,7 +192,7 @@ t.test('after a failed round comes the retry, whatever is asked for', async (t) 
   const { clock, loop, began, end } = newLoop(t, { retryMs: 3_000, minPauseMs: 200 });
   loop.start();
   await end(new DatabaseBusyError('locked'));
-  loop.soon();
+  loop.trigger();
   await clock.advance(2_999);
   t.same(began, [0]);
   await clock.advance(1);

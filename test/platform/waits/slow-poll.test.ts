@@ -53,7 +53,7 @@ t.test('a round follows each pause, which is shorter while the bus is lost', asy
 t.test('a round may be asked for', async (t) => {
   const { clock, poll, rounds } = setUp(t);
   await clock.advance(1_000);
-  poll.soon();
+  poll.trigger();
   await clock.advance(0);
   await clock.advance(5_000);
   t.same(rounds, [1_000, 6_000]);
@@ -62,7 +62,7 @@ t.test('a round may be asked for', async (t) => {
 t.test('after a stop no round runs, and nothing listens to the bus', async (t) => {
   const { clock, poll, rounds, listeners } = setUp(t);
   await poll.stop();
-  poll.soon();
+  poll.trigger();
   await clock.advance(60_000);
   t.same([rounds, listeners.size, clock.timers], [[], 0, 0]);
 });

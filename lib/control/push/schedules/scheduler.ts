@@ -76,8 +76,8 @@ export class Scheduler {
   }
 
   /** A schedule was created or changed here. */
-  soon(): void {
-    this.#loop.soon();
+  trigger(): void {
+    this.#loop.trigger();
   }
 
   /** Times that this instance used up. */

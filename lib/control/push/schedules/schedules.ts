@@ -112,7 +112,7 @@ export class PushSchedules {
     );
     const schedule = { ...request, ...times, overlap };
     if (!(await insertSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManyPushSchedulesError(MAX_SCHEDULES);
-    this.scheduler.soon();
+    this.scheduler.trigger();
   }
 
   /** The next times of such a schedule, at most `count`. @throws InvalidParametersError */
@@ -148,7 +148,7 @@ export class PushSchedules {
       const nextAt = nextTime(timesIn(schedule), await this.#now());
       return resumeSchedule(this.#deps.database, schedule, { nextAt, actor });
     });
-    this.scheduler.soon();
+    this.scheduler.trigger();
   }
 
   /**
@@ -184,7 +184,7 @@ export class PushSchedules {
         record,
       });
     });
-    this.scheduler.soon();
+    this.scheduler.trigger();
   }
 
   /**

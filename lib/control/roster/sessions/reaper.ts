@@ -41,7 +41,7 @@ interface ReaperDeps {
 }
 
 const OWNERLESS_POLL_MS = 1000;
-/** The shortest pause between two polls, however often `pollSoon` is called. */
+/** The shortest pause between two polls, however often `trigger` is called. */
 const MIN_PAUSE_MS = 200;
 const MAX_BATCH = 2_000;
 
@@ -87,8 +87,8 @@ export class Reaper {
    * Polls now instead of at the next turn: a run has ended, or another instance reports that a row
    * changed.
    */
-  pollSoon(): void {
-    this.#loop.soon();
+  trigger(): void {
+    this.#loop.trigger();
   }
 
   stop(): Promise<void> {

@@ -107,7 +107,7 @@ export class SessionDispatch {
       maxBatch: MAX_READ_TASKS,
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ paramsBytes }) => paramsBytes,
-      onEnded: () => this.#claims.wake(),
+      onEnded: () => this.#claims.trigger(),
       mayBegin: () => this.#maySend(),
       work: (given, connection) => this.#readAndSend(given, connection),
       ...failedReads<ClaimedAttempt>({
@@ -181,8 +181,8 @@ export class SessionDispatch {
     if (!sessions.isFull) return true;
     this.#fullTimer ??= clock.after(FULL_PAUSE_MS, () => {
       this.#fullTimer = undefined;
-      this.#reads.wake();
-      this.#claims.wake();
+      this.#reads.trigger();
+      this.#claims.trigger();
     });
     return false;
   }

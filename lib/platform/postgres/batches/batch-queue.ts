@@ -58,7 +58,7 @@ export interface BatchQueueDeps<Item> {
   lockTimeoutMs?: number;
   /** Minimum time between the starts of two statements; default 0. */
   gapMs?: number;
-  /** Whether a statement may begin now; call `wake()` after a change. Default: always. */
+  /** Whether a statement may begin now; call `trigger()` after a change. Default: always. */
   mayBegin?: () => boolean;
   /** A statement ended: `size` and `setAside` count it no more. */
   onEnded?: () => void;
@@ -154,7 +154,7 @@ export class BatchQueue<Item> {
   }
 
   /** Call when `mayBegin` may have changed. */
-  wake(): void {
+  trigger(): void {
     this.#next();
   }
 

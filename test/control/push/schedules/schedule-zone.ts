@@ -48,7 +48,7 @@ export async function scheduleZone(t: Test) {
         bus: { publish: () => {} } as unknown as Bus,
         ...{ run: () => randomUUID(), session: () => undefined, unsent: { isHalfFull: false } },
         hintTasks: () => {},
-        hintDuties: () => hints.push('duties'),
+        offerDuties: () => hints.push('duties'),
         waitlist: {} as never,
         buckets,
       }),

@@ -135,11 +135,11 @@ t.test('polls are slow, faster while a row is ownerless, and soon on request, af
   await nextAfter(5000, 'no row is ownerless any more');
   answer([]);
   await clock.advance(0);
-  reaper.pollSoon();
+  reaper.trigger();
   await nextAfter(200, 'asked for at once after a poll');
   answer([]);
   await clock.advance(1000);
-  reaper.pollSoon();
+  reaper.trigger();
   await clock.advance(0);
   t.equal(polls.length, 1, 'asked for later');
 });

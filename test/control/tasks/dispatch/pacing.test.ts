@@ -24,7 +24,7 @@ t.test('large tasks are sent as the agent accepts them', async (t) => {
   t.ok(a.tasks.stats().sent <= 5, 'no more than fits');
   isDeaf = false;
   await a.database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
-  a.tasks.pollSoon();
+  a.tasks.trigger();
   for (const id of ids) t.match(await a.tasks.wait(id, patience), { outcome: 'complete', attempt: 1 });
 });
 
