@@ -29,8 +29,6 @@ export const otherModules: Readonly<Record<string, string>> = {
     'reads the timeline; what is under way is a statement of the store of claims',
   'lib/control/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
   'lib/control/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
-  'lib/control/placement/claim-store.ts':
-    'claims of room, behind one advisory lock per server; test/control/placement/claim-store.test.ts forces their waits',
   'lib/control/placement/candidate-store.ts':
     'questions of the search for a server; what it finds, the claim checks again',
   'lib/control/ur/ur-store.ts':

@@ -335,6 +335,12 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
+    name: 'claim of room: the server is not locked',
+    statements: ['claimRoom'],
+    function: 'cnapi_claim_placement',
+    cuts: [["perform pg_advisory_xact_lock(hashtextextended('placement ' || p_server, 0));", '']],
+  },
+  {
     name: 'expire: the queues are not locked',
     statements: ['expireTickets'],
     function: 'cnapi_expire_tickets',

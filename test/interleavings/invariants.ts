@@ -10,6 +10,7 @@
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { complaintsSql } from '../control/waitlist/support/waitlist-database.ts';
+import { SERVER_RAM } from './placement-statements.ts';
 
 /**
  * Neither saw the other. Then their spans overlap, which is quick to test. `a` and `b` are entries
@@ -315,6 +316,13 @@ const vms: Record<string, string> = {
       where t.name = 'machine_destroy' and t.outcome = 'complete' and t.ended_at > cnapi_now() - cnapi_vm_grace()`,
 };
 
+/** No world has VMs on the servers of claims, so the claims are all that is promised. */
+const claims: Record<string, string> = {
+  'a server has promised more room than it has': `
+    select c.server_uuid::text || ' ' || sum(c.ram) from cnapi_placement_claims c
+      where c.expires_at > cnapi_now() group by c.server_uuid having sum(c.ram) > ${SERVER_RAM}`,
+};
+
 export const invariants: Readonly<Record<string, string>> = {
   ...roster,
   ...instances,
@@ -325,6 +333,7 @@ export const invariants: Readonly<Record<string, string>> = {
   ...pushJobs,
   ...servers,
   ...vms,
+  ...claims,
 };
 
 const all = Object.entries(invariants)

@@ -159,6 +159,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
     queue: (kind) =>
       kind === 'new' ? { ...(queues[0] as Place), id: `rare ${Math.floor(fraction() * 20)}` } : pick(queues),
     vm: () => undefined,
+    claimed: () => undefined,
     duties: (kind) =>
       shuffled(
         known.duties.filter(({ kindOf }) => kindOf === kind),

@@ -78,6 +78,9 @@ export type ScheduleKind = 'due' | 'queued' | 'paused' | 'ended';
 /** Workflow jobs: the first step is due, or has begun with its task; or the job has ended. */
 export type WorkflowKind = 'due' | 'begun' | 'ended';
 
+/** VMs by their claims of room: one that counts, one that has expired, and two VMs without any. */
+export type ClaimKind = 'held' | 'expired' | 'one' | 'other';
+
 export type VmKind =
   /** Nobody has it yet. */
   | 'new'
@@ -112,6 +115,8 @@ export interface World {
   schedule(kind: ScheduleKind): string | undefined;
   /** A VM of a server. */
   vm(kind: VmKind, serverUuid: string): string | undefined;
+  /** A VM for which room may be claimed. */
+  claimed(kind: ClaimKind): string | undefined;
   /**
    * The items in order, or reversed for the second of two legs: this detects statements that lock
    * without an order of their own.

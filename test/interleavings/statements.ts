@@ -1,6 +1,7 @@
 /** The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one is missing. */
 import { dutyStatements } from './duty-statements.ts';
 import { eventStatements } from './event-statements.ts';
+import { placementStatements } from './placement-statements.ts';
 import { pushStatements } from './push-statements.ts';
 import { rosterStatements } from './roster-statements.ts';
 import { scheduleStatements } from './schedule-statements.ts';
@@ -17,6 +18,7 @@ export const statements: readonly Statement[] = [
   ...pushStatements,
   ...scheduleStatements,
   ...workflowStatements,
+  ...placementStatements,
   ...eventStatements,
 ];
 

@@ -29,9 +29,11 @@ import { add, addOne, backdate, bounds, newTicket, type Place } from '../control
 import { createDuties } from '../support/create-duties.ts';
 import type { TableOf } from '../support/subsystem-coverage.ts';
 import { KIND } from './duty-statements.ts';
+import { claimHoldsOf, createClaims } from './placement-statements.ts';
 import { createPushJobs, type PushState, pushHoldsOf } from './push-worlds.ts';
 import { createSchedules } from './schedule-statements.ts';
 import type {
+  ClaimKind,
   DutyKind,
   PushKind,
   QueueKind,
@@ -77,6 +79,7 @@ export const WORLDS = {
   scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
   vms: ['cnapi_vms'],
   workflows: ['cnapi_workflow_jobs'],
+  claimed: ['cnapi_placement_claims'],
 } as const satisfies Readonly<Record<string, readonly TableOf<'raced'>[]>>;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
@@ -123,6 +126,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
       return vmWorld(ground);
     case 'workflows':
       return workflowWorld(ground);
+    case 'claimed':
+      return claimedWorld(ground);
     default:
       return name satisfies never;
   }
@@ -141,6 +146,7 @@ interface Ground {
   schedules: Partial<Record<ScheduleKind, string>>;
   workflowJobs: Partial<Record<WorkflowKind, HeldDuty>>;
   vms: Vms;
+  claims: Partial<Record<ClaimKind, string>>;
 }
 
 async function layGround(database: Database): Promise<Ground> {
@@ -175,6 +181,7 @@ async function layGround(database: Database): Promise<Ground> {
     schedules: {},
     workflowJobs: {},
     vms: {},
+    claims: {},
   };
 }
 
@@ -365,6 +372,13 @@ async function workflowWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
+/** One of the connected servers has room for one more VM. */
+async function claimedWorld(ground: Ground): Promise<StillWorld> {
+  await connect(ground, ground.me);
+  ground.claims = await createClaims(ground.database, ground.seats[1]);
+  return finish(ground);
+}
+
 async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
@@ -423,7 +437,8 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules, workflowJobs, vms } = ground;
+  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules, workflowJobs, vms, claims } =
+    ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -443,11 +458,13 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     workflowJob: (kind) => workflowJobs[kind],
     schedule: (kind) => schedules[kind],
     vm: (kind, serverUuid) => vms[kind]?.get(serverUuid),
+    claimed: (kind) => claims[kind],
     places,
     holds: {
       ...holdsOf({ seat, seats, tasks, tickets, places, queues, duties, runs: { me, gone } }),
       ...pushHoldsOf(seat, pushJobs),
       ...vmHoldsOf(seat, vms),
+      ...claimHoldsOf(claims),
       ...(schedules.due === undefined
         ? {}
         : { 'push schedule': `select 1 from cnapi_push_schedules where id = '${schedules.due}' for update` }),

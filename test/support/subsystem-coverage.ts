@@ -86,7 +86,7 @@ export const subsystemCoverage = {
     },
   },
   placement: {
-    tables: { cnapi_placement_claims: { untested: 'test/control/placement races its statements' } },
+    tables: { cnapi_placement_claims: { tests: ['raced'] } },
   },
   events: {
     tables: {
