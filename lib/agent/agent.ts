@@ -26,7 +26,7 @@ import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-task
 import { type AgentCredentials, NO_CREDENTIALS } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import type { Protocol } from './link/fallback.ts';
-import { Link, type LinkOwner } from './link/link-driver.ts';
+import { LinkDriver, type LinkOwner } from './link/link-driver.ts';
 import type { Dial } from './link/link-socket.ts';
 import type { Ticker, TickerMember } from './link/ticker.ts';
 import { PauseKeeper } from './pause/pause-keeper.ts';
@@ -81,7 +81,7 @@ const CHORES_MS = 1000;
 
 export class Agent implements LinkOwner, HttpWorker, TickerMember {
   readonly #deps: AgentDeps;
-  readonly #link: Link;
+  readonly #link: LinkDriver;
   readonly #runner: Runner;
   readonly #push: PushParticipant;
   readonly #reports: Reports;
@@ -99,7 +99,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       deps;
     const { machine, vms } = services;
     this.#capabilities = capabilitiesOf(tasks);
-    this.#link = new Link({
+    this.#link = new LinkDriver({
       clock,
       random,
       log,
@@ -189,7 +189,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     return this.#push.state;
   }
 
-  get link(): Link {
+  get link(): LinkDriver {
     return this.#link;
   }
 
@@ -288,11 +288,11 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     return settles ? inventoryOf(state, (task) => this.#runner.isHeld(task)) : inventoryOf(state);
   }
 
-  entered(welcome: WelcomeFrame, settles: boolean): void {
+  sessionOpened(welcome: WelcomeFrame, settles: boolean): void {
     this.#choresAt = 0;
-    this.#runner.entered({ settles });
-    this.#push.entered();
-    this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
+    this.#runner.sessionOpened({ settles });
+    this.#push.sessionOpened();
+    this.#reports.sessionOpened(this.#deps.clock.now(), welcome.sendSysinfo);
     void this.#legacyReporter.stop();
   }
 

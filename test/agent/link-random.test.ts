@@ -5,8 +5,8 @@
 import fc from 'fast-check';
 import t from 'tap';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
-import { stepLink } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
+import { stepLink } from '../../lib/agent/link/link-step.ts';
 import type { InstanceAddress } from '../../lib/protocol/link/frames.ts';
 import { A, B, C, refusal, uuidOf, welcome } from './link-walk.ts';
 

@@ -1,7 +1,7 @@
 /** A link that a test drives through events; `chance` and `now` are set by hand. */
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
-import { stepLink } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
+import { stepLink } from '../../lib/agent/link/link-step.ts';
 import type { RefuseFrame, WelcomeFrame } from '../../lib/protocol/link/frames.ts';
 
 export const uuidOf = (digit: number) => `${digit}0000000-0000-4000-8000-000000000000`;

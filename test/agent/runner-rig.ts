@@ -11,7 +11,7 @@ import { PauseKeeper } from '../../lib/agent/pause/pause-keeper.ts';
 import { Runner } from '../../lib/agent/runner/runner.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
 import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
-import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts';
+import { defineTask, pause, type TaskDefinition } from '../../lib/agent/tasks/task.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { type Clock, systemClock } from '../../lib/platform/time/clock.ts';
@@ -52,7 +52,7 @@ export class HeldJournal implements Journal {
 /** A task that runs until a test releases it. */
 function gatedTask() {
   const runs: { id: string; finish: () => void }[] = [];
-  const task: AgentTask = defineTask({
+  const task: TaskDefinition = defineTask({
     lane: 'parallel',
     params: z.object({}),
     run: (_params, { id, signal }) =>
@@ -81,9 +81,9 @@ export function setUp(
     },
   };
   const { task, runs } = gatedTask();
-  const serial: AgentTask = { ...task, lane: 'serial' };
-  const continuing: AgentTask = { ...serial, continues: true };
-  const unbegun: AgentTask = { ...task, gated: true };
+  const serial: TaskDefinition = { ...task, lane: 'serial' };
+  const continuing: TaskDefinition = { ...serial, continues: true };
+  const unbegun: TaskDefinition = { ...task, startsItself: true };
   const slow = defineTask({
     lane: 'parallel',
     params: z.object({}),
@@ -109,7 +109,7 @@ export function setUp(
     outbox,
     tasks: new Map([
       ...catalogueOf({}),
-      ['gated', task],
+      ['self-starting', task],
       ['serial', serial],
       ['continuing', continuing],
       ['unbegun', unbegun],
@@ -126,7 +126,7 @@ export function setUp(
     sent.flatMap((frame) => (frame.type === 'task_event' && frame.id === id ? [frame.event.name] : []));
   const end = (id: string) => until(() => ends(id)[0], `the end of ${id}`);
   const give = (fields: Partial<TaskFrame> = {}) => {
-    const frame = taskFrame({ id: random.uuid(), name: 'gated', ...fields });
+    const frame = taskFrame({ id: random.uuid(), name: 'self-starting', ...fields });
     runner.onTask(frame);
     return frame.id;
   };

@@ -63,7 +63,7 @@ export async function storeIn(
       unavailableReason,
       containers: {
         list: () => (used.length > 0 ? [containerWith(used)] : []),
-        get hasDamaged() {
+        get hasUnreadable() {
           return unreadable.length > 0;
         },
       },

@@ -81,7 +81,7 @@ export class Containers {
     const { runtime, log } = this.#deps;
     await this.#table.load();
     for (const id of await runtime.leftovers()) {
-      if (this.#table.peek(id) !== undefined || this.damageOf(id) !== undefined) continue;
+      if (this.#table.peek(id) !== undefined || this.unreadableReason(id) !== undefined) continue;
       log.warn({ container: id }, 'containers: parts of a container without a record are left; they are removed');
       await this.#logFailure(id, () => runtime.remove(id));
     }
@@ -104,13 +104,13 @@ export class Containers {
   }
 
   /** If true, the layers in use are not known. */
-  get hasDamaged(): boolean {
-    return this.#table.hasDamaged;
+  get hasUnreadable(): boolean {
+    return this.#table.hasUnreadable;
   }
 
   /** Why the record of a container cannot be read; undefined if it can be read, or does not exist. */
-  damageOf(id: string): string | undefined {
-    return this.#table.damageOf(id);
+  unreadableReason(id: string): string | undefined {
+    return this.#table.unreadableReason(id);
   }
 
   /** @throws ContainerBusyError if its record cannot be read, as everything that takes an id */

@@ -32,10 +32,10 @@ export interface ImageFilesDeps {
   /** Size limit of the unpacked layers of all images and of the archives that are arriving, together. */
   maxBytes: number;
   /** Containers may use layers that no image record names any more. */
-  containers: Pick<Containers, 'list' | 'hasDamaged'>;
+  containers: Pick<Containers, 'list' | 'hasUnreadable'>;
 }
 
-type Deps = ImageFilesDeps & { images: Pick<RecordTable<StoredImage>, 'list' | 'hasDamaged'> };
+type Deps = ImageFilesDeps & { images: Pick<RecordTable<StoredImage>, 'list' | 'hasUnreadable'> };
 
 export type Unpacked = Pick<StoredImage, 'layers' | 'config'>;
 
@@ -89,7 +89,7 @@ export class ImageFiles {
   removeUnusedLayers(): Promise<void> {
     return this.#layerLock.run(async () => {
       const { images, containers } = this.#deps;
-      if (images.hasDamaged || containers.hasDamaged) return;
+      if (images.hasUnreadable || containers.hasUnreadable) return;
       const ofImages = images.list().flatMap(({ layers }) => layers.map(({ digest }) => layerNameOf(digest)));
       const needed = new Set([...ofImages, ...this.#layersOfContainers()]);
       for (const name of await readdir(this.#deps.layers))
@@ -173,7 +173,7 @@ export class ImageFiles {
     const ready = images.list().filter(({ state }) => state.name === 'ready');
     const shared = ready.flatMap(({ layers }) => layers).find((layer) => layer.digest === digest);
     if (shared !== undefined) return shared.bytes;
-    const mayBeUsed = images.hasDamaged || (await this.#mayBeOfContainer(digest));
+    const mayBeUsed = images.hasUnreadable || (await this.#mayBeOfContainer(digest));
     if (mayBeUsed && (await lstatIfAny(directory)) !== undefined) return measureTree(directory, MAX_ENTRIES);
     await removeTree(directory);
     const limits = { ...sizes, maxEntries: MAX_ENTRIES, maxNameBytes: MAX_NAME_BYTES };
@@ -188,7 +188,7 @@ export class ImageFiles {
   /** Whether the layer may be part of a running container's root file system. */
   async #mayBeOfContainer(digest: string): Promise<boolean> {
     if (this.#layersOfContainers().has(layerNameOf(digest))) return true;
-    return this.#deps.containers.hasDamaged && (await lstatIfAny(this.layer(digest))) !== undefined;
+    return this.#deps.containers.hasUnreadable && (await lstatIfAny(this.layer(digest))) !== undefined;
   }
 
   /** The names of their directories. */

@@ -1,6 +1,6 @@
 /**
  * Where instances listen, and which of them asked the agent to retry later. Pure; used by
- * link.ts.
+ * link-step.ts.
  */
 
 import { MAX_RETURN_MS } from '../../protocol/limits.ts';

@@ -1,7 +1,7 @@
 /**
  * Decides whether an agent that no instance accepts uses the legacy protocol meanwhile, and how
  * long it waits before it tries the link again. An address counts as legacy when it answered the
- * upgrade like a server without that route. Pure; used by link.ts. See
+ * upgrade like a server without that route. Pure; used by link-step.ts. See
  * docs/design/legacy-agents.md.
  */
 import { type Endpoint, endpointKey } from './endpoints.ts';

@@ -1,5 +1,5 @@
 /**
- * Carries out what link.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch
+ * Carries out what link-step.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch
  * over the instance's silence. Owned by Agent, which supplies the hello's content and takes the
  * frames of the open session. A frame that cannot be parsed is answered with `error` and otherwise
  * ignored; too many of them end the session.
@@ -27,10 +27,10 @@ import type {
 import { SETTLED_CAPABILITY } from '../../protocol/tasks.ts';
 import type { Endpoint } from './endpoints.ts';
 import { isLegacyCnapi, type Protocol } from './fallback.ts';
-import { stepLink } from './link.ts';
 import { logTransition } from './link-log.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, reasonOf } from './link-state.ts';
+import { stepLink } from './link-step.ts';
 import { beginWatch, checkSilence, isHeartbeatDue, type LinkWatch } from './link-watch.ts';
 import { Refusals } from './refusals.ts';
 
@@ -44,7 +44,7 @@ export interface LinkOwner {
   /** Tasks of former processes are held if the instance `settles` inventories. */
   inventory(settles: boolean): InventoryFrame['tasks'];
   /** A new session is open and its inventory is sent. */
-  entered(welcome: WelcomeFrame, settles: boolean): void;
+  sessionOpened(welcome: WelcomeFrame, settles: boolean): void;
   /** The instance has compared the inventory of this session with what is recorded. */
   onSettled(): void;
   /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
@@ -76,7 +76,7 @@ const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Above this many unsent bytes, live output is dropped and repeated ends wait. */
 const MAX_BUFFERED_FOR_OUTPUT = 1024 * 1024;
 
-export class Link {
+export class LinkDriver {
   readonly #deps: LinkDeps;
   readonly #warnings: LogLimiter;
   readonly #refusals: Refusals;
@@ -289,7 +289,7 @@ export class Link {
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory(settles) });
     this.#sendHeartbeat(this.#live);
     this.#refusals.forget();
-    this.#deps.owner.entered(welcome, settles);
+    this.#deps.owner.sessionOpened(welcome, settles);
   }
 
   #sendOn(socket: number, frame: AgentFrame): void {

@@ -1,5 +1,5 @@
 /**
- * Types of the link's state machine (link.ts): its state, its events, and the effects that its
+ * Types of the link's state machine (link-step.ts): its state, its events, and the effects that its
  * driver carries out. Pure.
  */
 

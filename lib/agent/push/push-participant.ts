@@ -73,7 +73,7 @@ export class PushParticipant {
   }
 
   /** A session is open. It learns of the vote again, in case the former one was lost. */
-  entered(): void {
+  sessionOpened(): void {
     this.#on({ type: 'session' });
     if (this.#state.name === 'waiting') this.#on({ type: 'prepare', job: this.#state.job });
   }

@@ -34,7 +34,7 @@ interface RecordTableDeps<Value> {
   errors: RecordErrors;
 }
 
-const damageOf = (reason: string) =>
+const unreadableReason = (reason: string) =>
   `has a record on the server that cannot be read (${reason}), so it is left as it is; repair the record and restart the agent`;
 
 export class RecordTable<Value> {
@@ -53,7 +53,7 @@ export class RecordTable<Value> {
     const { records, damaged } = await files.load();
     for (const record of records) this.#add(record, true);
     for (const { id, reason } of damaged) {
-      this.#damaged.set(id, damageOf(reason));
+      this.#damaged.set(id, unreadableReason(reason));
       log.error({ [noun]: id, reason }, `${noun}s: a record cannot be read; its ${noun} is left as it is`);
     }
   }
@@ -63,12 +63,12 @@ export class RecordTable<Value> {
     return this.#entries.size + this.#damaged.size;
   }
 
-  get hasDamaged(): boolean {
+  get hasUnreadable(): boolean {
     return this.#damaged.size > 0;
   }
 
   /** Why the record cannot be read, as the rest of a sentence; undefined if it can be read, or does not exist. */
-  damageOf(id: string): string | undefined {
+  unreadableReason(id: string): string | undefined {
     return this.#damaged.get(id);
   }
 

@@ -6,14 +6,14 @@
 import type { Logger } from '../../platform/log.ts';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
-import type { Link } from '../link/link-driver.ts';
+import type { LinkDriver } from '../link/link-driver.ts';
 import type { Machine, Sysinfo } from '../machine/machine.ts';
 import type { Vms } from '../vms/vms.ts';
 
 interface ReportsDeps {
   clock: Clock;
   machine: Machine;
-  outbox: Pick<Link, 'hasRoom' | 'send'>;
+  outbox: Pick<LinkDriver, 'hasRoom' | 'send'>;
   log: Logger;
   serverUuid: string;
   vms?: Pick<Vms, 'summaries' | 'onChange'> | undefined;
@@ -67,7 +67,7 @@ export class Reports {
   }
 
   /** A new session is open. */
-  entered(now: number, sendSysinfo: boolean): void {
+  sessionOpened(now: number, sendSysinfo: boolean): void {
     this.#nextSysinfoAt = now + SYSINFO_POLL_MS;
     if (sendSysinfo) this.#guard(this.#sendSysinfo(true));
     this.#sentStatus = undefined;

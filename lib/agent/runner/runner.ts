@@ -6,9 +6,9 @@
  *                  └──────────── cancelled, timed out ───────────┴─► ending ◄─── it ends ────┘
  *     ending ── on disk ──► task_end
  *
- * The journal is written before anything is reported or started. A task that is not gated is queued
- * during this write, so one write accepts and starts it if its lane is free. An id that is running
- * or has ended never starts again. Ends are repeated to each new session until they are
+ * The journal is written before anything is reported or started. A task that does not start itself
+ * is queued during this write, so one write accepts and starts it if its lane is free. An id that is
+ * running or has ended never starts again. Ends are repeated to each new session until they are
  * acknowledged. docs/design/tasks.md.
  *
  * Attempts. Each answer names the attempt that was asked about; otherwise the database would ignore
@@ -35,12 +35,12 @@ import { isPostedId } from '../journal/posted-id.ts';
 import type { PauseKeeper } from '../pause/pause-keeper.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
-import type { AgentServices, AgentTask, TaskContext } from '../tasks/task.ts';
+import type { AgentServices, TaskContext, TaskDefinition } from '../tasks/task.ts';
+import type { ActiveTask } from './active-task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
-import type { RunnerTask } from './runner-task.ts';
 import { passedMsOf, startRecord, startsOf } from './starts.ts';
 import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
 import { TaskEnds } from './task-ends.ts';
@@ -62,7 +62,7 @@ const MAX_UNPERSISTED_ENDS = 10_000;
 export class Runner {
   readonly #deps: RunnerDeps;
   readonly #warnings: LogLimiter;
-  readonly #works = new Map<string, RunnerTask>();
+  readonly #active = new Map<string, ActiveTask>();
   readonly #lanes = newLanes();
   readonly #ends: TaskEnds;
   /** The last ends that a full journal could not store; such an attempt gets the same end again. */
@@ -97,7 +97,7 @@ export class Runner {
    * when the instance has settled the inventory, because the journal may have been rolled back to before they ended;
    * without `settles` (an older instance) now. Posted tasks are in no inventory.
    */
-  entered({ settles }: { settles: boolean }): void {
+  sessionOpened({ settles }: { settles: boolean }): void {
     this.#ends.repeat();
     this.#continueHeld((id) => !settles || isPostedId(id));
   }
@@ -108,7 +108,7 @@ export class Runner {
 
   /** True for a task of a former process that this one has not continued. */
   isHeld({ id, state }: JournalTask): boolean {
-    return state !== 'ended' && !this.#works.has(id);
+    return state !== 'ended' && !this.#active.has(id);
   }
 
   #continueHeld(isMeant: (id: string) => boolean): void {
@@ -137,8 +137,8 @@ export class Runner {
   onCancel(frame: TaskCancelFrame): void {
     const { journal, clock, outbox } = this.#deps;
     this.#renumber(frame);
-    const work = this.#works.get(frame.id);
-    if (work?.frame.attempt === frame.attempt) return this.#abort(work, cancelled());
+    const active = this.#active.get(frame.id);
+    if (active?.frame.attempt === frame.attempt) return this.#abort(active, cancelled());
     const answer = answerCancel(journal.state, frame);
     if (answer.do === 'send-end') this.#ends.send(frame.id);
     else if (answer.do === 'end') this.#cancelKnown(answer.known);
@@ -147,8 +147,8 @@ export class Runner {
   }
 
   #cancelKnown(known: JournalTask): void {
-    const work = this.#works.get(known.id);
-    if (work) this.#abort(work, cancelled());
+    const active = this.#active.get(known.id);
+    if (active) this.#abort(active, cancelled());
     else this.#refuse(known, cancelled());
   }
 
@@ -159,28 +159,28 @@ export class Runner {
 
   /** Stops all work without a report: the journal with these tasks is no longer this agent's. */
   async abandon(): Promise<void> {
-    const works = [...this.#works.values()];
-    this.#works.clear();
+    const tasks = [...this.#active.values()];
+    this.#active.clear();
     this.#unpersistedEnds.clear();
-    for (const work of works) {
-      work.timer.cancel();
-      work.place?.leave();
-      work.abort.abort(new TaskFailure('JournalLost', 'The journal of this task is no longer valid'));
+    for (const active of tasks) {
+      active.timer.cancel();
+      active.place?.leave();
+      active.abort.abort(new TaskFailure('JournalLost', 'The journal of this task is no longer valid'));
     }
-    await Promise.all(works.map(({ run }) => run));
+    await Promise.all(tasks.map(({ run }) => run));
   }
 
   /** Ends and journals what runs; what has not started, or continues, is left to the next process. */
   async stop(): Promise<void> {
     this.#stopping = true;
-    const works = [...this.#works.values()];
-    for (const work of works) {
-      work.timer.cancel();
-      if (work.task.continues) this.#works.delete(work.frame.id);
-      if (work.phase === 'running')
-        work.abort.abort(new TaskFailure('AgentStopped', 'The agent was stopped while the task ran'));
+    const tasks = [...this.#active.values()];
+    for (const active of tasks) {
+      active.timer.cancel();
+      if (active.task.continues) this.#active.delete(active.frame.id);
+      if (active.phase === 'running')
+        active.abort.abort(new TaskFailure('AgentStopped', 'The agent was stopped while the task ran'));
     }
-    await Promise.all(works.map(({ phase, run }) => (phase === 'queued' ? undefined : run)));
+    await Promise.all(tasks.map(({ phase, run }) => (phase === 'queued' ? undefined : run)));
   }
 
   /** True if the id need not start: everything known of it has been sent again. */
@@ -196,9 +196,9 @@ export class Runner {
   }
 
   #sendAccepted({ id, attempt }: Attempt): void {
-    const work = this.#works.get(id);
-    if (work) work.frame = { ...work.frame, attempt };
-    if (work?.isAccepted !== false) this.#event({ id, attempt }, { name: 'accepted' });
+    const active = this.#active.get(id);
+    if (active) active.frame = { ...active.frame, attempt };
+    if (active?.isAccepted !== false) this.#event({ id, attempt }, { name: 'accepted' });
   }
 
   /** An acknowledgement of a lower attempt changes no journal: sends the end again under it. */
@@ -217,8 +217,8 @@ export class Runner {
     this.#warnings.warn(fields, 'task: another attempt of a task this agent already has');
     const record = renumberingOf(journal.state, { id, attempt });
     if (record === undefined) return;
-    const work = this.#works.get(id);
-    if (work) work.frame = { ...work.frame, attempt };
+    const active = this.#active.get(id);
+    if (active) active.frame = { ...active.frame, attempt };
     void journal.append(record);
   }
 
@@ -229,110 +229,111 @@ export class Runner {
     return true;
   }
 
-  /** One write journals acceptance and start if the lane has room, except for a gated task. */
-  #accept(frame: TaskFrame, task: AgentTask): void {
-    const work = this.#newWork(frame, task, 'accepting');
-    work.run = this.#deps.journal.append({ record: 'accepted', task: frame }).then(() => this.#accepted(work));
-    if (!task.gated) this.#enqueue(work);
+  /** One write journals acceptance and start if the lane has room, unless the task starts itself. */
+  #accept(frame: TaskFrame, task: TaskDefinition): void {
+    const active = this.#addActive(frame, task, 'accepting');
+    active.run = this.#deps.journal.append({ record: 'accepted', task: frame }).then(() => this.#accepted(active));
+    if (!task.startsItself) this.#enqueue(active);
   }
 
-  #accepted(work: RunnerTask): void {
-    work.isAccepted = true;
-    if (!this.#isCurrent(work) || work.phase === 'ending') return;
-    this.#event(work.frame, { name: 'accepted' });
-    if (work.phase === 'accepting') this.#enqueue(work);
+  #accepted(active: ActiveTask): void {
+    active.isAccepted = true;
+    if (!this.#isCurrent(active) || active.phase === 'ending') return;
+    this.#event(active.frame, { name: 'accepted' });
+    if (active.phase === 'accepting') this.#enqueue(active);
   }
 
   #resume(frame: TaskFrame): void {
     const task = this.#deps.tasks.get(frame.name);
-    if (task) this.#enqueue(this.#newWork(frame, task, 'queued'));
+    if (task) this.#enqueue(this.#addActive(frame, task, 'queued'));
     else this.#refuse(frame, unknownTask(frame));
   }
 
-  #newWork(frame: TaskFrame, task: AgentTask, phase: RunnerTask['phase']): RunnerTask {
+  #addActive(frame: TaskFrame, task: TaskDefinition, phase: ActiveTask['phase']): ActiveTask {
     const { clock, journal } = this.#deps;
     const known = journal.state.tasks.get(frame.id);
-    const onOver = (ms: number) => this.#abort(work, timeoutOf(work, ms));
+    const onOver = (ms: number) => this.#abort(active, timeoutOf(active, ms));
     const timer = new TimeLimit({ clock, timeoutMs: frame.timeoutMs, passedMs: passedMsOf(known, clock), onOver });
     const abort = new AbortController();
     const hasStarted = known?.state === 'running';
     const state = { phase, isAccepted: phase === 'queued', hasStarted, place: undefined, run: undefined };
-    const work: RunnerTask = { frame, task, abort, timer, ...state };
-    this.#works.set(frame.id, work);
-    return work;
+    const active: ActiveTask = { frame, task, abort, timer, ...state };
+    this.#active.set(frame.id, active);
+    return active;
   }
 
-  #enqueue(work: RunnerTask): void {
-    work.phase = 'queued';
-    work.place = this.#lanes[work.task.lane].enter(() => {
-      if (this.#stopping || !this.#isCurrent(work) || work.phase !== 'queued') return Promise.resolve();
-      work.phase = 'running';
-      work.run = this.#run(work);
-      return work.run;
+  #enqueue(active: ActiveTask): void {
+    active.phase = 'queued';
+    active.place = this.#lanes[active.task.lane].enter(() => {
+      if (this.#stopping || !this.#isCurrent(active) || active.phase !== 'queued') return Promise.resolve();
+      active.phase = 'running';
+      active.run = this.#run(active);
+      return active.run;
     });
   }
 
-  async #run(work: RunnerTask): Promise<void> {
-    const context = this.#contextOf(work);
+  async #run(active: ActiveTask): Promise<void> {
+    const context = this.#contextOf(active);
     try {
-      if (!work.task.gated) await context.begin();
-      work.abort.signal.throwIfAborted();
-      work.hasStarted = true;
-      const result = await work.task.run(work.frame.params, context);
-      await this.#end(work, endComplete(work.frame, result, isoNow(this.#deps.clock)));
+      if (!active.task.startsItself) await context.begin();
+      active.abort.signal.throwIfAborted();
+      active.hasStarted = true;
+      const result = await active.task.run(active.frame.params, context);
+      await this.#end(active, endComplete(active.frame, result, isoNow(this.#deps.clock)));
     } catch (error) {
-      await this.#end(work, endFailure(work.frame, this.#failureOf(error, work), isoNow(this.#deps.clock)));
+      await this.#end(active, endFailure(active.frame, this.#failureOf(error, active), isoNow(this.#deps.clock)));
     }
   }
 
-  #contextOf(work: RunnerTask): TaskContext {
+  #contextOf(active: ActiveTask): TaskContext {
     const { services, clock, allowReboot, pushJobs, outbox, pause } = this.#deps;
     return {
       ...services,
       clock,
       allowReboot,
       pushJobs,
-      id: work.frame.id,
-      starts: () => startsOf(this.#deps.journal.state.tasks.get(work.frame.id)),
-      signal: work.abort.signal,
-      begin: (group) => this.#begin(work, group),
+      id: active.frame.id,
+      starts: () => startsOf(this.#deps.journal.state.tasks.get(active.frame.id)),
+      signal: active.abort.signal,
+      begin: (group) => this.#begin(active, group),
       progress: (value) => {
-        if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'progress', value });
+        if (outbox.hasRoomFor(active.frame.id)) this.#event(active.frame, { name: 'progress', value });
       },
       output: (stream, offset, text) => {
-        if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'output', stream, offset, text });
+        if (outbox.hasRoomFor(active.frame.id)) this.#event(active.frame, { name: 'output', stream, offset, text });
       },
-      changeTimeout: (timeoutMs) => work.timer.change(timeoutMs),
+      changeTimeout: (timeoutMs) => active.timer.change(timeoutMs),
       changePause: (event) => pause.change(event),
     };
   }
 
-  async #begin(work: RunnerTask, group?: ProcessGroup): Promise<void> {
-    if (!this.#isCurrent(work)) return;
+  async #begin(active: ActiveTask, group?: ProcessGroup): Promise<void> {
+    if (!this.#isCurrent(active)) return;
     const { journal, clock } = this.#deps;
-    const record = startRecord(work, journal.state.tasks.get(work.frame.id), { group, now: clock.wallTime() });
+    const record = startRecord(active, journal.state.tasks.get(active.frame.id), { group, now: clock.wallTime() });
     if (record !== undefined) await journal.append(record);
-    if (this.#isCurrent(work) && !work.abort.signal.aborted) this.#event(work.frame, { name: 'started' });
+    if (this.#isCurrent(active) && !active.abort.signal.aborted) this.#event(active.frame, { name: 'started' });
   }
 
-  #abort(work: RunnerTask, failure: TaskFailure): void {
-    if (work.phase === 'running') return work.abort.abort(failure);
-    if (work.phase !== 'ending') work.run = this.#end(work, endFailure(work.frame, failure, isoNow(this.#deps.clock)));
+  #abort(active: ActiveTask, failure: TaskFailure): void {
+    if (active.phase === 'running') return active.abort.abort(failure);
+    if (active.phase !== 'ending')
+      active.run = this.#end(active, endFailure(active.frame, failure, isoNow(this.#deps.clock)));
   }
 
-  async #end(work: RunnerTask, end: TaskEndFrame): Promise<void> {
-    work.timer.cancel();
-    work.place?.leave();
-    if (!this.#isCurrent(work)) return;
-    work.phase = 'ending';
+  async #end(active: ActiveTask, end: TaskEndFrame): Promise<void> {
+    active.timer.cancel();
+    active.place?.leave();
+    if (!this.#isCurrent(active)) return;
+    active.phase = 'ending';
     await this.#ends.journal(end);
-    if (!this.#isCurrent(work)) return;
-    this.#works.delete(work.frame.id);
-    this.#logEnd(work, end);
+    if (!this.#isCurrent(active)) return;
+    this.#active.delete(active.frame.id);
+    this.#logEnd(active, end);
     this.#ends.send(end.id);
   }
 
-  #logEnd({ frame }: RunnerTask, { outcome, error }: TaskEndFrame): void {
+  #logEnd({ frame }: ActiveTask, { outcome, error }: TaskEndFrame): void {
     const { log, serverUuid } = this.#deps;
     const { id, attempt, name, requestId } = frame;
     const task = { task: id, attempt, task_name: name, req_id: requestId };
@@ -358,7 +359,7 @@ export class Runner {
     this.#deps.outbox.send({ type: 'task_event', id, attempt, event: { ...event, reportedAt } });
   }
 
-  #failureOf(error: unknown, { frame }: RunnerTask): TaskFailure {
+  #failureOf(error: unknown, { frame }: ActiveTask): TaskFailure {
     if (error instanceof TaskFailure) return error;
     if (error instanceof CnapiError) return new TaskFailure(error.code, error.message, { cause: error });
     this.#deps.log.error(
@@ -368,8 +369,8 @@ export class Runner {
     return new TaskFailure('TaskError', messageOf(error));
   }
 
-  #isCurrent(work: RunnerTask): boolean {
-    return this.#works.get(work.frame.id) === work;
+  #isCurrent(active: ActiveTask): boolean {
+    return this.#active.get(active.frame.id) === active;
   }
 }
 

@@ -5,11 +5,11 @@
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { JournalRecord, JournalTask, ProcessGroup } from '../journal/journal.ts';
-import type { RunnerTask } from './runner-task.ts';
+import type { ActiveTask } from './active-task.ts';
 
 /** Undefined if the start is in the journal already. */
 export function startRecord(
-  { frame: { id }, task }: Pick<RunnerTask, 'frame' | 'task'>,
+  { frame: { id }, task }: Pick<ActiveTask, 'frame' | 'task'>,
   known: JournalTask | undefined,
   { group, now }: { group: ProcessGroup | undefined; now: number },
 ): JournalRecord | undefined {

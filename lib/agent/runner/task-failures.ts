@@ -1,12 +1,12 @@
 /** Failures with which the runner itself ends an attempt. Pure. */
 import type { TaskFrame } from '../../protocol/link/frames.ts';
 import { TaskFailure } from '../task-failure.ts';
-import type { RunnerTask } from './runner-task.ts';
+import type { ActiveTask } from './active-task.ts';
 
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
 
 /** The two codes differ, because callers may take a `TaskTimeout` for work that was done. */
-export const timeoutOf = ({ hasStarted }: Pick<RunnerTask, 'hasStarted'>, timeoutMs: number) =>
+export const timeoutOf = ({ hasStarted }: Pick<ActiveTask, 'hasStarted'>, timeoutMs: number) =>
   hasStarted
     ? new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs / 1000} s`)
     : new TaskFailure(

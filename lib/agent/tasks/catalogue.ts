@@ -27,7 +27,7 @@ import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { serverUpdateNics } from './server-update-nics.ts';
 import { sleep } from './sleep.ts';
-import type { AgentServices, AgentTask } from './task.ts';
+import type { AgentServices, TaskDefinition } from './task.ts';
 import { vmConnect } from './vm-connect.ts';
 import { vmConsole } from './vm-console.ts';
 import { vmExec } from './vm-exec.ts';
@@ -36,7 +36,7 @@ import { vmStats } from './vm-stats.ts';
 import { vmTasks } from './vm-tasks.ts';
 import { zfsTasks } from './zfs-tasks.ts';
 
-export type Catalogue = ReadonlyMap<string, AgentTask>;
+export type Catalogue = ReadonlyMap<string, TaskDefinition>;
 
 /** The tasks of an agent with these services. */
 export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Partial<AgentServices>): Catalogue =>
@@ -52,7 +52,7 @@ export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: P
   ]);
 
 /** The tasks of every agent. */
-const basicTasks: readonly (readonly [string, AgentTask])[] = [
+const basicTasks: readonly (readonly [string, TaskDefinition])[] = [
   ['nop', nop],
   ['sleep', sleep],
   ['command_execute', commandExecute],
@@ -65,12 +65,12 @@ const basicTasks: readonly (readonly [string, AgentTask])[] = [
   ['agent_resume', agentResume],
 ];
 
-const streamTasks: readonly (readonly [string, AgentTask])[] = [
+const streamTasks: readonly (readonly [string, TaskDefinition])[] = [
   [EXEC_TASK, exec],
   [CONNECT_TASK, connectTask],
 ];
 
-const vmStreamTasks: readonly (readonly [string, AgentTask])[] = [
+const vmStreamTasks: readonly (readonly [string, TaskDefinition])[] = [
   [VM_EXEC_TASK, vmExec],
   [VM_LOGS_TASK, vmLogs],
   [VM_CONSOLE_TASK, vmConsole],

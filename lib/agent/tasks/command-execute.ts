@@ -20,7 +20,7 @@ const params = z.object({
 
 export const commandExecute = defineTask({
   lane: 'parallel',
-  gated: true,
+  startsItself: true,
   params,
   async run({ script, args, env, timeout, paced }, context) {
     const { id, clock, machine, begin, output } = context;

@@ -23,7 +23,7 @@ const params = z.object({
 
 export const exec = defineTask({
   lane: 'streams',
-  gated: true,
+  startsItself: true,
   params,
   run({ stream: place, script, args, env, terminal }, context) {
     return runOnStream(place, context, async (stream, signal) => {

@@ -4,13 +4,13 @@ import { CnapiError } from '../../platform/errors.ts';
 import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { type AgentTask, byteProgress, defineTask, type TaskContext } from './task.ts';
+import { byteProgress, defineTask, type TaskContext, type TaskDefinition } from './task.ts';
 
 const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;
 const MAX_LISTED_CHARS = 400;
 
-export const imageTasks: readonly (readonly [string, AgentTask])[] = [
+export const imageTasks: readonly (readonly [string, TaskDefinition])[] = [
   [
     'image_ensure_present',
     defineTask({

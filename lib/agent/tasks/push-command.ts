@@ -10,7 +10,7 @@ import { defineTask } from './task.ts';
 
 export const pushCommand = defineTask({
   lane: 'parallel',
-  gated: true,
+  startsItself: true,
   params: z.object({ job: z.string() }),
   async run({ job }, context) {
     const { id, machine, begin, output, pushJobs, changeTimeout } = context;

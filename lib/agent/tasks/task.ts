@@ -53,7 +53,7 @@ export interface TaskContext extends AgentServices {
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
   /** How often the task has been started, in this process and in those before it. */
   starts(): number;
-  /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
+  /** Journals the start. Only a task that `startsItself` calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;
   output(stream: OutputChannel, offset: number, text: string): void;
@@ -63,10 +63,10 @@ export interface TaskContext extends AgentServices {
   changePause(event: PauseEvent): Promise<void>;
 }
 
-export interface AgentTask {
+export interface TaskDefinition {
   lane: LaneName;
   /** The task calls `begin`, once it knows its processes. */
-  gated: boolean;
+  startsItself: boolean;
   /** Runs even while the agent is paused. */
   whilePaused: boolean;
   /** When the agent stops, it does not end: the next process runs it again, under the same id and time limit. */
@@ -78,7 +78,7 @@ export interface AgentTask {
 
 interface Definition<Schema extends z.ZodObject> {
   lane: LaneName;
-  gated?: boolean;
+  startsItself?: boolean;
   whilePaused?: boolean;
   continues?: boolean;
   params: Schema;
@@ -89,12 +89,12 @@ interface Definition<Schema extends z.ZodObject> {
  * A task whose parameters are parsed before it begins. Unknown ones are ignored, because callers
  * also send those of their path.
  */
-export function defineTask<Schema extends z.ZodObject>(definition: Definition<Schema>): AgentTask {
-  const { lane, gated = false, whilePaused = false, continues = false, params: schema } = definition;
+export function defineTask<Schema extends z.ZodObject>(definition: Definition<Schema>): TaskDefinition {
+  const { lane, startsItself = false, whilePaused = false, continues = false, params: schema } = definition;
   const paramNames = Object.keys(schema.shape);
   return {
     lane,
-    gated,
+    startsItself,
     whilePaused,
     continues,
     paramNames,

@@ -8,7 +8,7 @@ import { vmUuid } from '../../protocol/vms.ts';
 import { carryConnection, connectionFailure } from './carry-connection.ts';
 import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
-import { vmsOf } from './vm-tasks.ts';
+import { requireVms } from './vm-tasks.ts';
 
 export const vmConnect = defineTask({
   lane: 'streams',
@@ -16,7 +16,7 @@ export const vmConnect = defineTask({
   run({ uuid, stream: place, port }, context) {
     return runOnStream(place, context, async (stream, signal) => {
       const at = `127.0.0.1:${port} of the VM`;
-      const found = await vmsOf(context).running.connect(uuid, { port, signal });
+      const found = await requireVms(context).running.connect(uuid, { port, signal });
       if ('failure' in found) throw connectionFailure(found.failure, at);
       return carryConnection(found.socket, stream, { signal, at });
     });

@@ -12,7 +12,7 @@ import type { ConsoleWriter } from '../vms/vm-consoles.ts';
 import type { Vms } from '../vms/vms.ts';
 import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
-import { vmsOf } from './vm-tasks.ts';
+import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 
 interface Attached {
@@ -39,7 +39,7 @@ export const vmConsole = defineTask({
   params,
   run({ uuid, stream: place, read_only: isReadOnly, terminal }, context) {
     return runOnStream(place, context, async (stream, signal) => {
-      const vms = vmsOf(context);
+      const vms = requireVms(context);
       const console = await vms.consoles.get(uuid);
       const writer = isReadOnly ? undefined : await vms.consoles.take(uuid, console);
       if (writer !== undefined) passInput(stream, { console, writer, terminal });

@@ -16,7 +16,7 @@ import { vmStateError } from '../vms/vm-errors.ts';
 import { discardingStream, type ExecStream, runStreamed } from './exec.ts';
 import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
-import { vmsOf } from './vm-tasks.ts';
+import { requireVms } from './vm-tasks.ts';
 
 const params = z.object({
   uuid: vmUuid,
@@ -31,10 +31,10 @@ const MISSING = /no such file|not found/i;
 
 export const vmExec = defineTask({
   lane: 'streams',
-  gated: true,
+  startsItself: true,
   params,
   run({ uuid, stream: place, args, env, terminal }, context) {
-    const { running } = vmsOf(context);
+    const { running } = requireVms(context);
     const work = async (stream: ExecStream, signal: AbortSignal) => {
       const term = terminal === undefined ? {} : { TERM: terminal.type };
       const request = { args, env: { ...term, ...env }, hasTerminal: terminal !== undefined };

@@ -8,7 +8,7 @@ import { streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
-import { vmsOf } from './vm-tasks.ts';
+import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 
 const params = z.object({
@@ -24,7 +24,7 @@ export const vmLogs = defineTask({
   run({ uuid, stream: place, follow, tail }, context) {
     return runOnStream(place, context, async (stream, signal) => {
       const from = tail === undefined ? undefined : { lines: tail };
-      await writeLog(stream, { vms: vmsOf(context), uuid, signal }, { follow, from });
+      await writeLog(stream, { vms: requireVms(context), uuid, signal }, { follow, from });
       return {};
     });
   },

@@ -11,7 +11,7 @@ import { vmUuid } from '../../protocol/vms.ts';
 import { VmError, vmStateError } from '../vms/vm-errors.ts';
 import { runOnStream, written } from './run-on-stream.ts';
 import { defineTask, pause, type TaskContext } from './task.ts';
-import { vmsOf } from './vm-tasks.ts';
+import { requireVms } from './vm-tasks.ts';
 
 const EVERY_MS = 1_000;
 
@@ -37,7 +37,7 @@ export const vmStats = defineTask({
 async function sampleOf(uuid: string, context: TaskContext): Promise<VmSample | undefined> {
   const { clock } = context;
   try {
-    return { at: isoNow(clock), clock_ms: clock.now(), ...(await vmsOf(context).running.sample(uuid)) };
+    return { at: isoNow(clock), clock_ms: clock.now(), ...(await requireVms(context).running.sample(uuid)) };
   } catch (error) {
     if (error instanceof VmError && (error.code === 'VmNotRunning' || error.code === 'VmNotFound')) return undefined;
     throw error;

@@ -11,7 +11,7 @@ import { NoContainersError } from '../containers/container-errors.ts';
 import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
 import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
 import type { Vms } from '../vms/vms.ts';
-import { type AgentTask, defineTask, type TaskContext } from './task.ts';
+import { defineTask, type TaskContext, type TaskDefinition } from './task.ts';
 
 const vmParams = z.object({ uuid: vmUuid });
 const MS = 1000;
@@ -30,24 +30,24 @@ const MAX_NAME_CHARS = 100;
 const vmAction = <Schema extends z.ZodObject>(
   params: Schema,
   run: (vms: Vms, params: z.infer<Schema>) => Promise<Vm>,
-): AgentTask =>
+): TaskDefinition =>
   defineTask({
     lane: 'vms',
     params,
-    run: async (given, context) => ({ vm: await untilAborted(run(vmsOf(context), given), context.signal) }),
+    run: async (given, context) => ({ vm: await untilAborted(run(requireVms(context), given), context.signal) }),
   });
 
 const vmQuery = <Schema extends z.ZodObject>(
   params: Schema,
   run: (vms: Vms, params: z.infer<Schema>) => Promise<Record<string, unknown>>,
-): AgentTask =>
+): TaskDefinition =>
   defineTask({
     lane: 'vm-queries',
     params,
-    run: (given, context) => untilAborted(run(vmsOf(context), given), context.signal),
+    run: (given, context) => untilAborted(run(requireVms(context), given), context.signal),
   });
 
-export const vmTasks: readonly (readonly [string, AgentTask])[] = [
+export const vmTasks: readonly (readonly [string, TaskDefinition])[] = [
   [
     'machine_create',
     vmAction(described('machine_create'), (vms, params) => vms.create(parse(vmTaskParams.machine_create, params))),
@@ -97,7 +97,7 @@ export const vmTasks: readonly (readonly [string, AgentTask])[] = [
     defineTask({
       lane: 'vms',
       params: vmTaskParams.machine_update_nics,
-      run: (params, context) => untilAborted(vmsOf(context).updateNetworks(params), context.signal),
+      run: (params, context) => untilAborted(requireVms(context).updateNetworks(params), context.signal),
     }),
   ],
   [
@@ -109,7 +109,7 @@ export const vmTasks: readonly (readonly [string, AgentTask])[] = [
     defineTask({
       lane: 'vms',
       params: vmParams,
-      run: (params, context) => untilAborted(destroy(vmsOf(context), params.uuid), context.signal),
+      run: (params, context) => untilAborted(destroy(requireVms(context), params.uuid), context.signal),
     }),
   ],
   [
@@ -142,7 +142,7 @@ async function destroy(vms: Vms, uuid: string) {
 }
 
 /** @throws VmError if this agent has none */
-export function vmsOf({ vms }: Pick<TaskContext, 'vms'>): Vms {
+export function requireVms({ vms }: Pick<TaskContext, 'vms'>): Vms {
   if (vms !== undefined) return vms;
   throw new NoContainersError('The agent of this server was started without --containers, so it has no VMs');
 }

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { MAX_ZFS_PROPERTIES } from '../../protocol/zfs.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Zfs } from '../zfs/zfs.ts';
-import { type AgentTask, defineTask, type TaskContext } from './task.ts';
+import { defineTask, type TaskContext, type TaskDefinition } from './task.ts';
 
 const dataset = z.string();
 const inAll = z.object({ dataset: dataset.optional() });
@@ -12,19 +12,19 @@ const onOne = z.object({ dataset });
 const zfsQuery = <Schema extends z.ZodObject>(
   params: Schema,
   run: (zfs: Zfs, params: z.infer<Schema>, signal: AbortSignal) => Promise<Record<string, unknown>>,
-): AgentTask =>
+): TaskDefinition =>
   defineTask({ lane: 'zfs', params, run: (given, context) => run(zfsOf(context), given, context.signal) });
 
 const zfsChange = <Schema extends z.ZodObject>(
   params: Schema,
   run: (zfs: Zfs, params: z.infer<Schema>, signal: AbortSignal) => Promise<void>,
-): AgentTask =>
+): TaskDefinition =>
   zfsQuery(params, async (zfs, given, signal) => {
     await run(zfs, given, signal);
     return {};
   });
 
-export const zfsTasks: readonly (readonly [string, AgentTask])[] = [
+export const zfsTasks: readonly (readonly [string, TaskDefinition])[] = [
   [
     'zfs_list_datasets',
     zfsQuery(inAll, async (zfs, params, signal) => ({ datasets: await zfs.listDatasets(params.dataset, signal) })),

@@ -30,7 +30,7 @@ export class RunningVms {
 
   /** What the VM uses, and its limits. @throws VmError */
   async info(uuid: string): Promise<Record<string, unknown>> {
-    this.#needRunning(uuid);
+    this.#requireRunning(uuid);
     const { containers } = this.#deps;
     const [usage, pids] = await Promise.all([containers.usage(uuid), containers.processes(uuid)]);
     const { limits } = containers.get(uuid).spec;
@@ -43,7 +43,7 @@ export class RunningVms {
 
   /** The same as a sample of its statistics, with its interfaces. @throws VmError */
   async sample(uuid: string): Promise<Omit<VmSample, 'at' | 'clock_ms'>> {
-    this.#needRunning(uuid);
+    this.#requireRunning(uuid);
     const { containers } = this.#deps;
     const [usage, interfaces] = await Promise.all([
       containers.usage(uuid),
@@ -62,7 +62,7 @@ export class RunningVms {
 
   /** At most 300 processes of the VM. @throws VmError */
   async processes(uuid: string): Promise<VmProcess[]> {
-    this.#needRunning(uuid);
+    this.#requireRunning(uuid);
     return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
   }
 
@@ -74,7 +74,7 @@ export class RunningVms {
     uuid: string,
     { env, ...request }: Pick<ExecRequest, 'args' | 'env' | 'hasTerminal'>,
   ): Promise<PreparedExec> {
-    this.#needRunning(uuid);
+    this.#requireRunning(uuid);
     const { containers } = this.#deps;
     const { process } = containers.get(uuid).spec;
     return containers.prepareExec(uuid, { ...process, ...request, env: { ...process.env, ...env } });
@@ -96,20 +96,20 @@ export class RunningVms {
 
   /** The terminal of its own program; undefined if it has none. @throws VmError */
   async findConsole(uuid: string): Promise<RunConsole | undefined> {
-    this.#needRunning(uuid);
+    this.#requireRunning(uuid);
     return this.#deps.containers.findConsole(uuid);
   }
 
   /** Connects to a port of the loopback address of the VM. @throws VmError, ContainerError, the signal's reason */
   async connect(uuid: string, { port, signal }: { port: number; signal: AbortSignal }) {
-    this.#needRunning(uuid);
+    this.#requireRunning(uuid);
     const { containers } = this.#deps;
     const found = await connectInside({ port, signal, processes: () => containers.processes(uuid) });
     if (found === undefined) throw vmStateError(uuid, 'VmNotRunning');
     return found;
   }
 
-  #needRunning(uuid: string): void {
+  #requireRunning(uuid: string): void {
     const state = this.#deps.stateOf(uuid);
     if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
   }

@@ -237,7 +237,7 @@ export class VmExecutor {
 
   async deleteSnapshot(entry: VmEntry, name: string): Promise<void> {
     const { containers, snapshots, table } = this.#deps;
-    this.needSnapshot(entry, name);
+    this.requireSnapshot(entry, name);
     const { uuid } = entry.record;
     // The name first: the next agent must not offer a snapshot of which a part is gone.
     await table.save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
@@ -263,7 +263,7 @@ export class VmExecutor {
   }
 
   /** @throws VmError */
-  needSnapshot({ record }: VmEntry, name: string): void {
+  requireSnapshot({ record }: VmEntry, name: string): void {
     if (record.snapshots.some((one) => one.name === name)) return;
     throw new VmError('SnapshotNotFound', `VM ${record.uuid} has no snapshot ${name}`);
   }

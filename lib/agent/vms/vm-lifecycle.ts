@@ -153,7 +153,7 @@ type Rule = 'do' | 'busy' | 'failed' | { already: VmErrorCode };
 
 const needsRunning: Rule = { already: 'VmNotRunning' };
 const needsStopped: Rule = { already: 'VmAlreadyRunning' };
-const whileThere = (rules: { running: Rule; stopping: Rule; stopped: Rule }): Readonly<Record<VmState, Rule>> => ({
+const withBusyStates = (rules: { running: Rule; stopping: Rule; stopped: Rule }): Readonly<Record<VmState, Rule>> => ({
   provisioning: 'busy',
   failed: 'failed',
   destroying: 'busy',
@@ -161,12 +161,12 @@ const whileThere = (rules: { running: Rule; stopping: Rule; stopped: Rule }): Re
 });
 
 const RULES: Readonly<Record<VmCommand['type'], Readonly<Record<VmState, Rule>>>> = {
-  boot: whileThere({ running: needsStopped, stopping: 'busy', stopped: 'do' }),
-  shutdown: whileThere({ running: 'do', stopping: 'do', stopped: needsRunning }),
-  reboot: whileThere({ running: 'do', stopping: 'do', stopped: needsRunning }),
-  kill: whileThere({ running: 'do', stopping: 'do', stopped: needsRunning }),
-  update: whileThere({ running: 'do', stopping: 'do', stopped: 'do' }),
-  reprovision: { ...whileThere({ running: 'do', stopping: 'do', stopped: 'do' }), failed: 'do' },
+  boot: withBusyStates({ running: needsStopped, stopping: 'busy', stopped: 'do' }),
+  shutdown: withBusyStates({ running: 'do', stopping: 'do', stopped: needsRunning }),
+  reboot: withBusyStates({ running: 'do', stopping: 'do', stopped: needsRunning }),
+  kill: withBusyStates({ running: 'do', stopping: 'do', stopped: needsRunning }),
+  update: withBusyStates({ running: 'do', stopping: 'do', stopped: 'do' }),
+  reprovision: { ...withBusyStates({ running: 'do', stopping: 'do', stopped: 'do' }), failed: 'do' },
   destroy: {
     provisioning: 'do',
     running: 'do',
@@ -175,10 +175,10 @@ const RULES: Readonly<Record<VmCommand['type'], Readonly<Record<VmState, Rule>>>
     failed: 'do',
     destroying: 'do',
   },
-  'create-snapshot': whileThere({ running: 'do', stopping: 'busy', stopped: 'do' }),
-  'rollback-snapshot': whileThere({ running: 'do', stopping: 'do', stopped: 'do' }),
-  'delete-snapshot': whileThere({ running: 'do', stopping: 'do', stopped: 'do' }),
-  'create-image': whileThere({ running: { already: 'VmAlreadyRunning' }, stopping: 'busy', stopped: 'do' }),
+  'create-snapshot': withBusyStates({ running: 'do', stopping: 'busy', stopped: 'do' }),
+  'rollback-snapshot': withBusyStates({ running: 'do', stopping: 'do', stopped: 'do' }),
+  'delete-snapshot': withBusyStates({ running: 'do', stopping: 'do', stopped: 'do' }),
+  'create-image': withBusyStates({ running: { already: 'VmAlreadyRunning' }, stopping: 'busy', stopped: 'do' }),
 };
 
 /** Does not modify `life`. A command that changes nothing, because the VM is as it asks, has no effects. */

@@ -62,14 +62,14 @@ export class VmTable {
 
   containerOf({ record: { uuid, shouldRun } }: VmEntry): VmContainer | undefined {
     const { containers } = this.#deps;
-    const damage = containers.damageOf(uuid);
+    const damage = containers.unreadableReason(uuid);
     if (damage === undefined) return containers.find(uuid);
     return { state: { name: 'unreadable', reason: `Its container ${damage}`, shouldRun }, changedAt: 0 };
   }
 
   /** @throws VmError if the record of the container cannot be read */
-  needContainerRecord(uuid: string): void {
-    const damage = this.#deps.containers.damageOf(uuid);
+  requireContainerRecord(uuid: string): void {
+    const damage = this.#deps.containers.unreadableReason(uuid);
     if (damage !== undefined) throw new VmError('VmIsBusy', `VM ${uuid} is left as it is. Its container ${damage}`);
   }
 
@@ -84,7 +84,7 @@ export class VmTable {
 
   /** Waits for the lock unless too many actions wait, and works if the state allows the command. */
   async act(uuid: string, command: VmCommand, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
-    this.needContainerRecord(uuid);
+    this.requireContainerRecord(uuid);
     const entry = this.records.get(uuid);
     if (entry.lock.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
     return this.records.withLock(entry, async () => {

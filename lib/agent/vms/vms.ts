@@ -189,7 +189,7 @@ export class Vms {
   /** Does not wait for other actions, so it can end a slow stop. */
   async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
     const command = { type: 'kill', signal: signalName(signal), idempotent } as const;
-    this.#table.needContainerRecord(uuid);
+    this.#table.requireContainerRecord(uuid);
     const entry = this.#table.records.get(uuid);
     await this.#executor.handle(entry, command);
     return this.#table.view(entry);
@@ -236,7 +236,7 @@ export class Vms {
 
   /** Also if its record cannot be read. Idempotent: resolves if the VM does not exist. */
   async destroy(uuid: string): Promise<void> {
-    if (this.#table.records.damageOf(uuid) !== undefined) return this.#destroyDamaged(uuid);
+    if (this.#table.records.unreadableReason(uuid) !== undefined) return this.#destroyDamaged(uuid);
     try {
       await this.#act(uuid, { type: 'destroy' });
     } catch (error) {
@@ -249,7 +249,7 @@ export class Vms {
   }
 
   rollbackSnapshot(uuid: string, name: string): Promise<Vm> {
-    const prepare = async (entry: VmEntry) => this.#executor.needSnapshot(entry, name);
+    const prepare = async (entry: VmEntry) => this.#executor.requireSnapshot(entry, name);
     return this.#act(uuid, { type: 'rollback-snapshot', snapshot: name }, { prepare });
   }
 
@@ -281,8 +281,8 @@ export class Vms {
   /** One at a time: who waits must not remove a VM that was created meanwhile. */
   #destroyDamaged(uuid: string): Promise<void> {
     return this.#destroyingDamaged.run(async () => {
-      if (this.#table.records.damageOf(uuid) === undefined) return;
-      this.#table.needContainerRecord(uuid);
+      if (this.#table.records.unreadableReason(uuid) === undefined) return;
+      this.#table.requireContainerRecord(uuid);
       await this.#executor.removeContainer(uuid);
       await this.#table.forgetDamaged(uuid);
     });
@@ -291,20 +291,20 @@ export class Vms {
   #damagedSummary(uuid: string): Partial<VmSummary> {
     const { records } = this.#table;
     const { containers } = this.#deps;
-    const container = containers.damageOf(uuid) === undefined ? containers.find(uuid) : undefined;
-    return damagedVmOf(uuid, records.damageOf(uuid) ?? '', container);
+    const container = containers.unreadableReason(uuid) === undefined ? containers.find(uuid) : undefined;
+    return damagedVmOf(uuid, records.unreadableReason(uuid) ?? '', container);
   }
 
   /** @throws VmError */
   #stateOf(uuid: string): Vm['state'] {
     const { state } = this.#table.view(this.#table.records.get(uuid));
-    this.#table.needContainerRecord(uuid);
+    this.#table.requireContainerRecord(uuid);
     return state;
   }
 
   /** The answer to a create of a VM that exists. */
   #repeated(uuid: string, digest: string): Promise<Vm> | undefined {
-    this.#table.needContainerRecord(uuid);
+    this.#table.requireContainerRecord(uuid);
     const entry = this.#table.records.find(uuid);
     if (entry === undefined) return undefined;
     if (entry.record.createDigest !== digest)

@@ -136,7 +136,7 @@ t.test('status is sent at the start, each minute, and in between only after a ch
     await new Promise((done) => setImmediate(done));
     return sent.splice(0).map(({ type }) => type);
   };
-  reports.entered(1000, false);
+  reports.sessionOpened(1000, false);
   t.same(await at(1000), ['status']);
   t.same(await at(6000), [], 'nothing changed');
   memory = 50;

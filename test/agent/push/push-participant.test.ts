@@ -31,7 +31,7 @@ function node(fields: Partial<PushParticipantDeps> = {}) {
   const deps = { clock, log: silentLogger, serverUuid: random.uuid(), send, refusalOf: async () => undefined };
   const made = new PushParticipant({ ...deps, ...fields });
   made.recovered();
-  made.entered();
+  made.sessionOpened();
   return { node: made, timers, sent: () => sent.splice(0) };
 }
 
@@ -44,12 +44,12 @@ t.test('a ready agent votes again in a new session, and only once in the same on
   await made.onPrepare(prepare);
   const yes = { type: 'push_vote', job: prepare.job, ready: true };
   t.same(sent(), [yes]);
-  made.entered();
+  made.sessionOpened();
   t.same(sent(), [yes]);
   await made.onPrepare(prepare);
   t.same(sent(), [yes], 'the same prepare is answered again');
   t.equal(made.begin(prepare.job).prepare, prepare);
-  made.entered();
+  made.sessionOpened();
   t.same(sent(), [], 'a job that runs is not voted for');
 });
 

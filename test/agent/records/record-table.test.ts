@@ -40,7 +40,7 @@ t.test('the next agent has what was saved, and nothing of what was removed', asy
   await table.create({ ...red, id: 'b' }, async () => undefined);
   await table.create(red, (entry) => table.save(entry, blue));
   const next = await tableIn(directory);
-  t.same([next.get('a').record, next.size, next.hasDamaged], [blue, 2, false]);
+  t.same([next.get('a').record, next.size, next.hasUnreadable], [blue, 2, false]);
   const removed = next.get('b');
   await next.remove(removed);
   t.notOk(next.has(removed));
@@ -53,20 +53,20 @@ t.test('a record that cannot be read is refused, counted and left as it is', asy
   await writeFile(join(directory, 'a.json'), torn);
   await writeFile(join(directory, 'b.json'), JSON.stringify({ version: 2, id: 'b', colour: 'red' }));
   const table = await tableIn(directory);
-  t.same([table.size, table.hasDamaged, table.list()], [2, true, []]);
+  t.same([table.size, table.hasUnreadable, table.list()], [2, true, []]);
   t.throws(() => table.get('a'), /a has a record .* cannot be read \(.*JSON/);
   t.throws(
     () => table.find('b'),
     /b has .* cannot be read \(The record has version 2, and this agent writes 1\).*repair the record/,
   );
-  t.match(table.damageOf('b'), /version 2/);
+  t.match(table.unreadableReason('b'), /version 2/);
   t.equal(table.peek('b'), undefined);
   await t.rejects(
     table.create(red, async () => undefined),
     /a has a record/,
   );
   t.throws(() => table.get('c'), /no c/);
-  t.same([table.find('c'), table.damageOf('c')], [undefined, undefined]);
+  t.same([table.find('c'), table.unreadableReason('c')], [undefined, undefined]);
   t.equal(await readFile(join(directory, 'a.json'), 'utf8'), torn);
 });
 

@@ -70,7 +70,7 @@ t.test('a cancel applies to its attempt and lower ones; one of a former attempt 
 t.test('a full agent refuses tasks, and repeats the same answer for the same attempt', async (t) => {
   const journal = new HeldJournal();
   const { give, ends, runner, runs } = setUp(t, journal);
-  const ids = Array.from({ length: 5000 }, () => give({ name: 'gated' }));
+  const ids = Array.from({ length: 5000 }, () => give({ name: 'self-starting' }));
   const extra = give();
   matchLists(t, ends(extra), [{ outcome: 'failure', error: { code: 'AgentFull' } }]);
   await until(() => runs.length === PARALLEL_TASKS, 'all parallel slots to be busy');

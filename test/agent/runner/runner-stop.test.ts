@@ -13,7 +13,7 @@ import { HeldJournal, settled, setUp } from '../runner-rig.ts';
 t.test('after a restart, started tasks fail and accepted ones run once an instance welcomes the agent', async (t) => {
   const journal = new MemoryJournal({ clock, random });
   const group: ProcessGroup = { pgid: 1, startTime: '2', bootId: 'b' };
-  const frames = ['accepted', 'running', 'ran'].map((id) => taskFrame({ id, name: 'gated' }));
+  const frames = ['accepted', 'running', 'ran'].map((id) => taskFrame({ id, name: 'self-starting' }));
   for (const task of frames) await journal.append({ record: 'accepted', task });
   await journal.append({ record: 'started', id: 'running', group });
   const killed: ProcessGroup[] = [];
@@ -25,7 +25,7 @@ t.test('after a restart, started tasks fail and accepted ones run once an instan
   t.equal(ends().length, 0);
   await settled();
   t.equal(runs.length, 0);
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   matchLists(t, ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
   await until(() => runs.length === 2, 'the accepted tasks to run');
 });
@@ -33,10 +33,10 @@ t.test('after a restart, started tasks fail and accepted ones run once an instan
 t.test('tasks of a former process wait until the inventory is settled, and do not start if cancelled', async (t) => {
   const journal = new MemoryJournal({ clock, random });
   for (const id of ['open', 'ended elsewhere'])
-    await journal.append({ record: 'accepted', task: taskFrame({ id, name: 'gated' }) });
+    await journal.append({ record: 'accepted', task: taskFrame({ id, name: 'self-starting' }) });
   const { runner, runs, ends } = setUp(t, journal);
   const isHeld = () => [...journal.state.tasks.values()].filter((task) => runner.isHeld(task)).map(({ id }) => id);
-  runner.entered({ settles: true });
+  runner.sessionOpened({ settles: true });
   await settled();
   t.same([runs.length, isHeld()], [0, ['open', 'ended elsewhere']]);
   runner.onCancel({ type: 'task_cancel', id: 'ended elsewhere', attempt: 1 });
@@ -73,9 +73,9 @@ t.test('a task that continues has no end when the agent stops, and runs again in
 
   const second = setUp(t, first.journal);
   await second.runner.recover();
-  second.runner.entered({ settles: false });
+  second.runner.sessionOpened({ settles: false });
   await until(() => second.runs.length === 1, 'the task to run again');
-  second.runner.entered({ settles: false });
+  second.runner.sessionOpened({ settles: false });
   second.runs[0]?.finish();
   t.match(await second.end(id), { outcome: 'complete', result: { ran: id } });
   t.equal(second.runs.length, 1);
@@ -90,7 +90,7 @@ t.test('the processes that continue a task share one time limit and one count of
   await first.runner.stop();
   await manual.advance(3_000);
   const second = setUp(t, journal, { clock: manual });
-  second.runner.entered({ settles: false });
+  second.runner.sessionOpened({ settles: false });
   await until(() => second.runs.length === 1, 'the task to run again');
   t.match(journal.state.tasks.get(id), { state: 'running', starts: 2 });
   await manual.advance(1_999);
@@ -105,7 +105,7 @@ t.test('a task that continues does not run again after its time limit', async (t
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'late', name: 'continuing', timeoutMs: 5_000 }) });
   await journal.append({ record: 'started', id: 'late', at: manual.wallTime() - 5_000 });
   const { runner, end } = setUp(t, journal, { clock: manual });
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   await manual.advance(0);
   t.match(await end('late'), { outcome: 'failure', error: { code: 'TaskTimeout' } });
 });
@@ -126,7 +126,7 @@ t.test('after a restart an accepted task that this version does not know fails',
   await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'of-another-version' }) });
   const { runner, end } = setUp(t, journal);
   await runner.recover();
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   t.match(await end('accepted'), { outcome: 'failure', error: { code: 'UnknownTask' } });
 });
 

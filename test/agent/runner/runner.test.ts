@@ -66,14 +66,14 @@ t.test('ends are repeated to each new session until they are acknowledged', asyn
   outbox.live = true;
   outbox.hasRoom = true;
   await settled();
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   t.equal(ends(id).length, 1);
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   t.equal(ends(id).length, 2);
   runner.onAck({ type: 'task_ack', id, attempt: 2 });
   t.equal(journal.state.tasks.size, 1, 'an acknowledgement of another attempt is ignored');
   runner.onAck({ type: 'task_ack', id, attempt: 1 });
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   t.equal(ends(id).length, 2);
   t.equal(journal.state.tasks.size, 0);
 });
@@ -127,7 +127,7 @@ t.test('an end that is not durable yet is not sent to a new session either', asy
   journal.held = true;
   runs[0]?.finish();
   await until(() => journal.state.tasks.get(id)?.state === 'ended', 'the end in the journal');
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   runner.tick(1e9);
   t.equal(ends(id).length, 0);
   journal.sync();
@@ -182,12 +182,12 @@ t.test('a cancel of a task that has ended is answered with its end', async (t) =
 
 t.test("a cancel before a restarted agent's first session ends an accepted task, which never runs", async (t) => {
   const journal = new MemoryJournal({ clock, random });
-  await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'gated' }) });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'self-starting' }) });
   const { runner, runs, end } = setUp(t, journal);
   await runner.recover();
   runner.onCancel({ type: 'task_cancel', id: 'accepted', attempt: 1 });
   t.match(await end('accepted'), { outcome: 'failure', error: { code: 'Cancelled' } });
-  runner.entered({ settles: false });
+  runner.sessionOpened({ settles: false });
   await settled();
   t.equal(runs.length, 0);
 });
@@ -205,7 +205,7 @@ t.test('a cancel while the acceptance is written leaves one end and no run', asy
   t.same([events(id), runs.length], [['accepted'], 0]);
 });
 
-t.test('a gated task that is cancelled while its acceptance is written never runs', async (t) => {
+t.test('a task that starts itself that is cancelled while its acceptance is written never runs', async (t) => {
   const journal = new HeldJournal();
   const { give, runs, end, runner } = setUp(t, journal);
   journal.held = true;

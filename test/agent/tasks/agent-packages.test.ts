@@ -6,7 +6,7 @@ import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { Packages } from '../../../lib/agent/packages/packages.ts';
 import { TaskFailure } from '../../../lib/agent/task-failure.ts';
 import { agentInstall, agentsUninstall } from '../../../lib/agent/tasks/agent-packages.ts';
-import type { AgentTask } from '../../../lib/agent/tasks/task.ts';
+import type { TaskDefinition } from '../../../lib/agent/tasks/task.ts';
 import { VersionsFile } from '../../../lib/agent/versions/versions-file.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
@@ -25,10 +25,10 @@ async function prepare(t: Test) {
   t.teardown(() => packages.stop());
   await packages.start();
   const stop = new AbortController();
-  const run = (task: AgentTask, params: Record<string, unknown>) => {
+  const run = (task: TaskDefinition, params: Record<string, unknown>) => {
     const caller = { id: crypto.randomUUID(), signal: stop.signal, progress: () => undefined, starts: () => 1 };
     const context = { ...caller, machine, packages };
-    return task.run(params, context as unknown as Parameters<AgentTask['run']>[1]);
+    return task.run(params, context as unknown as Parameters<TaskDefinition['run']>[1]);
   };
   const install = async (name: string, uninstall: string) => {
     const file = await shop.add({ name, version: '1.0.0', files: [script('uninstall', uninstall)] });

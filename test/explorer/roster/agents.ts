@@ -1,8 +1,9 @@
 /**
  * What may happen at an agent's end: the real `stepLink` of its link, the disk, its clock, its death.
  */
-import type { stepLink } from '../../../lib/agent/link/link.ts';
+
 import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/agent/link/link-state.ts';
+import type { stepLink } from '../../../lib/agent/link/link-step.ts';
 import type { Move } from '../explorer.ts';
 import {
   type AgentState,

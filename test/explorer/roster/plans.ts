@@ -1,5 +1,5 @@
 /** The roster's worlds, and their deliberate defects. */
-import { stepLink } from '../../../lib/agent/link/link.ts';
+import { stepLink } from '../../../lib/agent/link/link-step.ts';
 import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { recordLoss } from './model.ts';

@@ -1,5 +1,5 @@
 /** The product's parts that a world runs on, so that a test can replace one with a defect. */
-import { stepLink } from '../../../lib/agent/link/link.ts';
+import { stepLink } from '../../../lib/agent/link/link-step.ts';
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
 import { accept, recordLoss, recordOwnerless } from './model.ts';

@@ -49,7 +49,7 @@ t.test('an import in the wrong direction is reported', async (t) => {
     ['lib/control/waitlist/director.ts', '../servers/server.ts', 'control/waitlist may not know control/servers'],
     ['lib/control/tasks/tasks.ts', '../http/tasks.ts', 'control/tasks may not know control/http'],
     ['lib/platform/errors.ts', '../protocol/frames.ts', 'platform may not know protocol'],
-    ['lib/agent/link/link.ts', '../../platform/postgres/pool.ts', 'agent/link may not know platform/postgres'],
+    ['lib/agent/link/link-step.ts', '../../platform/postgres/pool.ts', 'agent/link may not know platform/postgres'],
     ['lib/control/http/route.ts', '../../name-server/main.ts', 'control/http may not know name-server'],
     ['server.ts', './lib/control/http/listener.ts', 'server.ts may not know control/http'],
     ['lib/cli/program.ts', '../control/request-errors.ts', 'cli may not know control/request-errors.ts'],

@@ -1,11 +1,11 @@
 import type { TaskFrame } from '../../protocol/link/frames.ts';
-import type { AgentTask } from '../tasks/task.ts';
+import type { TaskDefinition } from '../tasks/task.ts';
 import type { TimeLimit } from './time-limit.ts';
 
 /** What the runner knows of a task that it has not ended yet. */
-export interface RunnerTask {
+export interface ActiveTask {
   frame: TaskFrame;
-  task: AgentTask;
+  task: TaskDefinition;
   phase: 'accepting' | 'queued' | 'running' | 'ending';
   /** The acceptance is on disk. */
   isAccepted: boolean;
