@@ -9,7 +9,7 @@
 import type { Random } from '../../platform/random.ts';
 import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import type { AgentFrame, TaskAckFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/link/frames.ts';
-import { maskParams } from '../../protocol/secret-params.ts';
+import { maskParams, withSecretUrl } from '../../protocol/secret-params.ts';
 import type { Journal } from '../journal/journal.ts';
 import { isPostedId, newPostedId } from '../journal/posted-id.ts';
 import type { Machine } from '../machine/machine.ts';
@@ -75,9 +75,10 @@ export class PostedTasks {
   }
 
   /** Resolves with the task's end in every case. */
-  post({ name, params, requestId }: PostedTask): Promise<TaskEndFrame> {
+  post({ name, params: given, requestId }: PostedTask): Promise<TaskEndFrame> {
     const { clock, random, give } = this.#deps;
     const id = newPostedId(random);
+    const params = withSecretUrl(name, given);
     const task = { type: 'task', id, attempt: 1, epoch: 0, name, params, timeoutMs: TIMEOUT_MS } as const;
     const entry = newEntry({ name, params }, isoNow(clock));
     this.#history = [...this.#history, entry].slice(-KEPT);
