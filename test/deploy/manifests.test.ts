@@ -150,6 +150,8 @@ t.test('the SAPI template of the agent renders to valid options', async (t) => {
     CN_AGENT_HTTP_FROM: '10.0.0.0/24,10.1.0.9',
     CN_AGENT_LOG_LEVEL: 'debug',
     CN_AGENT_PUSH_COMMANDS: '/l',
+    CN_AGENT_PACKAGE_KEY: '/k,/n',
+    CN_AGENT_PACKAGE_URL: 'https://packages.example.com/',
   };
   matchLists(t, await options({ ...tls, ...http }), {
     discovery: { dns: undefined, datacenter: 'us-east-1' },
@@ -157,6 +159,7 @@ t.test('the SAPI template of the agent renders to valid options', async (t) => {
     http: { host: '10.0.0.7', port: 5309, from: ['10.0.0.0/24', '10.1.0.9'], open: false },
     logLevel: 'debug',
     pushCommands: '/l',
+    packages: { keyFiles: ['/k', '/n'], urls: ['https://packages.example.com/'], directories: [], allowScripts: false },
   });
   matchLists(t, await options({ CNAPI_URL: 'https://10.0.0.5,https://10.0.0.6' }), {
     discovery: { endpoints: [{ host: '10.0.0.5' }, { host: '10.0.0.6' }] },
