@@ -53,7 +53,7 @@ export class OwnPackage {
     const { versions, isLaunched } = this.#deps;
     if (versions.versions.change.name === 'staged' && !isLaunched)
       await versions.step({ type: 'withdraw', reason: 'this agent was started without its launcher' });
-    await versions.removeUnused(undefined);
+    await versions.removeUnused();
   }
 
   /** The last installation, for the sysinfo. */

@@ -89,10 +89,9 @@ export class VersionsFile {
     return existsSync(this.programOf(installed));
   }
 
-  /** Removes the versions that neither run nor will, except `former`. Nothing may be unpacked meanwhile. */
-  async removeUnused(former: InstalledVersion | undefined): Promise<void> {
-    const needed = [...versionsInUse(this.#versions), ...(former === undefined ? [] : [former])];
-    const kept = new Set(needed.map((one) => this.directoryOf(one)));
+  /** Removes the versions that neither run nor will. Nothing may be unpacked meanwhile. */
+  async removeUnused(): Promise<void> {
+    const kept = new Set(versionsInUse(this.#versions).map((one) => this.directoryOf(one)));
     for (const name of await readdir(this.files)) {
       const path = join(this.files, name);
       if (!kept.has(path)) await rm(path, { recursive: true, force: true });
