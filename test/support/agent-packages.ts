@@ -93,6 +93,7 @@ export async function openPackages(
   const about = { serverUuid: randomUUID(), agentVersion: '0.1.0', runDirectory };
   const machine = await openLinuxMachine({ clock: systemClock, ...about });
   const signal = new AbortController().signal;
+  const journalProcesses = async () => undefined;
   return {
     list: () => packages.list().map(({ name, version }) => `${name} ${version}`),
     install: (source: string, more: PackageRequest = {}) =>
@@ -102,6 +103,7 @@ export async function openPackages(
           starts: 1,
           source,
           machine,
+          journalProcesses,
           allowDowngrade: false,
           allowRetry: false,
           signal,
@@ -109,7 +111,8 @@ export async function openPackages(
         },
         ...more,
       }),
-    uninstall: (...names: string[]) => packages.uninstall(names, { task: randomUUID(), machine, signal }),
+    uninstall: (...names: string[]) =>
+      packages.uninstall(names, { task: randomUUID(), machine, signal, journalProcesses }),
   };
 }
 

@@ -3,8 +3,8 @@
  * acknowledged tasks are kept for 10 minutes. Pure; journal-file.ts keeps it on disk and
  * journal-memory.ts in memory. docs/design/tasks.md.
  *
- *                                                      ┌── restarted ──┐
- *                                                      ▼               │
+ *                                                ┌─ restarted, processes ─┐
+ *                                                ▼                        │
  *     (unknown) ── accepted ──► accepted ── started ──► running ───────┴─ ended ──► ended ── acknowledged
  *         │                        └──────────────────────────────────────────▲
  *         └── ended (refused, or cancelled before it came) ───────────────────┘
@@ -31,6 +31,8 @@ export type JournalRecord =
   | { record: 'started'; id: string; group?: ProcessGroup; at?: number }
   /** A later process continues the task; `starts` counts the first start, too. Older versions ignore this record. */
   | { record: 'restarted'; id: string; starts: number }
+  /** The processes of a task that runs; without a group it has none now. Older versions ignore this record. */
+  | { record: 'processes'; id: string; group?: ProcessGroup }
   | { record: 'ended'; end: TaskEndFrame }
   /** The task continues under a later attempt. */
   | { record: 'renumbered'; id: string; attempt: number }
@@ -125,6 +127,13 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       if (known?.state !== 'running')
         throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
       return put(state, { ...known, bytes: known.bytes + bytes, starts: record.starts });
+    }
+    case 'processes': {
+      const known = state.tasks.get(record.id);
+      if (known?.state !== 'running')
+        throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
+      const { group: _, ...others } = known;
+      return put(state, { ...others, bytes: known.bytes + bytes, ...optionalField('group', record.group) });
     }
     case 'ended': {
       const { id, attempt } = record.end;

@@ -16,6 +16,8 @@ export interface ScriptCaller {
   task: string;
   machine: Pick<Machine, 'execute' | 'endGroup'>;
   signal: AbortSignal;
+  /** So that the next process of the agent ends them, if this one dies. */
+  journalProcesses(group: ProcessGroup | undefined): Promise<void>;
 }
 
 interface PackageScript {
@@ -32,7 +34,7 @@ const MAX_SHOWN_CHARS = 1_000;
 /** @throws PackageRefusedError if it fails, TaskFailure if it cannot be started, or the reason of the signal */
 export async function runPackageScript(
   { script, name, version, directory }: PackageScript,
-  { task: id, machine, signal }: ScriptCaller,
+  { task: id, machine, signal, journalProcesses }: ScriptCaller,
   clock: Clock,
 ): Promise<void> {
   const late = new AbortController();
@@ -40,6 +42,7 @@ export async function runPackageScript(
   let group: ProcessGroup | undefined;
   const begin = async (given?: ProcessGroup) => {
     group = given;
+    await journalProcesses(given);
   };
   const env = { PACKAGE_NAME: name, PACKAGE_VERSION: version, PACKAGE_DIRECTORY: directory };
   try {
@@ -58,6 +61,7 @@ export async function runPackageScript(
     throw error;
   } finally {
     timer.cancel();
+    if (group !== undefined) await journalProcesses(undefined);
   }
 }
 

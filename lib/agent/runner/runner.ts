@@ -22,6 +22,7 @@ import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
+import { optionalField } from '../../platform/optional-field.ts';
 import { isoNow } from '../../platform/time/clock.ts';
 import type {
   TaskAckFrame,
@@ -83,11 +84,15 @@ export class Runner {
   async recover(): Promise<void> {
     const { journal, tasks } = this.#deps;
     const running = [...journal.state.tasks.values()].filter((task) => task.state === 'running');
-    await Promise.all(running.map((one) => (tasks.get(one.task.name)?.continues ? undefined : this.#endLeftover(one))));
+    await Promise.all(
+      running.map(async (one) => {
+        if (one.group) await this.#deps.services.machine.endGroup(one.group);
+        if (!tasks.get(one.task.name)?.continues) await this.#endLeftover(one);
+      }),
+    );
   }
 
   async #endLeftover(task: Extract<JournalTask, { state: 'running' }>): Promise<void> {
-    if (task.group) await this.#deps.services.machine.endGroup(task.group);
     const failure = new TaskFailure('AgentRestarted', 'The agent restarted while the task ran; its outcome is unknown');
     await this.#ends.journal(endFailure(task, failure, isoNow(this.#deps.clock)));
   }
@@ -296,6 +301,7 @@ export class Runner {
       starts: () => startsOf(this.#deps.journal.state.tasks.get(active.frame.id)),
       signal: active.abort.signal,
       begin: (group) => this.#begin(active, group),
+      journalProcesses: (group) => this.#journalProcesses(active, group),
       progress: (value) => {
         if (outbox.hasRoomFor(active.frame.id)) this.#event(active.frame, { name: 'progress', value });
       },
@@ -313,6 +319,13 @@ export class Runner {
     const record = startRecord(active, journal.state.tasks.get(active.frame.id), { group, now: clock.wallTime() });
     if (record !== undefined) await journal.append(record);
     if (this.#isCurrent(active) && !active.abort.signal.aborted) this.#event(active.frame, { name: 'started' });
+  }
+
+  async #journalProcesses(active: ActiveTask, group: ProcessGroup | undefined): Promise<void> {
+    const { journal } = this.#deps;
+    const { id } = active.frame;
+    if (this.#isCurrent(active) && journal.state.tasks.get(id)?.state === 'running')
+      await journal.append({ record: 'processes', id, ...optionalField('group', group) });
   }
 
   #abort(active: ActiveTask, failure: TaskFailure): void {

@@ -27,12 +27,10 @@ export const agentInstall = defineTask({
         'PackageSourceMissing',
         'Parameter package_file is missing: this agent knows no image server, so an image_uuid alone names no package',
       );
-    const { id: task, machine, signal } = context;
     const onProgress = byteProgress(context);
-    const caller = { task, machine, signal };
     const starts = context.starts();
     const asked = { source, name: package_name, allowDowngrade: downgrade, allowRetry: retry };
-    return { ...(await packages.install({ ...caller, ...asked, starts, onProgress })) };
+    return { ...(await packages.install({ ...callerOf(context), ...asked, starts, onProgress })) };
   },
 });
 
@@ -40,8 +38,8 @@ export const agentsUninstall = defineTask({
   lane: 'serial',
   params: z.object({ agents: z.array(name).min(1).max(MAX_NAMES) }),
   async run({ agents }, context) {
-    const { id: task, machine, signal } = context;
-    const removals = await packagesOf(context).uninstall(agents, { task, machine, signal });
+    const { signal } = context;
+    const removals = await packagesOf(context).uninstall(agents, callerOf(context));
     const failures = [...(signal.aborted ? [signal.reason as TaskFailure] : []), ...removals.failed];
     const [first] = failures;
     if (first !== undefined)
@@ -58,6 +56,13 @@ function messageOfAll(failures: readonly { message: string }[], { removed, absen
   const messages = failures.map(({ message }) => message);
   return [...messages, ...named('removed', removed), ...named('not installed', absent)].join('; ');
 }
+
+const callerOf = ({ id: task, machine, signal, journalProcesses }: TaskContext) => ({
+  task,
+  machine,
+  signal,
+  journalProcesses,
+});
 
 function packagesOf({ packages }: TaskContext): Packages {
   if (packages !== undefined) return packages;

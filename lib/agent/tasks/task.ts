@@ -55,6 +55,11 @@ export interface TaskContext extends AgentServices {
   starts(): number;
   /** Journals the start. Only a task that `startsItself` calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
+  /**
+   * Journals the processes of a task that is not `gated`, or that it has none any more: if the agent dies, its next
+   * process ends them.
+   */
+  journalProcesses(group: ProcessGroup | undefined): Promise<void>;
   progress(value: number): void;
   output(stream: OutputChannel, offset: number, text: string): void;
   /** Replaces the timeout of the task. Both are counted from the arrival of the task. */

@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
+import { allProcesses } from '../../../lib/agent/machine/proc.ts';
 import { packageShop, script, startLauncher } from '../../support/agent-packages.ts';
 import { ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
@@ -30,4 +31,27 @@ t.test('a package whose program restarts the agent is given up after three start
   const end = await until(() => ends()[0], 'the end of the task');
   t.match(end, { outcome: 'failure', error: { code: 'OutcomeUnknown', message: /ended three times/ } });
   t.equal(await runs(), 3);
+});
+
+t.test('the program of a package ends before it runs again, when its agent was killed', async (t) => {
+  const [shop, one] = await Promise.all([packageShop(t), ScriptedInstance.start({})]);
+  t.teardown(() => one.stop());
+  const named = join(shop.folder, 'pids');
+  const pids = async () => (await readFile(named, 'utf8').catch(() => '')).split('\n').slice(0, -1).map(Number);
+  const install = script('install', `echo $$ >>${named}; exec sleep 60`);
+  const file = await shop.add({ name: 'net-agent', version: '1.0.0', files: [install] });
+  const start = () => startLauncher(t, shop, { url: one.url, more: ['--package-scripts'] });
+  const service = start();
+  const session = await one.session(0);
+  const { epoch } = await session.received('inventory');
+  const params = { package_file: file };
+  session.task({ id: crypto.randomUUID(), epoch, name: 'agent_install', params, timeoutMs: 600_000 });
+  await until(async () => (await pids()).length === 1, 'the program to run');
+  await service.killAll();
+  const [first = 0] = await pids();
+  const isAlive = async (pid: number) => (await allProcesses()).some((one) => one.pid === pid && one.state !== 'Z');
+  t.ok(await isAlive(first), 'the program outlives its agent');
+  start();
+  await until(async () => (await pids()).length === 2, 'the program to run again');
+  t.notOk(await isAlive(first));
 });

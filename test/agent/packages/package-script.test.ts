@@ -20,7 +20,9 @@ async function prepare(t: Test, clock: Clock = systemClock) {
   const machine = await openLinuxMachine({ clock: systemClock, serverUuid, agentVersion: '1', runDirectory });
   const stop = new AbortController();
   const read = (name: string) => readFile(join(directory, name), 'utf8');
+  const journalled: boolean[] = [];
   return {
+    journalled,
     stop,
     read,
     pid: () =>
@@ -28,7 +30,9 @@ async function prepare(t: Test, clock: Clock = systemClock) {
     async run(text: string) {
       await writeFile(join(directory, 'install'), `#!/bin/sh\n${text}\n`, { mode: 0o700 });
       const script = { script: 'install', name: 'probe', version: '1.0.0', directory } as const;
-      await runPackageScript(script, { task: crypto.randomUUID(), machine, signal: stop.signal }, clock);
+      const journalProcesses = async (group: unknown) => void journalled.push(group !== undefined);
+      const caller = { task: crypto.randomUUID(), machine, signal: stop.signal, journalProcesses };
+      await runPackageScript(script, caller, clock);
     },
   };
 }
@@ -41,6 +45,13 @@ t.test('a process that a program leaves behind with its output ends, and the pro
   const { run, pid } = await prepare(t);
   await run(`sleep 97 & ${NAME_IT}; exit 0`);
   await untilGone(await pid());
+});
+
+t.test('the processes of a program are in the journal while it runs', async (t) => {
+  const { run, journalled } = await prepare(t);
+  await run('exit 0');
+  await t.rejects(run('exit 3'));
+  t.same(journalled, [true, false, true, false]);
 });
 
 t.test('a service that a program starts in a session of its own goes on', async (t) => {
