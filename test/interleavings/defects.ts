@@ -341,6 +341,12 @@ export const defects: readonly Defect[] = [
     cuts: [["perform pg_advisory_xact_lock(hashtextextended('placement ' || p_server, 0));", '']],
   },
   {
+    name: 'claim of room: the caller is not locked',
+    statements: ['claimRoom'],
+    function: 'cnapi_claim_room',
+    cuts: [["perform pg_advisory_xact_lock(hashtextextended('placement of ' || p_caller, 0));", '']],
+  },
+  {
     name: 'expire: the queues are not locked',
     statements: ['expireTickets'],
     function: 'cnapi_expire_tickets',

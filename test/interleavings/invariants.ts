@@ -10,7 +10,7 @@
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { complaintsSql } from '../control/waitlist/support/waitlist-database.ts';
-import { SERVER_RAM } from './placement-statements.ts';
+import { CALLER_OF_ONE, SERVER_RAM } from './placement-statements.ts';
 
 /**
  * Neither saw the other. Then their spans overlap, which is quick to test. `a` and `b` are entries
@@ -321,6 +321,9 @@ const claims: Record<string, string> = {
   'a server has promised more room than it has': `
     select c.server_uuid::text || ' ' || sum(c.ram) from cnapi_placement_claims c
       where c.expires_at > cnapi_now() group by c.server_uuid having sum(c.ram) > ${SERVER_RAM}`,
+  'a caller has more claims of room than it may': `
+    select c.caller from cnapi_placement_claims c
+      where c.expires_at > cnapi_now() and c.caller = '${CALLER_OF_ONE}' group by c.caller having count(*) > 1`,
 };
 
 export const invariants: Readonly<Record<string, string>> = {

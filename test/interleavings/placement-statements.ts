@@ -14,9 +14,14 @@ const NEW_RAM = 60;
 const OWNER = 'owner';
 const LIMITS = { vms: undefined, ram: SERVER_RAM, disk: undefined, cpu: undefined };
 
-const claimOf = (vmUuid: string, { serverUuid }: Seat, ram: number): Claim => ({
+/** The caller that may have one claim; the others may have many. `invariants.ts` counts with it. */
+export const CALLER_OF_ONE = 'caller of one';
+const CALLER = 'caller';
+
+const claimOf = (vmUuid: string, { serverUuid }: Seat, ram: number, caller = CALLER): Claim => ({
   ...{ vmUuid, serverUuid, ownerUuid: OWNER, ram, disk: 0, cpu: 0, limits: LIMITS },
   ...{ replacedServer: undefined, claimMs: 3_600_000 },
+  ...{ caller, maxClaims: caller === CALLER_OF_ONE ? 1 : 1_000 },
 });
 
 /** On the server of most calls: a claim that counts, and one that expired long ago. Two VMs have none. */
@@ -42,13 +47,13 @@ export const claimHoldsOf = ({ held, expired }: Partial<Record<ClaimKind, string
 function claim(
   kind: ClaimKind,
   seatOf: (world: World) => Seat | undefined,
-  { ram = NEW_RAM, isMoved = false } = {},
+  { ram = NEW_RAM, isMoved = false, caller = CALLER } = {},
 ): CallOf<[Claim], unknown> {
   return {
     args(world) {
       const [vm, seat] = [world.claimed(kind), seatOf(world)];
       if (vm === undefined || seat === undefined) return undefined;
-      return [{ ...claimOf(vm, seat, ram), replacedServer: isMoved ? world.seat.serverUuid : undefined }];
+      return [{ ...claimOf(vm, seat, ram, caller), replacedServer: isMoved ? world.seat.serverUuid : undefined }];
     },
     // The random mix has none: nobody in it creates the VMs.
     weight: 0,
@@ -57,6 +62,7 @@ function claim(
 
 const middle = ({ seat }: World) => seat;
 const first = ({ seats }: World) => seats[0];
+const last = ({ seats }: World) => seats[2];
 
 export const placementStatements: readonly Statement[] = [
   writes(claimRoom, {
@@ -66,6 +72,8 @@ export const placementStatements: readonly Statement[] = [
     'of a VM that becomes larger': claim('held', middle, { ram: NEW_RAM + RAM }),
     'of a VM that moves': claim('held', first, { ram: RAM, isMoved: true }),
     'of a VM whose claim has expired': claim('expired', middle),
+    'of a VM of a caller of one': claim('one', first, { caller: CALLER_OF_ONE }),
+    'of another VM of a caller of one': claim('other', last, { caller: CALLER_OF_ONE }),
   }),
   writes(deleteExpiredClaims, {
     'long ago': { args: (world) => (world.claimed('expired') === undefined ? undefined : [100]), weight: 0 },

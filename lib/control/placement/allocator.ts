@@ -11,7 +11,7 @@ import { type LoadQuery, readCandidates, readChunk, readVmServers } from './cand
 import { claimRoom, deleteExpiredClaims, readRoomClaim } from './claim-store.ts';
 import { Funnel } from './funnel.ts';
 import { type Pipeline, type PipelineResult, runPipeline } from './pipeline.ts';
-import { NoAllocatableServersError, VolumeServerNoResourcesError } from './placement-errors.ts';
+import { NoAllocatableServersError, TooManyClaimsError, VolumeServerNoResourcesError } from './placement-errors.ts';
 import { namedVmsOf, type PlacementRequest } from './request.ts';
 import type { PlacementSettings } from './settings.ts';
 import type { StepContext } from './steps.ts';
@@ -34,6 +34,8 @@ interface AllocatorStats {
   claimed: number;
   refused: number;
   lostClaims: number;
+  /** Allocations refused because their caller had as many claims as it may. */
+  overQuota: number;
 }
 
 /** The reference reads chunks of this size. Later chunks are larger here, so that a refusal costs few statements. */
@@ -55,13 +57,14 @@ interface Search {
   loadQuery: LoadQuery;
   context: StepContext;
   funnel: Funnel;
+  caller: string | undefined;
   /** A server on which the VM has a claim that does not suit any more. */
   replacedServer: string | undefined;
 }
 
 export class Allocator {
   readonly #deps: AllocatorDeps;
-  readonly #stats: AllocatorStats = { claimed: 0, refused: 0, lostClaims: 0 };
+  readonly #stats: AllocatorStats = { claimed: 0, refused: 0, lostClaims: 0, overQuota: 0 };
 
   constructor(deps: AllocatorDeps) {
     this.#deps = deps;
@@ -72,11 +75,14 @@ export class Allocator {
   }
 
   /**
-   * Chooses a server and claims the room. `servers`: only these.
-   * @throws NoAllocatableServersError, VolumeServerNoResourcesError
+   * Chooses a server and claims the room. `servers`: only these. `caller`: whose claims are counted.
+   * @throws NoAllocatableServersError, VolumeServerNoResourcesError, TooManyClaimsError
    */
-  async allocate(request: PlacementRequest, servers?: readonly string[]): Promise<Selection> {
-    const search = await this.#newSearch(request, servers);
+  async allocate(
+    request: PlacementRequest,
+    { servers, caller }: { servers?: readonly string[] | undefined; caller?: string | undefined } = {},
+  ): Promise<Selection> {
+    const search = { ...(await this.#newSearch(request, servers)), caller };
     const selection = (await this.#allocateAgain(search)) ?? (await this.#allocateNew(search));
     if (selection === undefined) {
       this.#stats.refused += 1;
@@ -140,6 +146,7 @@ export class Allocator {
         random,
       },
       funnel: new Funnel(),
+      caller: undefined,
       replacedServer: undefined,
     };
   }
@@ -191,11 +198,12 @@ export class Allocator {
 
   /**
    * The server with the claim: this one, or that of an equal request at the same time. Undefined: it is full.
-   * @throws NoAllocatableServersError when the room of the VM cannot move
+   * @throws NoAllocatableServersError when the room of the VM cannot move, TooManyClaimsError
    */
-  async #claim({ request, replacedServer }: Search, candidate: CandidateServer): Promise<string | undefined> {
+  async #claim({ request, replacedServer, caller }: Search, candidate: CandidateServer): Promise<string | undefined> {
     const { database, config } = this.#deps;
     const { vmUuid, ownerUuid, size } = request;
+    const { placementClaimsPerCaller: maxClaims } = config;
     const room = {
       vmUuid,
       ownerUuid,
@@ -203,11 +211,17 @@ export class Allocator {
       serverUuid: candidate.uuid,
       replacedServer,
       claimMs: config.placementClaimMs,
+      caller: maxClaims === 0 ? undefined : caller,
+      maxClaims,
     };
     const limits = guardedLimits(config, candidate);
     for (let attempt = 1; attempt <= CLAIM_TRIES; attempt++) {
       const claim = await claimRoom(database, { ...room, limits });
       if (claim === undefined) continue;
+      if (claim.outcome === 'many') {
+        this.#stats.overQuota += 1;
+        throw new TooManyClaimsError(maxClaims);
+      }
       if (claim.outcome === 'creating')
         throw new NoAllocatableServersError(`VM ${vmUuid} is being created on server ${claim.serverUuid}`);
       return claim.outcome === 'claimed' || claim.outcome === 'known' ? claim.serverUuid : undefined;

@@ -14,13 +14,17 @@ interface ClaimRequest extends RoomRequest {
   /** A server on which the VM has a claim that is given up. */
   replacedServer: string | undefined;
   claimMs: number;
+  /** Whose claims are counted; undefined: nobody's. */
+  caller: string | undefined;
+  /** What the caller may have of claims that have not expired. */
+  maxClaims: number;
 }
 
 /**
  * `known`: an equal request has claimed room before, on that server. `creating`: the VM is being
- * created on that server, so its room cannot move.
+ * created on that server, so its room cannot move. `many`: the caller has as many claims as it may.
  */
-type ClaimOutcome = 'claimed' | 'known' | 'creating' | 'full' | 'gone';
+type ClaimOutcome = 'claimed' | 'known' | 'creating' | 'full' | 'gone' | 'many';
 
 /**
  * Claims room on a server, if everything still fits there. Undefined: another request changed the
@@ -28,15 +32,15 @@ type ClaimOutcome = 'claimed' | 'known' | 'creating' | 'full' | 'gone';
  */
 export async function claimRoom(
   database: Queryable,
-  { vmUuid, serverUuid, ownerUuid, ram, disk, cpu, limits, replacedServer, claimMs }: ClaimRequest,
+  { vmUuid, serverUuid, ownerUuid, ram, disk, cpu, limits, replacedServer, claimMs, caller, maxClaims }: ClaimRequest,
 ): Promise<{ serverUuid: string; outcome: ClaimOutcome } | undefined> {
   const { rows } = await database.query<{ server_uuid: string; outcome: ClaimOutcome }>(
-    `select server_uuid, outcome from cnapi_claim_placement($1::text, $2::uuid, $3::text, $4::float8, $5::float8,
-       $6::float8, $7::float8, $8::float8, $9::float8, $10::float8, $11::uuid, $12::bigint)`,
+    `select server_uuid, outcome from cnapi_claim_room($1::text, $2::uuid, $3::text, $4::float8, $5::float8,
+       $6::float8, $7::float8, $8::float8, $9::float8, $10::float8, $11::uuid, $12::bigint, $13::text, $14::int)`,
     [
       ...[vmUuid, serverUuid, ownerUuid, ram, disk, cpu],
       ...[limits.vms ?? null, limits.ram ?? null, limits.disk ?? null, limits.cpu ?? null],
-      ...[replacedServer ?? null, claimMs],
+      ...[replacedServer ?? null, claimMs, caller ?? null, maxClaims],
     ],
     { name: 'claim placement' },
   );

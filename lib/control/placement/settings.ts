@@ -87,6 +87,13 @@ export const placementSettings = {
     )
     .default(600_000)
     .describe('How long `POST /allocate` holds the room of a VM until the VM is created'),
+  placementClaimsPerCaller: z
+    .preprocess(
+      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
+      z.int().min(0).max(1_000_000),
+    )
+    .default(10_000)
+    .describe('VMs for which one caller may hold room at the same time, with `tokens`; 0 is no limit'),
 };
 
 export interface PlacementSettings {
@@ -95,4 +102,5 @@ export interface PlacementSettings {
   placementRatios: Readonly<Ratios>;
   placementMaxVms: number;
   placementClaimMs: number;
+  placementClaimsPerCaller: number;
 }

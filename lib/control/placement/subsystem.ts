@@ -50,6 +50,11 @@ export const placementSubsystem: SubsystemDefinition<PlacementParts> = {
           'Chosen servers that could not be claimed: other requests took their room first, or they were deleted',
           () => allocator.stats.lostClaims,
         ),
+        counter(
+          'placement_claim_quota_refusals_total',
+          'Allocations refused because their caller held room for as many VMs as it may',
+          () => allocator.stats.overQuota,
+        ),
         {
           kind: 'histograms',
           histograms: {

@@ -214,6 +214,7 @@ export const placementContracts = contracts({
         'NoAllocatableServersError',
         'VolumeServerNoResourcesError',
       ),
+      429: errorResponse('The caller holds room for as many VMs as it may', 'TooManyClaims'),
     },
   },
   ServerCapacity: {

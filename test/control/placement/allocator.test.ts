@@ -90,6 +90,21 @@ t.test(
   },
 );
 
+t.test('a caller that holds room for as many VMs as it may gets no more, and the limit has a name', async (t) => {
+  const { newServer, allocator, request } = await world(t);
+  await newServer();
+  const own = allocator({ config: { placementClaimsPerCaller: 1 } });
+  const mine = request();
+  await own.allocate(mine, { caller: 'me' });
+  await own.allocate(mine, { caller: 'me' });
+  await t.rejects(own.allocate(request(), { caller: 'me' }), {
+    ...{ code: 'TooManyClaims', statusCode: 429, message: /room for 1 VMs.*placementClaimsPerCaller/ },
+  });
+  t.equal(own.stats.overQuota, 1);
+  await own.allocate(request(), { caller: 'another' });
+  await allocator({ config: { placementClaimsPerCaller: 0 } }).allocate(request(), { caller: 'me' });
+});
+
 t.test('volumes are on the server of their VM, and a VM of another owner is nowhere', async (t) => {
   const { newServer, report, allocator, request } = await world(t);
   const [one] = [await newServer(), await newServer()];

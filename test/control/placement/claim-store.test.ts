@@ -21,6 +21,8 @@ interface Claiming {
   limits?: Partial<typeof NO_LIMITS> | { [Name in keyof typeof NO_LIMITS]?: number };
   replacedServer?: string;
   claimMs?: number;
+  caller?: string;
+  maxClaims?: number;
 }
 
 async function world(t: Test) {
@@ -36,6 +38,8 @@ async function world(t: Test) {
       limits: { ...NO_LIMITS, ...wanted.limits },
       replacedServer: wanted.replacedServer,
       claimMs: wanted.claimMs ?? 600_000,
+      caller: wanted.caller,
+      maxClaims: wanted.maxClaims ?? 1_000,
     });
   const load = async (serverUuid: string, vmUuid = '') => {
     const question = { vmUuid, ownerUuid: OWNER, namedVms: [] };
@@ -48,6 +52,23 @@ async function world(t: Test) {
     );
   return { ...fresh, ...zone, claim, load, expire };
 }
+
+t.test('a caller has as many claims as it may, not counting what has expired', async (t) => {
+  const { newServer, claim, expire, load } = await world(t);
+  const [server, other] = [await newServer(), await newServer()];
+  const [first, second] = [randomUUID(), randomUUID()];
+  const mine = { caller: 'me', maxClaims: 2 };
+  const outcomeOf = async (...args: Parameters<typeof claim>) => (await claim(...args))?.outcome;
+  t.equal(await outcomeOf(server, { vmUuid: first, ...mine }), 'claimed');
+  t.equal(await outcomeOf(other, { vmUuid: second, ...mine }), 'claimed');
+  t.equal(await outcomeOf(server, mine), 'many');
+  t.match(await load(server), { vms: 1 }, 'nothing is left of it');
+  t.equal(await outcomeOf(other, { vmUuid: second, ...mine }), 'claimed', 'an equal request is no other claim');
+  t.equal(await outcomeOf(server, { ...mine, caller: 'another' }), 'claimed');
+  t.equal(await outcomeOf(server, { maxClaims: 0 }), 'claimed', 'nobody is counted');
+  await expire(first);
+  t.equal(await outcomeOf(server, mine), 'claimed');
+});
 
 t.test('a claim is refused when the server would have more than a limit', async (t) => {
   const { newServer, claim } = await world(t);

@@ -1,5 +1,6 @@
 /** Answers the routes of placement (lib/protocol/api/placement.ts). */
 import { placementContracts } from '../../../protocol/api/placement.ts';
+import { type Actor, callerKey, OPEN_ACTOR } from '../../access/token.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { ALL_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
@@ -18,6 +19,9 @@ interface PlacementRouteDeps {
   clock: { now(): number };
 }
 
+/** Nobody is counted while access is open. */
+const quotaCallerOf = (actor: Actor, source: string) => (actor === OPEN_ACTOR ? undefined : callerKey(actor, source));
+
 /** A server with its sysinfo and VMs, and a hundred servers of each step. */
 const ANSWER_BYTES = 512 * 1024;
 const CAPACITY_BYTES = 2 * 1024 * 1024;
@@ -26,7 +30,7 @@ export function placementRoutes({ allocator, servers, config, onAllocated, clock
   return bind(
     placementContracts,
     {
-      async SelectServer({ params, setAuditedObject }) {
+      async SelectServer({ params, actor, source, setAuditedObject }) {
         const { explain: isExplained = false } = params;
         const request = placementRequestOf(params);
         setAuditedObject(request.vmUuid);
@@ -34,7 +38,7 @@ export function placementRoutes({ allocator, servers, config, onAllocated, clock
         try {
           const selection = await (isExplained
             ? allocator.explain(request, params.servers)
-            : allocator.allocate(request, params.servers));
+            : allocator.allocate(request, { servers: params.servers, caller: quotaCallerOf(actor, source) }));
           const uuid = selection.candidate?.uuid;
           const found =
             uuid === undefined ? undefined : await servers.get(uuid, { ...ALL_PARTS, lastHeartbeat: false });

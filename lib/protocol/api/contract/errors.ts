@@ -59,6 +59,7 @@ export const ERROR_CODES = {
   TooManyFollowers: 'The instance has as many followers of events as it may',
   TooManyNewServers: 'The caller has created as many servers in an hour as it may',
   TooManyPushJobs: 'As many push jobs are unfinished as there may be; try again when some have ended',
+  TooManyClaims: 'The caller holds room for as many VMs as it may',
   TooManyPrograms: 'The server runs as many detached programs as it may',
   TooManyPushSchedules: 'There are as many push schedules as there may be; delete some',
   TooManyRequests: 'Too many requests of this address or token',
