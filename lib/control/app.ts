@@ -29,7 +29,7 @@ import { type Handlers, HttpListener } from './http/listener/listener.ts';
 import { RequestAuthorizer } from './http/listener/request-authorizer.ts';
 import { RequestMetrics } from './http/listener/request-metrics.ts';
 import type { ProcessRouteDeps } from './http/routes/process-routes.ts';
-import { Lifecycle } from './lifecycle.ts';
+import { SubsystemHost } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import type { Readiness } from './roster/roster.ts';
 import { createServerPrecondition } from './servers/routes/server-precondition.ts';
@@ -63,7 +63,7 @@ export class App {
   readonly #audit: AuditLog;
   readonly #newServers: NewServerLimiter;
   readonly #listener: HttpListener;
-  readonly #lifecycle: Lifecycle;
+  readonly #lifecycle: SubsystemHost;
   readonly #core: Core;
 
   constructor(deps: AppDeps) {
@@ -99,7 +99,7 @@ export class App {
     const databases = this.#openDatabases();
     const { arrivals, beats, sessionLosses, legacyHeartbeats } = databases;
     const all = [database, arrivals, beats, sessionLosses, legacyHeartbeats] as const;
-    this.#lifecycle = new Lifecycle({ databases: all, migrations, clock, log });
+    this.#lifecycle = new SubsystemHost({ databases: all, migrations, clock, log });
     this.#core = new Core({
       ...deps,
       eventLoop: deps.eventLoop ?? systemEventLoop(),

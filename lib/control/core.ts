@@ -22,7 +22,7 @@ import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
-import type { Lifecycle } from './lifecycle.ts';
+import type { SubsystemHost } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
@@ -68,7 +68,7 @@ export interface CoreDeps {
   ingress: Ingress;
   /** Who may register new servers. */
   newServers: Pick<NewServerLimiter, 'refusalOf'>;
-  lifecycle: Lifecycle;
+  lifecycle: SubsystemHost;
 }
 
 /** Who creates servers by messages of the AMQP broker: one caller, wherever they come from. */
@@ -85,7 +85,7 @@ export class Core {
   readonly buckets: BucketStore;
   readonly bus: Bus;
   readonly newServers: CoreDeps['newServers'];
-  readonly lifecycle: Lifecycle;
+  readonly lifecycle: SubsystemHost;
   /** Aborts when this instance leaves and every open wait must be answered. */
   readonly instanceLeaving: AbortSignal;
   readonly roster: Roster;

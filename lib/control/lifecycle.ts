@@ -26,7 +26,7 @@ import type { Metric } from './metrics/metric.ts';
 import type { RunListener } from './roster/run-listener.ts';
 import type { Chore, Subsystem, SubsystemDefinition } from './subsystem.ts';
 
-interface LifecycleDeps {
+interface SubsystemHostDeps {
   /** The first one is migrated. */
   databases: readonly [Database, ...Database[]];
   migrations: readonly Migration[];
@@ -41,8 +41,8 @@ interface LifecycleDeps {
 const SUBSYSTEM_STOPS_WITHIN_MS = 2500;
 const PREPARE_AGAIN_MS = 500;
 
-export class Lifecycle {
-  readonly #deps: LifecycleDeps;
+export class SubsystemHost {
+  readonly #deps: SubsystemHostDeps;
   readonly #subsystems: Subsystem[] = [];
   readonly #stopping = new AbortController();
   readonly #leaving = new AbortController();
@@ -50,7 +50,7 @@ export class Lifecycle {
   #starting: Promise<void> | undefined;
   #isLive = false;
 
-  constructor(deps: LifecycleDeps) {
+  constructor(deps: SubsystemHostDeps) {
     this.#deps = deps;
   }
 

@@ -3,7 +3,7 @@ import t from 'tap';
 import { parseConfig } from '../../lib/control/config.ts';
 import { Core, type CoreDeps } from '../../lib/control/core.ts';
 import type { DutyHandlers, HeldDuty } from '../../lib/control/duty/duty.ts';
-import { Lifecycle } from '../../lib/control/lifecycle.ts';
+import { SubsystemHost } from '../../lib/control/lifecycle.ts';
 import { coreSubsystems, migrations } from '../../lib/control/subsystem-list.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
@@ -40,7 +40,7 @@ async function startCore(t: Teardown, { config, dutyHandlers = {} }: Given = {})
     stop: async () => {},
   };
   const cnapiUuid = randomUUID();
-  const lifecycle = new Lifecycle({ databases: [main], migrations, clock, log });
+  const lifecycle = new SubsystemHost({ databases: [main], migrations, clock, log });
   const instance = new Core({
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid, ...config },
     databases: { main, arrivals: database, beats, sessionLosses: database, legacyHeartbeats: database },

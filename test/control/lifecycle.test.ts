@@ -1,5 +1,5 @@
 import t from 'tap';
-import { Lifecycle } from '../../lib/control/lifecycle.ts';
+import { SubsystemHost } from '../../lib/control/lifecycle.ts';
 import { counter } from '../../lib/control/metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../lib/control/subsystem.ts';
 import { migrations } from '../../lib/control/subsystem-list.ts';
@@ -42,8 +42,8 @@ function emptyDatabase(calls: string[] = []): Database {
   } as unknown as Database;
 }
 
-const lifecycle = (database: Database, more: Partial<ConstructorParameters<typeof Lifecycle>[0]> = {}) =>
-  new Lifecycle({ databases: [database], migrations: [], clock: systemClock, log: silentLogger, ...more });
+const lifecycle = (database: Database, more: Partial<ConstructorParameters<typeof SubsystemHost>[0]> = {}) =>
+  new SubsystemHost({ databases: [database], migrations: [], clock: systemClock, log: silentLogger, ...more });
 
 t.test('parts are prepared and started in their order, and stopped in phases, the databases last', async (t) => {
   const calls: string[] = [];

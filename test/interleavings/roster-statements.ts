@@ -42,7 +42,7 @@ import {
   readHostnames,
   readRosterRow,
   readServer,
-  readStandings,
+  readServerStatuses,
   readSysinfoParts,
   removeServer,
   storeReports,
@@ -245,7 +245,7 @@ const servers: Statement[] = [
   reads(readHostnames, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
   reads(readBoots, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
-  reads(readStandings, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
+  reads(readServerStatuses, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
 ];
 
 export const rosterStatements: readonly Statement[] = [...instances, ...roster, ...heartbeats, ...servers];

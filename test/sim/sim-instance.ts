@@ -8,7 +8,7 @@ import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core } from '../../lib/control/core.ts';
 import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.ts';
 import type { Route } from '../../lib/control/http/route.ts';
-import { Lifecycle } from '../../lib/control/lifecycle.ts';
+import { SubsystemHost } from '../../lib/control/lifecycle.ts';
 import type { NewPushJob } from '../../lib/control/push/push-store.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
 import { coreSubsystems, migrations } from '../../lib/control/subsystem-list.ts';
@@ -203,7 +203,7 @@ export class SimInstance implements LinkIngress {
     };
     const { main, arrivals, beats, sessionLosses, legacyHeartbeats } = databases;
     const all = [main, arrivals, beats, sessionLosses, legacyHeartbeats] as const;
-    const lifecycle = new Lifecycle({ databases: all, migrations, clock, log });
+    const lifecycle = new SubsystemHost({ databases: all, migrations, clock, log });
     const bus = hub.bus(process, log);
     const ingress = new SimIngress(this.host);
     const duties = new SimDutyHandler(this.#world, process, main);
@@ -234,7 +234,7 @@ const isSecond = (error: unknown): boolean => (error as { code?: string }).code 
 interface Life {
   process: SimProcess;
   ingress: SimIngress;
-  lifecycle: Lifecycle;
+  lifecycle: SubsystemHost;
   core: Core;
   duties: SimDutyHandler;
   routes: readonly Route[];

@@ -172,7 +172,7 @@ export class Authenticator {
    * Beyond the limit of an address a known credential still passes, but not another one under the
    * same name, which may be a guess. @throws what `authenticate` throws, TooManyRequestsError
    */
-  async authenticateOtherwise<Caller>(
+  async authenticateSignature<Caller>(
     address: string,
     { isKnown, authenticate }: OtherCredential<Caller>,
   ): Promise<Caller> {
@@ -192,9 +192,9 @@ export class Authenticator {
 
   /**
    * Checks the rest of a credential, such as the body that was signed with it. A failure counts
-   * like one of `authenticateOtherwise`, except a limit. @throws what `check` throws
+   * like one of `authenticateSignature`, except a limit. @throws what `check` throws
    */
-  async completeAuthentication(address: string, check: () => Promise<void>): Promise<void> {
+  async authenticateSignedBody(address: string, check: () => Promise<void>): Promise<void> {
     try {
       await check();
     } catch (error) {
@@ -230,9 +230,9 @@ export class Authenticator {
     return actor !== undefined && refusalOf(actor, { requiredRole, serverUuid }) === undefined;
   }
 
-  /** Calls `onEnded` when the actor's token ends: see `TokenAuthenticator.hold`. */
-  hold(actor: Actor, onEnded: () => void): () => void {
-    return this.#tokenAuthenticator.hold(actor, onEnded);
+  /** Calls `onEnded` when the actor's token ends: see `TokenAuthenticator.onTokenEnd`. */
+  onTokenEnd(actor: Actor, onEnded: () => void): () => void {
+    return this.#tokenAuthenticator.onTokenEnd(actor, onEnded);
   }
 
   async #actorOf({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {

@@ -165,7 +165,7 @@ export class TokenAuthenticator {
    * Calls `onEnded` once when the actor's token ends, unless the returned function was called
    * before.
    */
-  hold({ tokenUuid }: Actor, onEnded: () => void): () => void {
+  onTokenEnd({ tokenUuid }: Actor, onEnded: () => void): () => void {
     if (tokenUuid === undefined) return () => undefined;
     const holders = this.#held.get(tokenUuid) ?? new Set();
     this.#held.set(tokenUuid, holders);

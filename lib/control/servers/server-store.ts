@@ -270,26 +270,26 @@ export async function readRosterRow(
   return rows[0];
 }
 
-export interface ServerStanding {
+export interface ServerStatusRow {
   status: ServerStatus;
   /** When its last report was stored, by the database's clock; null without one. */
   reportStoredAt: Date | null;
 }
 
 /** Whether these servers run, and from when their reports are; none of a server that does not exist. */
-export async function readStandings(
+export async function readServerStatuses(
   database: Queryable,
   serverUuids: readonly string[],
-): Promise<Map<string, ServerStanding>> {
-  const { rows } = await database.query<ServerStanding & { serverUuid: string }>(
+): Promise<Map<string, ServerStatusRow>> {
+  const { rows } = await database.query<ServerStatusRow & { serverUuid: string }>(
     `select s.uuid as "serverUuid", coalesce(a.status, 'unknown') as status, r.stored_at as "reportStoredAt"
        from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid
          left join cnapi_server_reports r on r.server_uuid = s.uuid
        where s.uuid = any ($1::uuid[])`,
     [serverUuids],
-    { name: 'read standings' },
+    { name: 'read statuses of servers' },
   );
-  return new Map(rows.map(({ serverUuid, ...standing }) => [serverUuid, standing]));
+  return new Map(rows.map(({ serverUuid, ...status }) => [serverUuid, status]));
 }
 
 export interface ServerBoot {

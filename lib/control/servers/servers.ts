@@ -182,9 +182,9 @@ export class Servers {
     return { servers: servers.map(composeServer), next };
   }
 
-  /** The standings of those of these servers that exist, by uuid. */
-  standings(serverUuids: readonly string[]): Promise<Map<string, store.ServerStanding>> {
-    return store.readStandings(this.#database, serverUuids);
+  /** The statuses of those of these servers that exist, by uuid. */
+  statuses(serverUuids: readonly string[]): Promise<Map<string, store.ServerStatusRow>> {
+    return store.readServerStatuses(this.#database, serverUuids);
   }
 
   /** Whether those of these servers that exist run, and since when; by uuid. */

@@ -207,7 +207,7 @@ export class Tasks {
    * The task that an earlier request with this idempotency key created, if there is one.
    * @throws IdempotencyConflictError, DatabaseUnavailableError
    */
-  async known(request: TaskRequest): Promise<string | undefined> {
+  async findByIdempotencyKey(request: TaskRequest): Promise<string | undefined> {
     const { serverUuid, idempotencyKey } = request;
     if (idempotencyKey === undefined) return undefined;
     const known = await readTaskByKey(this.#deps.database, serverUuid, idempotencyKey);
@@ -360,7 +360,7 @@ export class Tasks {
     if (created.kind === 'full') return undefined;
     // Read after the refusal: an identical request may have created the task while this one waited
     // for the ticket's row.
-    const known = await this.known(request);
+    const known = await this.findByIdempotencyKey(request);
     if (known !== undefined) return { id: known, requestHash: task.requestHash, run: null };
     throw ticketRefusal(request.serverUuid, ticketUuid, created.ticket);
   }

@@ -18,7 +18,7 @@ import { vmsBucket } from './vm-bucket.ts';
 
 interface VmsDeps {
   buckets: BucketStore;
-  tasks: Pick<Tasks, 'create' | 'known'>;
+  tasks: Pick<Tasks, 'create' | 'findByIdempotencyKey'>;
   random: Random;
 }
 
@@ -107,7 +107,7 @@ export class VmRegistry {
     create: (idempotencyKey: string) => Promise<string>,
   ): Promise<string> {
     for (let attempt = 1; ; attempt++) {
-      const known = await this.#known(uuid, request);
+      const known = await this.#findByIdempotencyKey(uuid, request);
       if (known !== undefined) return known;
       try {
         return await create(this.#deps.random.uuid());
@@ -119,15 +119,17 @@ export class VmRegistry {
   }
 
   /** The task of an earlier request like this one, if there is one. @throws VmExistsError */
-  async #known(uuid: string, request: TaskRequest): Promise<string | undefined> {
+  async #findByIdempotencyKey(uuid: string, request: TaskRequest): Promise<string | undefined> {
     const found = await this.find(uuid);
     if (found === undefined) return undefined;
     const { value } = found;
     const createKey = value.control?.claim;
     if (value.server_uuid !== request.serverUuid || createKey === undefined) throw new VmExistsError(uuid, value);
-    const known = await this.#deps.tasks.known({ ...request, idempotencyKey: createKey }).catch((error: unknown) => {
-      throw error instanceof IdempotencyConflictError ? new VmExistsError(uuid, value, error) : error;
-    });
+    const known = await this.#deps.tasks
+      .findByIdempotencyKey({ ...request, idempotencyKey: createKey })
+      .catch((error: unknown) => {
+        throw error instanceof IdempotencyConflictError ? new VmExistsError(uuid, value, error) : error;
+      });
     if (known === undefined) throw new VmExistsError(uuid, value);
     return known;
   }

@@ -52,10 +52,10 @@ export function withoutReason(vm: StoredVm): StoredVm {
  */
 export function vmWithServer(
   vm: VmDocument,
-  standing: { status: ServerStatus; reportStoredAt: Date | null } | undefined,
+  server: { status: ServerStatus; reportStoredAt: Date | null } | undefined,
 ): StoredVm {
-  const asOf = standing?.reportStoredAt?.toISOString();
-  return { ...shownVm(vm), server_status: standing?.status ?? 'unknown', ...optionalField('as_of', asOf) };
+  const asOf = server?.reportStoredAt?.toISOString();
+  return { ...shownVm(vm), server_status: server?.status ?? 'unknown', ...optionalField('as_of', asOf) };
 }
 
 /** The fields that Triton's list of the VMs of a server has; a new field of our own does not belong there. */

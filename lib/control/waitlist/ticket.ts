@@ -132,18 +132,18 @@ export type TicketState = TicketStatus | undefined;
 export type WaitOutcome = 'active' | 'finished' | 'expired' | 'deleted' | 'timeout';
 
 /**
- * The outcome of a wait for a ticket with this standing; undefined while the wait must continue.
+ * The outcome of a wait for a ticket with this state; undefined while the wait must continue.
  */
-export function decideWaitOutcome(standing: TicketState): Exclude<WaitOutcome, 'timeout'> | undefined {
-  if (standing === undefined) return 'deleted';
-  return standing === 'queued' ? undefined : standing;
+export function decideWaitOutcome(state: TicketState): Exclude<WaitOutcome, 'timeout'> | undefined {
+  if (state === undefined) return 'deleted';
+  return state === 'queued' ? undefined : state;
 }
 
 /**
  * How far a ticket is in its life. A read that shows an earlier stage than a previous read is
  * stale.
  */
-export function lifeStage(standing: TicketState): number {
-  if (standing === undefined) return 3;
-  return standing === 'queued' ? 0 : standing === 'active' ? 1 : 2;
+export function lifeStage(state: TicketState): number {
+  if (state === undefined) return 3;
+  return state === 'queued' ? 0 : state === 'active' ? 1 : 2;
 }

@@ -68,7 +68,7 @@ async function start(t: Test) {
 /** Something is open with each of these tokens, which are not in the database. */
 function holdOthers(authenticator: TokenAuthenticator, count: number, onEnded: () => void): string[] {
   const others = Array.from({ length: count }, () => randomUUID());
-  for (const tokenUuid of others) authenticator.hold({ name: 'b', roles: [], tokenUuid }, onEnded);
+  for (const tokenUuid of others) authenticator.onTokenEnd({ name: 'b', roles: [], tokenUuid }, onEnded);
   return others;
 }
 
@@ -140,10 +140,10 @@ t.test('what a token opened ends when any instance revokes it', async (t) => {
   const actor = await authenticator.authenticate(token);
   const bystander = await authenticator.authenticate(other.token);
   if (actor === undefined || bystander === undefined) throw new Error('the tokens are not good');
-  authenticator.hold(actor, () => ended.push('a stream'));
-  authenticator.hold(actor, () => ended.push('a link'));
-  authenticator.hold(actor, () => ended.push('one that had ended'))();
-  authenticator.hold(bystander, () => ended.push('a bystander'));
+  authenticator.onTokenEnd(actor, () => ended.push('a stream'));
+  authenticator.onTokenEnd(actor, () => ended.push('a link'));
+  authenticator.onTokenEnd(actor, () => ended.push('one that had ended'))();
+  authenticator.onTokenEnd(bystander, () => ended.push('a bystander'));
   await tokens.revoke(uuid);
   await until(async () => {
     await clock.advance(400);
@@ -163,7 +163,7 @@ t.test("a token expires by the database's clock, also for what it opened", async
   const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  authenticator.hold(actor, () => ended++);
+  authenticator.onTokenEnd(actor, () => ended++);
   await database.query(`update cnapi_tokens set expires_at = cnapi_now() where uuid = $1`, [uuid]);
   await until(async () => {
     await clock.advance(400);
@@ -178,7 +178,7 @@ t.test('a deleted token row is found by the periodic check of held tokens', asyn
   const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  authenticator.hold(actor, () => ended++);
+  authenticator.onTokenEnd(actor, () => ended++);
   await database.query('delete from cnapi_tokens');
   await clock.advance(5_000);
   await until(async () => {
@@ -195,7 +195,7 @@ t.test('the periodic check finds a token although the check of others fails', as
   const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  authenticator.hold(actor, () => ended++);
+  authenticator.onTokenEnd(actor, () => ended++);
   await database.query('delete from cnapi_tokens');
   link.isSlow = (text, values) =>
     text.includes(FULL_CHECK) && (values as string[][])[0]?.includes(`${others[0]}`) === true;
@@ -215,7 +215,7 @@ t.test('a batch of the periodic check that fails is checked again at the end of 
   let ended = 0;
   const others = holdOthers(authenticator, 1_000, () => ended++);
   const { uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  authenticator.hold({ name: 'a', roles: ['reader'], tokenUuid: uuid }, () => t.fail('this token is valid'));
+  authenticator.onTokenEnd({ name: 'a', roles: ['reader'], tokenUuid: uuid }, () => t.fail('this token is valid'));
   let failures = 0;
   link.isSlow = (text, values) =>
     text.includes(FULL_CHECK) && (values as string[][])[0]?.includes(`${others[0]}`) === true && failures++ === 0;
@@ -238,7 +238,7 @@ t.test('a revoked token loses its connections while the check of all held tokens
   const actor = await authenticator.authenticate(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  authenticator.hold(actor, () => ended++);
+  authenticator.onTokenEnd(actor, () => ended++);
   const answer = Promise.withResolvers<void>();
   link.backgroundHold = answer.promise;
   t.teardown(answer.resolve);
@@ -305,7 +305,7 @@ t.test('without the database, nobody signs in anew, and known callers may read w
   const actor = await authenticator.authenticate(known.token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  authenticator.hold(actor, () => ended++);
+  authenticator.onTokenEnd(actor, () => ended++);
   link.isCut = true;
   for (let each = 0; each < 10; each++) {
     await clock.advance(400);

@@ -143,7 +143,7 @@ export class FakeTasks {
     this.#database = database;
   }
 
-  async known({ idempotencyKey }: TaskRequest) {
+  async findByIdempotencyKey({ idempotencyKey }: TaskRequest) {
     const index = this.created.findIndex(
       (one) => idempotencyKey !== undefined && one.idempotencyKey === idempotencyKey,
     );

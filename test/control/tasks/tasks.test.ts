@@ -179,11 +179,11 @@ t.test('one idempotency key makes one task, and is refused with another body', a
 t.test('a request whose answer was lost finds its task by the key, whatever happened to the server', async (t) => {
   const { a, b } = await threeInstances(t);
   const request = nop(new FakeAgent(), { idempotencyKey: 'k' });
-  t.equal(await b.tasks.known(request), undefined);
+  t.equal(await b.tasks.findByIdempotencyKey(request), undefined);
   const { id } = await a.tasks.create(request);
-  t.equal(await b.tasks.known(request), id);
-  t.equal(await b.tasks.known({ ...request, idempotencyKey: 'other' }), undefined);
-  await t.rejects(b.tasks.known({ ...request, params: { sleep: 1 } }), IdempotencyConflictError);
+  t.equal(await b.tasks.findByIdempotencyKey(request), id);
+  t.equal(await b.tasks.findByIdempotencyKey({ ...request, idempotencyKey: 'other' }), undefined);
+  await t.rejects(b.tasks.findByIdempotencyKey({ ...request, params: { sleep: 1 } }), IdempotencyConflictError);
 });
 
 t.test('a task that no agent takes ends', async (t) => {

@@ -98,7 +98,7 @@ export class Exchange {
   }
 
   /** The request will last. @throws CallerQuotaError */
-  begin(kind: LongRequestKind): void {
+  countLongRequest(kind: LongRequestKind): void {
     const leave = this.#deps.limits.quotas.take(kind, this.caller);
     if (this.#response.closed) leave();
     else this.#leave = leave;
@@ -119,12 +119,12 @@ export class Exchange {
   }
 
   /** The caller sends too many requests: little of this one's body is read. */
-  limitRest(): void {
+  limitBodyDrain(): void {
     this.#droppedBody.limit();
   }
 
   /** The body cannot be read to its end. The answer is `reason`, unless the handler has begun. */
-  bodyBroke(reason: CnapiError): void {
+  failBody(reason: CnapiError): void {
     this.#droppedBody.breakOff();
     this.abort(reason);
   }
@@ -253,7 +253,7 @@ export class Exchange {
   }
 
   /** Logs the request, once it is answered. */
-  note({ method, name }: Pick<Route, 'method' | 'name'>): void {
+  logRequest({ method, name }: Pick<Route, 'method' | 'name'>): void {
     if (!this.#deps.limits.requestLog.mayWrite(this.#address)) return;
     const { status, actor } = this;
     const who = actor === undefined || actor === OPEN_ACTOR || actor === ANONYMOUS_ACTOR ? {} : { actor: actor.name };

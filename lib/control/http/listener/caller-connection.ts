@@ -139,7 +139,7 @@ export class CallerConnection {
     if (this.#socket.destroyed) return;
     const refusal = new UnreadableRequestError(error);
     const broken = [...this.#unanswered.keys()].find(({ request }) => !request.complete);
-    if (broken !== undefined) broken.bodyBroke(refusal);
+    if (broken !== undefined) broken.failBody(refusal);
     else if (!isEnding && error.code !== AFTER_CLOSE) {
       this.#refusal = refusal;
       this.#refuseInTurn();

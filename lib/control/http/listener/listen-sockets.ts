@@ -119,7 +119,7 @@ export class ListenSockets {
   }
 
   /** Closes once no connection is arriving. */
-  closeWhenNobodyComes(): void {
+  closeWhenIdle(): void {
     this.#isClosing = true;
     this.#closeAtQuiet(this.#taken, this.#deps.clock.now() + CLOSES_WITHIN_MS);
   }

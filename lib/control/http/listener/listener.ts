@@ -134,7 +134,7 @@ export class HttpListener {
 
   /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
   stopAccepting(): void {
-    this.#sockets.closeWhenNobodyComes();
+    this.#sockets.closeWhenIdle();
   }
 
   /** Answers waits with 503, gives those in progress a second, closes the rest. */
@@ -244,7 +244,7 @@ export class HttpListener {
 
   /** Refuses a request for its head. How far its body reaches is in doubt, so nothing can follow. */
   #refuse(exchange: Exchange, reason: CnapiError): void {
-    if (reason instanceof TooManyRequestsError) exchange.limitRest();
+    if (reason instanceof TooManyRequestsError) exchange.limitBodyDrain();
     const answer = this.#errorForms.answerTo(reason, exchange.request.url ?? '');
     void exchange.send({ ...answer, headers: { ...answer.headers, Connection: 'close' } });
     this.#exchanges.on(exchange.request.socket)?.end({ ignoreInput: exchange.isOverBodyLimit });
@@ -270,7 +270,7 @@ export class HttpListener {
     await exchange.send(answer);
     const { elapsedMs, status } = exchange;
     this.#deps.metrics.count({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
-    if (route.quiet !== true) exchange.note(route);
+    if (route.quiet !== true) exchange.logRequest(route);
   }
 
   async #answerTo(

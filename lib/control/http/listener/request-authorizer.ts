@@ -150,7 +150,7 @@ export class RequestAuthorizer {
   upgraded(socket: Socket, actor: Actor, requiredRole: AskedUpgrade['requiredRole']): void {
     if (requiredRole === 'agent') this.#uncount(connectionKey(socket));
     if (actor.tokenUuid === undefined) return;
-    const release = this.#authenticator.hold(actor, () => socket.destroy());
+    const release = this.#authenticator.onTokenEnd(actor, () => socket.destroy());
     if (socket.destroyed) release();
     else socket.once('close', release);
   }
@@ -199,14 +199,14 @@ export class RequestAuthorizer {
     const address = request.socket.remoteAddress ?? '';
     const signing = this.#signing;
     signing.check(head);
-    const signed = await this.#authenticator.authenticateOtherwise(address, {
+    const signed = await this.#authenticator.authenticateSignature(address, {
       isKnown: () => signing.isKnown(head, organization),
       authenticate: () => signing.authenticate(head, organization),
     });
     const { actor } = signed;
     exchange.signer = actor;
     const body = await rawBodyOf(route, request, exchange);
-    await this.#authenticator.completeAuthentication(address, async () => {
+    await this.#authenticator.authenticateSignedBody(address, async () => {
       signed.checkBody(body);
       if (record === undefined) return;
       try {
@@ -237,7 +237,7 @@ export class RequestAuthorizer {
   }
 
   #endWithToken(exchange: Exchange, actor: Actor): void {
-    const release = this.#authenticator.hold(actor, () => exchange.abort(new TokenEndedError()));
+    const release = this.#authenticator.onTokenEnd(actor, () => exchange.abort(new TokenEndedError()));
     if (exchange.signal.aborted) release();
     else exchange.signal.addEventListener('abort', release, { once: true });
   }

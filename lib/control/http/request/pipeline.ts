@@ -41,7 +41,7 @@ export async function readAndHandle(
 ): Promise<RouteAnswer> {
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
-  if (route.longRequest !== undefined) exchange.begin(route.longRequest);
+  if (route.longRequest !== undefined) exchange.countLongRequest(route.longRequest);
   const hasBody = takesBody(route);
   if (!hasBody) checkDroppedBody(request, exchange);
   const body = received ?? (await rawBodyOf(route, request, exchange));

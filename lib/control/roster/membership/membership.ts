@@ -97,7 +97,7 @@ export class Membership {
   /** The error of the last failed beat. */
   #databaseFailure = '';
   #stalledBeats = 0;
-  #standingMs = 0;
+  #healthyMs = 0;
   readonly #loop: Loop;
   #starting: Promise<void> | undefined;
   /** A run of this process has a row. */
@@ -153,7 +153,7 @@ export class Membership {
    * status of servers that it never held.
    */
   get mayMarkOthersUnknown(): boolean {
-    return this.unhealthyReason === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
+    return this.unhealthyReason === undefined && this.#healthyMs >= this.#deps.times.startGraceMs;
   }
 
   /** The live runs at the last successful read. */
@@ -191,7 +191,7 @@ export class Membership {
         if (ended.aborted) return;
         this.#deps.log.info({ run: this.#run, url: this.#deps.identity().url }, 'instance: joining -> live');
         await this.#observe();
-        this.#standingMs = 0;
+        this.#healthyMs = 0;
         this.#loop.start();
         return;
       } catch (error) {
@@ -285,7 +285,7 @@ export class Membership {
     await this.#noteDrainOf(oldRun);
     const newRun = await this.#insertRun(this.#deps.random.uuid());
     this.#run = newRun;
-    this.#standingMs = 0;
+    this.#healthyMs = 0;
     this.#deps.log.warn(
       { old_run: oldRun, new_run: newRun },
       'instance: this run was declared dead; continuing under a new one',
@@ -364,19 +364,19 @@ export class Membership {
       this.#deps.log.error({ run: this.#run, reason: after }, 'instance: healthy -> unhealthy');
       for (const listener of this.#listeners) listener.onUnhealthy?.(after);
     } else if (before !== undefined && after === undefined) {
-      this.#standingMs = 0;
+      this.#healthyMs = 0;
       this.#deps.log.info({ run: this.#run, reason: before }, 'instance: unhealthy -> healthy');
       for (const listener of this.#listeners) listener.recovered?.();
     }
   }
 
   #countTick(tickMs: number): void {
-    this.#standingMs += tickMs;
+    this.#healthyMs += tickMs;
     this.#leases.countHealthyTick(tickMs);
   }
 
   #noteStall(stalledMs: number): void {
-    this.#standingMs = 0;
+    this.#healthyMs = 0;
     this.#deps.log.warn(
       { stalled_ms: Math.round(stalledMs) },
       'instance: this process was stalled; for a while it marks no server unknown that it never held',

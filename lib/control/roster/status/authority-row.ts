@@ -105,28 +105,28 @@ type HelloDecision =
  * incarnation that a probe has just found dead.
  */
 export function decideHello(
-  standing: AuthorityRow | undefined,
+  row: AuthorityRow | undefined,
   hello: HelloIdentity,
   replaces: string | null = null,
 ): HelloDecision {
-  if (hello.epoch > (standing?.epoch ?? 0) + MAX_EPOCH_LEAD)
+  if (hello.epoch > (row?.epoch ?? 0) + MAX_EPOCH_LEAD)
     return refuse('epoch-out-of-range', 'the journal holds an epoch far above the roster; begin a new one');
-  if (standing === undefined) return { kind: 'again' };
-  const isStale = hello.epoch < standing.inventoryEpoch;
-  if (isStale && standing.journalId === hello.journalId)
+  if (row === undefined) return { kind: 'again' };
+  const isStale = hello.epoch < row.inventoryEpoch;
+  if (isStale && row.journalId === hello.journalId)
     return refuse('stale-journal', 'the journal is older than one already seen of the same id; begin a new one');
-  const before = decideIncarnation(standing, hello, replaces);
+  const before = decideIncarnation(row, hello, replaces);
   // An agent begins a new journal only if it would be accepted. While another machine holds its
   // row, it keeps its own journal.
   if (before.kind === 'again' && isStale && hello.epoch > 0)
     return refuse('stale-journal', 'a newer journal is already recorded for this server; begin a new one');
-  if (before.kind === 'again' && standing.status === 'unknown' && standing.returnsInMs > 0)
-    return { kind: 'refuse', refusal: returnsTooOften(standing.returnsInMs) };
+  if (before.kind === 'again' && row.status === 'unknown' && row.returnsInMs > 0)
+    return { kind: 'refuse', refusal: returnsTooOften(row.returnsInMs) };
   return before;
 }
 
-function decideIncarnation(standing: AuthorityRow, hello: HelloIdentity, replaces: string | null): HelloDecision {
-  const { incarnation, run, status, epoch, conn } = standing;
+function decideIncarnation(row: AuthorityRow, hello: HelloIdentity, replaces: string | null): HelloDecision {
+  const { incarnation, run, status, epoch, conn } = row;
   if (incarnation === hello.incarnation) {
     if ((conn ?? 0) < hello.conn) return { kind: 'again' };
     return {

@@ -26,7 +26,7 @@ import { checkRecoverable, parseRecoveryRequest } from './recovery-config.ts';
 import { toLegacyHistoryEntry, toTaskHistoryEntry } from './task-view.ts';
 
 interface ServerTaskRouteDeps {
-  tasks: Pick<Tasks, 'create' | 'known' | 'wait' | 'history'>;
+  tasks: Pick<Tasks, 'create' | 'findByIdempotencyKey' | 'wait' | 'history'>;
   servers: Pick<Servers, 'recordSysinfo' | 'sysinfoParts' | 'get'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has' | 'history' | 'setPaused'>;
   /** Aborts when this instance leaves and every wait must be answered. */
@@ -40,7 +40,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
     {
       async CreateTask(context) {
         const { params, header, server } = context;
-        refuseOwnTask(params.task);
+        refuseReservedTask(params.task);
         const task = {
           name: params.task,
           params: params.params ?? {},
@@ -51,7 +51,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const isRunning = server?.isRunning === true;
         // A request repeated because its answer was lost is answered even if its server has gone
         // meanwhile.
-        const known = isRunning ? undefined : await tasks.known(taskRequestOf(context, task));
+        const known = isRunning ? undefined : await tasks.findByIdempotencyKey(taskRequestOf(context, task));
         if (known !== undefined) return accepted({ id: known });
         if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
         return accepted({ id: await createRequestedTask(context, tasks, task) });
@@ -124,7 +124,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
  * second has secrets, which its route hides; the others name an address to which the agent sends its
  * token.
  */
-const OWN_TASKS: Readonly<Record<string, string>> = {
+const RESERVED_TASKS: Readonly<Record<string, string>> = {
   [PUSH_TASK]: 'is created by push jobs only; POST /push-jobs',
   [RECOVERY_TASK]: 'has a route of its own; POST /servers/:server_uuid/recovery-config',
   ...Object.fromEntries(
@@ -132,8 +132,8 @@ const OWN_TASKS: Readonly<Record<string, string>> = {
   ),
 };
 
-function refuseOwnTask(name: string): void {
-  const reason = Object.hasOwn(OWN_TASKS, name) ? OWN_TASKS[name] : undefined;
+function refuseReservedTask(name: string): void {
+  const reason = Object.hasOwn(RESERVED_TASKS, name) ? RESERVED_TASKS[name] : undefined;
   if (reason !== undefined) throw invalidParameter('task', `${name} ${reason}`);
 }
 

@@ -14,7 +14,7 @@ import type { CallerStreams } from '../../streams/caller-streams.ts';
 import { placeOf } from '../../streams/stream-place.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { askAboutVm } from '../vm-question.ts';
+import { queryVm } from '../vm-query.ts';
 import { type RunningNeed, VmNotRunningError } from './docker-errors.ts';
 import { DockerPort, listenForCaller } from './docker-port.ts';
 import type { PortCodec } from './port-codec.ts';
@@ -76,7 +76,7 @@ export function requireNoToken({ actor }: DockerContext, route: string, instead:
 export async function readVmState(deps: DockerDeps, context: DockerContext): Promise<unknown> {
   const { server_uuid, vm_uuid: uuid } = context.params;
   const params = { server_uuid, uuid };
-  return (await askAboutVm(deps, context, { task: 'machine_load', seconds: 60, params })).state;
+  return (await queryVm(deps, context, { task: 'machine_load', seconds: 60, params })).state;
 }
 
 /** @throws VmNotFoundError, VmNotRunningError */

@@ -20,15 +20,15 @@ import { dockerStats } from '../docker/docker-stats.ts';
 import type { DockerDeps } from '../docker/docker-task.ts';
 import { type VmDocument, vmOfServer, vmWithServer, withoutReason } from '../vm.ts';
 import { checkMigrationTask, checkStartUpdate, InvalidVersionError, NotSupportedError } from '../vm-errors.ts';
-import { askAboutVm, type VmQuestion } from '../vm-question.ts';
+import { queryVm, type VmQuery } from '../vm-query.ts';
 import type { VmRegistry } from '../vm-registry.ts';
 import { infoOf, vncOf } from './vm-info.ts';
 import { issueOf } from './vm-params.ts';
 
 export interface VmRouteDeps extends DockerDeps {
   vms: VmRegistry;
-  tasks: DockerDeps['tasks'] & Pick<Tasks, 'known'>;
-  servers: Pick<Servers, 'sysinfoParts' | 'standings'>;
+  tasks: DockerDeps['tasks'] & Pick<Tasks, 'findByIdempotencyKey'>;
+  servers: Pick<Servers, 'sysinfoParts' | 'statuses'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has'>;
 }
 
@@ -40,7 +40,7 @@ interface OfServer {
 type OfVm = OfServer & { vm_uuid: string };
 
 /** The parameters are beside those of the request. */
-type Question = Omit<VmQuestion, 'params'> & Partial<Pick<VmQuestion, 'params'>>;
+type Query = Omit<VmQuery, 'params'> & Partial<Pick<VmQuery, 'params'>>;
 
 const LIST_BYTES = 2 * 1024 * 1024;
 
@@ -51,7 +51,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
 
   /** Starts a task about the VM of the path and answers its id. */
   const startTask = (task: string) => async (context: RequestContext<OfVm>) => {
-    const params = await checked(task, context);
+    const params = await validatedParams(task, context);
     return ok({ id: await createRequestedTask(context, deps.tasks, { name: task, params }) });
   };
 
@@ -59,21 +59,21 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
    * The parameters of the task, after what an agent of this project would refuse is refused, so that
    * the caller knows immediately. Agents of Triton check by themselves. @throws InvalidParametersError
    */
-  const checked = async (task: string, context: RequestContext<OfServer>) => {
-    const params = forwarded(context);
+  const validatedParams = async (task: string, context: RequestContext<OfServer>) => {
+    const params = agentParams(context);
     const issue = issueOf(task, params);
     if (issue !== undefined && !(await legacyAgentApi.has(context.params.server_uuid)))
       throw invalidParameter(issue.field, issue.message);
     return params;
   };
 
-  const ask = (context: RequestContext<OfVm>, { params, ...question }: Question) =>
-    askAboutVm(deps, context, { ...question, params: { ...forwarded(context), ...params } });
+  const runQuery = (context: RequestContext<OfVm>, { params, ...query }: Query) =>
+    queryVm(deps, context, { ...query, params: { ...agentParams(context), ...params } });
 
   /** For Docker's clients of a server with an agent of Triton. */
-  const askLegacyAgent = (context: RequestContext<OfVm>, question: Question) =>
-    ask(context, question).catch((error: unknown) =>
-      explainLegacyFailure(error, { task: question.task, uuid: context.params.vm_uuid }),
+  const queryLegacyAgent = (context: RequestContext<OfVm>, query: Query) =>
+    runQuery(context, query).catch((error: unknown) =>
+      explainLegacyFailure(error, { task: query.task, uuid: context.params.vm_uuid }),
     );
 
   /** @throws NotSupportedError unless the agent is one of Triton's, whatever that can do */
@@ -88,8 +88,8 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
   };
 
   const withServers = async (some: readonly VmDocument[], actor: Actor) => {
-    const standings = await servers.standings([...new Set(some.map(({ server_uuid }) => server_uuid))]);
-    const all = some.map((vm) => vmWithServer(vm, standings.get(vm.server_uuid)));
+    const statuses = await servers.statuses([...new Set(some.map(({ server_uuid }) => server_uuid))]);
+    const all = some.map((vm) => vmWithServer(vm, statuses.get(vm.server_uuid)));
     return hasRight(actor, 'task-contents') ? all : all.map(withoutReason);
   };
 
@@ -122,37 +122,37 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       },
       async CreateVm(context) {
         const { uuid } = context.params;
-        const task = { name: 'machine_create', params: await checked('machine_create', context) };
+        const task = { name: 'machine_create', params: await validatedParams('machine_create', context) };
         const create = (idempotencyKey: string) =>
           createRequestedTask(context, deps.tasks, { ...task, idempotencyKey }, uuid);
         return ok({ id: await vms.create(uuid, taskRequestOf(context, task), create) });
       },
       async GetVm(context) {
-        // A question to the agent is a row in the table of tasks, which readers must not be able to fill.
+        // A query to the agent is a row in the table of tasks, which readers must not be able to fill.
         if (!hasRight(context.actor, 'task-contents')) {
           const { server_uuid, vm_uuid } = context.params;
           const { value } = await vms.get(vm_uuid, server_uuid);
           return ok({ ...(await withServer(value, context.actor)), withheld: true });
         }
-        const vm = await ask(context, { task: 'machine_load', seconds: 60 });
+        const vm = await runQuery(context, { task: 'machine_load', seconds: 60 });
         return ok({ ...vm, uuid: String(vm.uuid ?? context.params.vm_uuid) });
       },
       async GetVmInfo(context) {
         const { info } = context.params;
         const types = info === undefined || info === '' ? ['all'] : info.split(',');
-        return ok(infoOf(await ask(context, { task: 'machine_info', seconds: 10, params: { types } })));
+        return ok(infoOf(await runQuery(context, { task: 'machine_info', seconds: 10, params: { types } })));
       },
       async GetVmVnc(context) {
         await requireLegacyAgent('VNC', context.params.server_uuid);
-        const question = { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } };
-        return ok(vncOf(infoOf(await ask(context, question))));
+        const query = { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } };
+        return ok(vncOf(infoOf(await runQuery(context, query))));
       },
-      GetVmProcesses: async (context) => ok(await ask(context, { task: 'machine_proc', seconds: 20 })),
+      GetVmProcesses: async (context) => ok(await runQuery(context, { task: 'machine_proc', seconds: 20 })),
       UpdateVm: startTask('machine_update'),
       async UpdateVmNics(context) {
         const { server_uuid } = context.params;
         if (await legacyAgentApi.has(server_uuid)) await requireSdcVersion(server_uuid);
-        const params = await checked('machine_update_nics', context);
+        const params = await validatedParams('machine_update_nics', context);
         return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'machine_update_nics', params }) });
       },
       StartVm(context) {
@@ -178,20 +178,20 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       CreateVmImage: startTask('machine_create_image'),
       async DockerExec(context) {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerExec(deps, context));
-        return ok(await ask(context, { task: 'docker_exec', seconds: 60 }));
+        return ok(await runQuery(context, { task: 'docker_exec', seconds: 60 }));
       },
       async DockerCopy(context) {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerCopy(deps, context));
         const { mode = 'read' } = context.params;
-        return ok(await askLegacyAgent(context, { task: 'docker_copy', seconds: 10, params: { mode } }));
+        return ok(await queryLegacyAgent(context, { task: 'docker_copy', seconds: 10, params: { mode } }));
       },
       async DockerStats(context) {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerStats(deps, context));
-        return ok(await askLegacyAgent(context, { task: 'docker_stats', seconds: 30 }));
+        return ok(await queryLegacyAgent(context, { task: 'docker_stats', seconds: 30 }));
       },
       async DockerBuild(context) {
         await requireLegacyAgent('docker-build', context.params.server_uuid);
-        return ok(await ask(context, { task: 'docker_build', seconds: 30 }));
+        return ok(await runQuery(context, { task: 'docker_build', seconds: 30 }));
       },
     },
     {
@@ -220,7 +220,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
 }
 
 /** All parameters of the request, as Triton's CNAPI forwards them; those of the path always win. */
-function forwarded({ params, rawParams }: RequestContext<OfServer>): JsonObject {
+function agentParams({ params, rawParams }: RequestContext<OfServer>): JsonObject {
   const { vm_uuid, ticket_uuid: _, ...known } = params as Partial<OfVm>;
   const { vm_uuid: _raw, ticket_uuid: _ticket, ...others } = rawParams;
   return { ...others, ...withoutUndefined(known), ...(vm_uuid !== undefined && { uuid: vm_uuid }) };

@@ -38,7 +38,7 @@ t.test('quotas count who signed a request by the principal, whatever its address
   const waitFrom = (address: string, actor: Actor | undefined) => {
     const exchange = exchangeFrom(address, limits);
     exchange.actor = actor;
-    exchange.begin('wait');
+    exchange.countLongRequest('wait');
   };
   waitFrom('10.0.0.1', client('web'));
   waitFrom('10.0.0.1', client('db'));

@@ -4,17 +4,17 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type RunContext, type RunTaskDeps, runTask, TaskRunError } from '../tasks/requests/run-task.ts';
 import { VmNotFoundError } from './vm-registry.ts';
 
-export interface VmQuestion {
+export interface VmQuery {
   task: string;
   seconds: number;
   params: JsonObject;
 }
 
 /** @throws VmNotFoundError, NotSupported if the agent has no containers; the errors of `runTask` */
-export async function askAboutVm(
+export async function queryVm(
   deps: RunTaskDeps,
   context: RunContext & { params: { vm_uuid: string } },
-  { task, seconds, params }: VmQuestion,
+  { task, seconds, params }: VmQuery,
 ): Promise<JsonObject> {
   const isRead = task.startsWith('machine_');
   try {
