@@ -116,7 +116,8 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     directories: () => [data.path, ...(containers?.mountedDirectories() ?? [])],
   });
   const streams = new AgentStreams({ clock, serverUuid, credentials });
-  const services = { machine, vms, images, packages, recovery, settings, zfs, streams };
+  const { allowReboot, setupRules } = options;
+  const services = { machine, vms, images, packages, recovery, settings, setupRules, zfs, streams };
   const pause = await openPause(data.path, log);
   const agent = new Agent({
     clock,
@@ -133,7 +134,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),
     tasks: catalogueOf(services),
-    allowReboot: options.allowReboot,
+    allowReboot,
     pushCommands,
     protocol: options.protocol,
     httpPort,

@@ -32,6 +32,11 @@ const ownOptions = {
   data: text('DIR', 'directory for the identity and the journal; one agent at a time may use it (required)'),
   uuid: text('UUID', "this server's uuid (default: the stored one, else the machine's own, else a random one)"),
   'allow-reboot': flag('carry out server_reboot'),
+  'allow-setup': flag('let server_setup name this machine and run its script'),
+  'factory-reset': text(
+    'FILE',
+    'the program that server_factory_reset runs to reset this machine (default: none, and the task is refused)',
+  ),
   'needs-setup': flag('this server is not set up before its first server_setup (default: it is)'),
   'encrypted-zpool': flag('the zpool of this machine is encrypted: keep its recovery configurations in DATA/recovery'),
   'push-commands': text(

@@ -19,6 +19,7 @@ import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';
 import { agentOptions, type discoveryOptions } from './option-table.ts';
 import type { PackageOptions } from './packages/packages.ts';
+import type { SetupRules } from './settings/settings.ts';
 import { AgentUsageError } from './usage-error.ts';
 
 /** How the agent and instances authenticate each other: `tls`, `caFile`, `tlsName`, `tokenFile`. */
@@ -32,6 +33,7 @@ export interface AgentOptions {
   allowReboot: boolean;
   /** A server without a record of its set-up is not set up. */
   needsSetup: boolean;
+  setupRules: SetupRules;
   /** Recovery configurations are kept. */
   encryptedZpool: boolean;
   /** File with the commands of push jobs that it runs. */
@@ -86,6 +88,10 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
     needsSetup: values['needs-setup'] ?? false,
+    setupRules: {
+      allowsSetup: values['allow-setup'] ?? false,
+      resetProgram: resetProgramOf(values['factory-reset']),
+    },
     encryptedZpool: values['encrypted-zpool'] ?? false,
     pushCommands: values['push-commands'],
     bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
@@ -246,6 +252,11 @@ function checkSources(what: 'image' | 'package', urls: readonly string[], direct
       throw new AgentUsageError(`--${what}-url ${url} is no http: or https: URL`);
   for (const directory of directories)
     if (!isAbsolute(directory)) throw new AgentUsageError(`--${what}-path ${directory} is not an absolute path`);
+}
+
+function resetProgramOf(path: string | undefined): string | undefined {
+  if (path === undefined || isAbsolute(path)) return path;
+  throw new AgentUsageError(`--factory-reset ${path} is not an absolute path`);
 }
 
 function trialMsOf(text = String(DEFAULT_TRIAL_SECONDS)): number {

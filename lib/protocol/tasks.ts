@@ -25,6 +25,15 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   },
   server_sysinfo: { idempotent: true, params: {} },
   server_reboot: { idempotent: false, params: {} },
+  server_setup: {
+    idempotent: false,
+    params: {
+      hostname: 'the name that the server is given',
+      postsetup_script: 'a text: sh runs it, or the interpreter that its first line names',
+      nics: 'a list of objects with mac and nic_tags_provided, the NIC tags',
+    },
+  },
+  server_factory_reset: { idempotent: false, params: {} },
   server_update_nics: {
     idempotent: true,
     params: {

@@ -6,6 +6,7 @@
  */
 import { z } from 'zod';
 import { UUID } from '../platform/uuid.ts';
+import { hostName } from './host-name.ts';
 
 /** The default time limit of a stop; then the VM is killed. */
 export const VM_STOP_MS = 60_000;
@@ -52,11 +53,6 @@ const wholeNumber = (min: number, max: number, unit: string) => {
   return z.number(message).int(message).min(min, message).max(max, message);
 };
 
-const label = '[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?';
-const hostname = z
-  .string()
-  .max(64, 'is longer than 64 characters')
-  .regex(new RegExp(`^${label}(\\.${label})*$`), 'is not a host name; use letters, digits, dashes and dots');
 const alias = z
   .string()
   .regex(/^[0-9A-Za-z][0-9A-Za-z_.-]{0,188}$/, 'is not an alias; use at most 189 letters, digits, dots, dashes and _');
@@ -138,7 +134,7 @@ const maxLwps = wholeNumber(16, 4_194_304, 'processes and threads');
 /** What a create and an update may set. */
 const changeable = {
   alias: alias.optional(),
-  hostname: hostname.optional(),
+  hostname: hostName().optional(),
   owner_uuid: vmUuid.optional(),
   max_physical_memory: memory.optional(),
   cpu_cap: cpuCap.optional(),

@@ -33,6 +33,14 @@ t.test('a server is set up unless --needs-setup says that it is not', async (t) 
   t.equal(parseAgentOptions([...base, '--needs-setup'])?.needsSetup, true);
 });
 
+t.test('a set-up and a reset of the machine take the permission of its operator', async (t) => {
+  const base = ['--url', 'http://h', '--data', 'd'];
+  t.strictSame(parseAgentOptions(base)?.setupRules, { allowsSetup: false, resetProgram: undefined });
+  const allowed = parseAgentOptions([...base, '--allow-setup', '--factory-reset', '/sbin/reset']);
+  t.strictSame(allowed?.setupRules, { allowsSetup: true, resetProgram: '/sbin/reset' });
+  t.throws(() => parseAgentOptions([...base, '--factory-reset', 'reset']), /reset is not an absolute path/);
+});
+
 t.test('callers may change datasets of ZFS only if --zfs names them', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.same(parseAgentOptions(base)?.zfs, []);

@@ -1,7 +1,6 @@
 /**
  * Each method of the client that Triton's own programs use, at least once, against three instances
- * and a server with a real agent and real VMs. The client is unmodified. One of the 33 methods is
- * not built yet (docs/triton-routes.md).
+ * and a server with a real agent and real VMs. The client is unmodified.
  */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -36,7 +35,9 @@ t.test('every method of the existing client has its effect', { skip }, async (t)
   const client = await OldClient.start(t);
   const data = await dataWithImage(t);
   const zone = await startZone(t, { instances: 3, agents: 0, simulated: 0 });
-  const { serverUuid } = zone.addAgent(undefined, undefined, { data, options: ['--containers'] });
+  const { serverUuid } = zone.addAgent(undefined, undefined, {
+    ...{ data, options: ['--containers', '--needs-setup', '--allow-setup'] },
+  });
   await zone.untilRunning(1);
   const urls = zone.instances.map(({ url }) => url);
   const called = new Set<string>();
@@ -66,6 +67,12 @@ t.test('every method of the existing client has its effect', { skip }, async (t)
   };
   const vm = randomUUID();
 
+  await t.test('the server is set up', async (t) => {
+    t.match(await succeeds('getServer', serverUuid), { setup: false });
+    t.equal(await endOfJob('setupServer', serverUuid, { postsetup_script: 'true' }), 'succeeded');
+    t.match(await succeeds('getServer', serverUuid), { setup: true });
+  });
+
   await t.test('the service', async (t) => {
     t.match(await succeeds('ping'), { ready: true });
     t.same(await succeeds('listPlatforms'), {});
@@ -87,7 +94,6 @@ t.test('every method of the existing client has its effect', { skip }, async (t)
   });
 
   await t.test('workflow jobs', async (t) => {
-    t.match(await call('setupServer', serverUuid, {}), { error: { statusCode: 404 } }, 'setupServer is not built yet');
     const { sysinfo } = await succeeds<{ sysinfo: Sysinfo }>('getServer', serverUuid);
     const [[name = '', nic] = []] = Object.entries(sysinfo['Network Interfaces']);
     const nics = [{ mac: nic?.['MAC Address'], nic_tags_provided: ['external'] }];

@@ -183,6 +183,8 @@ export class SimMachine implements Machine {
     this.#server.reboot();
   }
 
+  async rename(): Promise<void> {}
+
   async endGroup(group: ProcessGroup): Promise<void> {
     if (group.bootId === this.bootId) this.#server.end(group.pgid);
   }

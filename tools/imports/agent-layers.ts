@@ -149,6 +149,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/launcher/launcher-options.ts',
     'agent/link',
     'agent/packages',
+    'agent/settings',
     'platform/dns',
     'agent/usage-error.ts',
     'protocol',

@@ -41,6 +41,7 @@ export const dutyLayers = ({
   'control/workflows/routes': [
     ...rest,
     'control/access',
+    'protocol',
     'control/request-errors.ts',
     'control/servers',
     'control/tasks',

@@ -20,6 +20,7 @@ import {
   type TaskAddress,
 } from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
+import { renameHost } from './rename-host.ts';
 import { launchRefusal } from './run-as.ts';
 import { streamCommand } from './streamed-command.ts';
 
@@ -119,6 +120,10 @@ class LinuxMachine implements Machine {
 
   async reboot(): Promise<void> {
     await promisify(execFile)('reboot');
+  }
+
+  rename(hostname: string): Promise<void> {
+    return renameHost(hostname);
   }
 
   /**

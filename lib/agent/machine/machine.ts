@@ -139,6 +139,8 @@ export interface Machine {
   /** @throws TaskFailure also if there is no terminal on this machine. Absent: it cannot. */
   stream?(command: StreamedCommand, run: Omit<CommandRun, 'output'>): Promise<StreamedResult>;
   reboot(): Promise<void>;
+  /** Gives the machine another hostname, for its next boots, too. @throws TaskFailure if it cannot */
+  rename(hostname: string): Promise<void>;
   /** Kills what a previous agent process left running; resolves when all of it is gone. */
   endGroup(group: ProcessGroup): Promise<void>;
 }

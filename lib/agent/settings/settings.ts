@@ -11,6 +11,14 @@
 import { MAX_NIC_TAGS, type NicAction, type NicChange } from '../../protocol/nics.ts';
 import type { Sysinfo } from '../machine/machine.ts';
 
+/** What the operator of the machine allows. */
+export interface SetupRules {
+  /** A set-up may name the machine, and run a script on it. */
+  allowsSetup: boolean;
+  /** The program that resets the machine; undefined: nothing does. */
+  resetProgram: string | undefined;
+}
+
 /** The NIC tags by MAC address, in lower case. */
 export type NicTags = Readonly<Record<string, readonly string[]>>;
 

@@ -44,6 +44,8 @@ export class SimulatedMachine implements Machine {
   readonly bootId: string;
   readonly #deps: SimulatedMachineDeps;
   readonly #bootedAt: number;
+  /** Since it was given another one. */
+  #hostname: string | undefined;
 
   constructor(deps: SimulatedMachineDeps) {
     this.#deps = deps;
@@ -52,12 +54,12 @@ export class SimulatedMachine implements Machine {
   }
 
   get hostname(): string {
-    return simulatedHostname(this.#deps.number);
+    return this.#hostname ?? simulatedHostname(this.#deps.number);
   }
 
   async sysinfo(): Promise<Sysinfo> {
     const sysinfo = simulatedSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
-    const whole = { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
+    const whole = { ...sysinfo, Hostname: this.hostname, ...taskAddressSysinfo(this.#deps.taskAddress) };
     return this.#deps.settings?.complete(whole) ?? whole;
   }
 
@@ -133,6 +135,10 @@ export class SimulatedMachine implements Machine {
   }
 
   async reboot(): Promise<void> {}
+
+  async rename(hostname: string): Promise<void> {
+    this.#hostname = hostname;
+  }
 
   async endGroup(): Promise<void> {}
 }

@@ -23,7 +23,9 @@ import { imageTasks } from './image-tasks.ts';
 import { nop } from './nop.ts';
 import { pushCommand } from './push-command.ts';
 import { recoveryConfig } from './recovery-config.ts';
+import { serverFactoryReset } from './server-factory-reset.ts';
 import { serverReboot } from './server-reboot.ts';
+import { serverSetup } from './server-setup.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { serverUpdateNics } from './server-update-nics.ts';
 import { sleep } from './sleep.ts';
@@ -47,7 +49,7 @@ export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: P
     ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
     ...(images === undefined ? [] : imageTasks),
     ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig] as const]),
-    ...(settings === undefined ? [] : [['server_update_nics', serverUpdateNics] as const]),
+    ...(settings === undefined ? [] : settingsTasks),
     ...(zfs === undefined ? [] : zfsTasks),
   ]);
 
@@ -63,6 +65,12 @@ const basicTasks: readonly (readonly [string, TaskDefinition])[] = [
   ['agents_uninstall', agentsUninstall],
   ['agent_pause', agentPause],
   ['agent_resume', agentResume],
+];
+
+const settingsTasks: readonly (readonly [string, TaskDefinition])[] = [
+  ['server_setup', serverSetup],
+  ['server_factory_reset', serverFactoryReset],
+  ['server_update_nics', serverUpdateNics],
 ];
 
 const streamTasks: readonly (readonly [string, TaskDefinition])[] = [

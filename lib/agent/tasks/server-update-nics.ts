@@ -4,16 +4,16 @@
  */
 import { z } from 'zod';
 import { NIC_ACTIONS, nicChanges } from '../../protocol/nics.ts';
-import { TaskFailure } from '../task-failure.ts';
+import { requireSettings } from './require-settings.ts';
 import { defineTask } from './task.ts';
 
 export const serverUpdateNics = defineTask({
   lane: 'serial',
   // Callers of Triton's CNAPI send all tags of the NICs, and no action.
   params: z.object({ action: z.enum(NIC_ACTIONS).default('replace'), nics: nicChanges() }),
-  async run({ action, nics }, { machine, settings }) {
-    if (settings === undefined) throw new TaskFailure('UnknownTask', 'This agent keeps no settings of its server');
-    const tags = await settings.changeNics(action, nics, await machine.sysinfo());
+  async run({ action, nics }, context) {
+    const { machine } = context;
+    const tags = await requireSettings(context).changeNics(action, nics, await machine.sysinfo());
     return { nics: nics.map(({ mac }) => ({ mac, nic_tags_provided: tags[mac] ?? [] })) };
   },
 });

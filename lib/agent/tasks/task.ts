@@ -10,6 +10,7 @@ import type { Packages } from '../packages/packages.ts';
 import type { PauseEvent } from '../pause/pause.ts';
 import type { PushRun } from '../push/push-participant.ts';
 import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
+import type { SetupRules } from '../settings/settings.ts';
 import type { SettingsKeeper } from '../settings/settings-keeper.ts';
 import type { AgentStreams } from '../streams/agent-streams.ts';
 import { TaskFailure } from '../task-failure.ts';
@@ -35,6 +36,8 @@ export interface AgentServices {
   recovery?: RecoveryKeeper | undefined;
   /** Undefined if this agent keeps no settings of its server. */
   settings?: SettingsKeeper | undefined;
+  /** Undefined: a set-up and a reset may do nothing to the machine. */
+  setupRules?: SetupRules | undefined;
   /** Undefined if this server has no ZFS. */
   zfs?: Zfs | undefined;
   /** Undefined if this agent opens no streams. */

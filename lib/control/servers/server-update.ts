@@ -30,6 +30,9 @@ export interface ServerUpdate {
   transitional_status?: string | undefined;
 }
 
+/** What the control plane itself changes. */
+export type ServerChange = ServerUpdate & { hostname?: string };
+
 /** A value that the rules of its field do not allow; 409 as in Triton's CNAPI. */
 export class InvalidServerUpdateError extends CnapiError {
   constructor(field: string, message: string) {
@@ -61,7 +64,7 @@ export function checkUpdate(update: ServerUpdate): void {
  * The document after a checked update. `epoch` is the roster's present one: a transition ends with
  * the next session.
  */
-export function applyUpdate(before: ServerDocument, update: ServerUpdate, epoch: number | null): ServerDocument {
+export function applyUpdate(before: ServerDocument, update: ServerChange, epoch: number | null): ServerDocument {
   const given = Object.entries(update).filter(([key, value]) => value !== undefined && !NOT_STORED.has(key));
   const after = { ...before, ...Object.fromEntries(given) } as ServerDocument;
   if (update.next_reboot === '') delete after.next_reboot;

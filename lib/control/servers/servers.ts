@@ -29,7 +29,7 @@ import {
 } from './server.ts';
 import { serversBucket } from './server-bucket.ts';
 import * as store from './server-store.ts';
-import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts';
+import { applyUpdate, checkUpdate, type ServerChange } from './server-update.ts';
 
 interface ServersDeps {
   database: Database;
@@ -213,16 +213,17 @@ export class Servers {
   }
 
   /**
-   * Applies a caller's update; retries a conflict with another write `etagRetries` times.
+   * Applies an update; retries a conflict with another write `etagRetries` times. `admit`: as in `recordSysinfo`.
    * @throws ServerNotFoundError, InvalidServerUpdateError, EtagConflictError
    */
-  async update(serverUuid: string, update: ServerUpdate, etagRetries: number): Promise<void> {
+  async update(serverUuid: string, update: ServerChange, etagRetries: number, admit?: () => Promise<void>) {
     checkUpdate(update);
     const epoch = update.transitional_status
       ? ((await store.readRosterRow(this.#database, serverUuid))?.epoch ?? null)
       : null;
-    await this.#write(serverUuid, etagRetries, (before) => {
+    await this.#write(serverUuid, etagRetries, async (before) => {
       if (before === undefined) throw new ServerNotFoundError(serverUuid);
+      await admit?.();
       return applyUpdate(before, update, epoch);
     });
   }

@@ -6,6 +6,8 @@
 
 import type { WORKFLOW_NAMES } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { DISK_PARAMS } from '../../protocol/server-setup.ts';
+import type { ServerChange } from '../servers/server-update.ts';
 import type { Plan } from './workflow.ts';
 
 export type WorkflowName = (typeof WORKFLOW_NAMES)[number];
@@ -22,6 +24,7 @@ export type StepWork =
       /** The result is the sysinfo of the server, which is stored. */
       keepsSysinfo?: boolean;
     }
+  | { kind: 'change'; change: (params: JsonObject) => ServerChange }
   /** The server is displayed as `rebooting` until it is back. */
   | { kind: 'mark-rebooting' }
   /** Until the server has no other task that has not ended. */
@@ -53,12 +56,25 @@ const QUICK_MS = 5 * MINUTE_MS;
 
 /** The reference asks 180 times, every 5 s. */
 const DRAIN_MS = 15 * MINUTE_MS;
-/**
- * The pause of a drain: until the reboot has begun. If the job cannot resume the agent, because it cannot be reached
- * when the job fails, it resumes by itself.
- */
-const LEASE_MS = DRAIN_MS + QUICK_MS;
 const BOOT_MS = 60 * MINUTE_MS;
+/** Programs of the operator run in it. */
+const SETUP_MS = 60 * MINUTE_MS;
+
+/**
+ * The pause of a drain: until what it is for has begun, or is done. If the job cannot resume the agent, because it
+ * cannot be reached when the job fails, it resumes by itself.
+ */
+const pauseFor = (ms: number): WorkflowStep => ({
+  timeoutMs: QUICK_MS,
+  work: { kind: 'task', task: 'agent_pause', params: () => ({ lease: DRAIN_MS + QUICK_MS + ms }) },
+});
+const awaitIdle: WorkflowStep = { timeoutMs: DRAIN_MS, work: { kind: 'await-idle' } };
+const resumeAgent: WorkflowStep = {
+  timeoutMs: QUICK_MS,
+  maxTries: 3,
+  work: { kind: 'task', task: 'agent_resume', params: () => ({ lease_only: true }) },
+  undoes: 'pause-agent',
+};
 
 const refreshSysinfo: WorkflowStep = {
   timeoutMs: QUICK_MS,
@@ -70,17 +86,20 @@ const refreshSysinfo: WorkflowStep = {
 const only = (names: readonly string[]) => (params: JsonObject) =>
   Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
 
+const changing = (change: (params: JsonObject) => ServerChange): WorkflowStep => ({
+  timeoutMs: QUICK_MS,
+  maxTries: 3,
+  work: { kind: 'change', change },
+});
+
 /** A machine that stops may take its agent with it before the end of the task is recorded. */
 export const ENDS_OF_A_REBOOT: readonly string[] = ['AgentRestarted', 'AgentStopped', 'OutcomeUnknown', 'TaskTimeout'];
 
 const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
   'server-reboot': {
     steps: {
-      'pause-agent': {
-        timeoutMs: QUICK_MS,
-        work: { kind: 'task', task: 'agent_pause', params: () => ({ lease: LEASE_MS }) },
-      },
-      'await-idle': { timeoutMs: DRAIN_MS, work: { kind: 'await-idle' } },
+      'pause-agent': pauseFor(0),
+      'await-idle': awaitIdle,
       reboot: {
         timeoutMs: QUICK_MS,
         notesBoot: true,
@@ -88,12 +107,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       },
       'mark-rebooting': { timeoutMs: QUICK_MS, maxTries: 3, work: { kind: 'mark-rebooting' } },
       'await-boot': { timeoutMs: BOOT_MS, work: { kind: 'await-boot' } },
-      'resume-agent': {
-        timeoutMs: QUICK_MS,
-        maxTries: 3,
-        work: { kind: 'task', task: 'agent_resume', params: () => ({ lease_only: true }) },
-        undoes: 'pause-agent',
-      },
+      'resume-agent': resumeAgent,
     },
     chain: ({ drain }) => [
       ...(drain === true ? ['pause-agent', 'await-idle'] : []),
@@ -114,6 +128,42 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       'refresh-sysinfo': refreshSysinfo,
     },
     chain: () => ['update-nics', 'refresh-sysinfo'],
+  },
+  'server-setup': {
+    steps: {
+      'mark-setting-up': changing(({ hostname }) => ({
+        setting_up: true,
+        ...(typeof hostname === 'string' && { hostname }),
+      })),
+      setup: {
+        timeoutMs: SETUP_MS,
+        work: {
+          kind: 'task',
+          task: 'server_setup',
+          params: only(['hostname', 'postsetup_script', 'nics', ...DISK_PARAMS]),
+        },
+      },
+      'refresh-sysinfo': refreshSysinfo,
+      'mark-set-up': changing(() => ({ setup: true, setting_up: false })),
+      'mark-not-setting-up': { ...changing(() => ({ setting_up: false })), undoes: 'mark-setting-up' },
+    },
+    chain: () => ['mark-setting-up', 'setup', 'refresh-sysinfo', 'mark-set-up'],
+    onerror: ['mark-not-setting-up'],
+  },
+  'server-factory-reset': {
+    steps: {
+      // Before it is emptied, so that placement chooses it no more.
+      'mark-not-set-up': changing(() => ({ setup: false })),
+      'pause-agent': pauseFor(SETUP_MS),
+      'await-idle': awaitIdle,
+      // Its success ends the pause as well, because the machine may be gone a moment later.
+      'factory-reset': { timeoutMs: SETUP_MS, work: { kind: 'task', task: 'server_factory_reset' } },
+      'resume-agent': resumeAgent,
+      // If the reset has not begun, the agent says that the server is still set up.
+      'refresh-sysinfo': { ...refreshSysinfo, undoes: 'mark-not-set-up' },
+    },
+    chain: () => ['mark-not-set-up', 'pause-agent', 'await-idle', 'factory-reset'],
+    onerror: ['resume-agent', 'refresh-sysinfo'],
   },
 };
 

@@ -8,12 +8,15 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { isJsonObject } from '../../protocol/json/bounded-json.ts';
 import { reasonNotStorable } from '../../protocol/json/storable.ts';
+import type { ServerChange } from '../servers/server-update.ts';
 import { ServerNotFoundError, type Servers, SysinfoMismatchError } from '../servers/servers.ts';
 import { type HeldWorkflowJob, readHeldWorkflowJob } from './step-store.ts';
 
+const ETAG_RETRIES = 10;
+
 export interface ServerChangesDeps {
   database: Queryable;
-  servers: Pick<Servers, 'recordSysinfo'>;
+  servers: Pick<Servers, 'recordSysinfo' | 'update'>;
 }
 
 /** Another instance has carried the job on: it is elsewhere than this one has read. */
@@ -29,6 +32,11 @@ export class ServerChanges {
 
   constructor(deps: ServerChangesDeps) {
     this.#deps = deps;
+  }
+
+  /** @throws JobMovedError, ServerNotFoundError */
+  async change(job: HeldWorkflowJob, change: ServerChange): Promise<void> {
+    await this.#deps.servers.update(job.serverUuid, change, ETAG_RETRIES, () => this.#checkHeld(job));
   }
 
   /**

@@ -177,7 +177,7 @@ export class WorkflowRunner implements DutyHandler {
     try {
       if (await this.#work(job, step.work)) return done(job);
     } catch (error) {
-      if (isTemporary(error)) throw error;
+      if (isTemporary(error) || error instanceof JobMovedError) throw error;
       const isFinal = error instanceof ServerNotFoundError;
       return failed(job, { code: 'StepFailed', message: messageOf(error) }, isFinal);
     }
@@ -223,6 +223,9 @@ export class WorkflowRunner implements DutyHandler {
     switch (work.kind) {
       case 'task':
         throw new Error(`workflow job ${job.id}: a step has begun without its task`);
+      case 'change':
+        await this.#changes.change(job, work.change(job.params));
+        return true;
       case 'mark-rebooting':
         await servers.markRebooting(serverUuid, job.facts.last_boot);
         return true;

@@ -8,7 +8,7 @@ import { idPrefix } from './contract/id-prefix.ts';
 import { boolean, boundedText, integer, MAX_LIST, serverUuid, uuid, waitSeconds } from './contract/rules.ts';
 import { failures } from './server-tasks.ts';
 
-export const WORKFLOW_NAMES = ['server-reboot', 'server-update-nics'] as const;
+export const WORKFLOW_NAMES = ['server-reboot', 'server-setup', 'server-factory-reset', 'server-update-nics'] as const;
 export const WORKFLOW_EXECUTIONS = ['queued', 'running', 'succeeded', 'failed', 'canceled'] as const;
 export const WORKFLOW_PAGE = 100;
 

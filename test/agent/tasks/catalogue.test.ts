@@ -18,6 +18,8 @@ const NAMES = [
   'vm_connect',
   'vm_stats',
   'image_get',
+  'server_setup',
+  'server_factory_reset',
   'server_update_nics',
   'zfs_list_pools',
 ];
@@ -29,7 +31,11 @@ const rows: [string, Parameters<typeof catalogueOf>[0], string[]][] = [
   ['without streams its VMs have none', { vms, images }, ['nop', 'machine_create', 'image_get']],
   ['with images alone it has no VMs', { images }, ['nop', 'image_get']],
   ['with ZFS alone it has its tasks', { zfs }, ['nop', 'zfs_list_pools']],
-  ['with settings alone it changes NIC tags', { settings }, ['nop', 'server_update_nics']],
+  [
+    'with settings alone it can be set up',
+    { settings },
+    ['nop', 'server_setup', 'server_factory_reset', 'server_update_nics'],
+  ],
   ['with all parts it has all tasks', { streams, vms, images, zfs, settings }, NAMES],
 ];
 

@@ -206,6 +206,12 @@ async function workflowAnswers(server: string, expect: Expect): Promise<void> {
   await expect(202, 'POST', `/tasks/${task}/cancel`);
   await expect(200, 'GET', '/jobs');
   await expect(500, 'POST', `${server}/reboot`, { nojob: true });
+  await expect(204, 'PUT', `${server}/setup`, {});
+  await expect(204, 'POST', server, { setup: false });
+  for (const job of ['setup', 'factory-reset']) {
+    const { job_uuid: uuid } = (await expect(202, 'PUT', `${server}/${job}`)) as { job_uuid: string };
+    await expect(200, 'GET', `/jobs/${uuid}/wait?timeout=60`);
+  }
   const nics = [{ mac: '02:99:00:00:00:01', nic_tags_provided: ['external'] }];
   await expect(202, 'PUT', `${server}/nics`, { action: 'update', nics });
   await expect(200, 'POST', `${server}/nics/update`, { nics });

@@ -1,10 +1,13 @@
 /**
- * A server with a real agent that keeps its settings in a real directory. Its machine records that it is given
- * another name, and what it runs.
+ * A server with a real agent that keeps its settings in a real directory, and runs real programs. Its machine
+ * only records that it is given another name. For NICs it is a simulated one, because not every machine that
+ * runs tests has some.
  */
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
+import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { recordFiles } from '../../../lib/agent/records/record-files.ts';
 import { SettingsKeeper, settingsSlotOf } from '../../../lib/agent/settings/settings-keeper.ts';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
@@ -16,20 +19,40 @@ import type { TestApp } from '../../support/apps.ts';
 import { RebootingServer } from './rebooting-server.ts';
 
 interface SettingsPlan {
+  machine?: 'linux' | 'simulated';
   needsSetup?: boolean;
+  allowSetup?: boolean;
+  resetProgram?: string;
+}
+
+interface SettingsServer {
+  serverUuid: string;
+  shown: RebootingServer['shown'];
+  settings: SettingsKeeper;
+  /** The names that its machine was given. */
+  names: string[];
 }
 
 export async function settingsServer(
   t: Pick<Test, 'teardown' | 'testdir'>,
   apps: readonly TestApp[],
-  { needsSetup = false }: SettingsPlan = {},
-): Promise<RebootingServer> {
+  { machine: kind = 'linux', needsSetup = false, allowSetup = false, resetProgram }: SettingsPlan = {},
+): Promise<SettingsServer> {
   const serverUuid = random.uuid();
-  const files = recordFiles(join(t.testdir(), serverUuid), settingsSlotOf);
+  const data = join(t.testdir(), serverUuid);
+  const runDirectory = join(data, 'run');
+  await mkdir(runDirectory, { recursive: true });
+  const files = recordFiles(join(data, 'settings'), settingsSlotOf);
   const settings = await SettingsKeeper.open({ files, needsSetup, log });
-  const about = { number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' } as const;
-  const machine = new SimulatedMachine({ ...about, clock, random, serverUuid, settings });
-  const services = { machine, settings };
+  const about = { clock, random, serverUuid, agentVersion: '1.0.0', settings };
+  const machine =
+    kind === 'linux'
+      ? await openLinuxMachine({ ...about, runDirectory })
+      : new SimulatedMachine({ ...about, number: 1, sysinfoSize: 'small' });
+  const names: string[] = [];
+  machine.rename = async (name) => void names.push(name);
+  const services = { machine, settings, setupRules: { allowsSetup: allowSetup, resetProgram } };
   const further: Partial<AgentDeps> = { serverUuid, services, tasks: catalogueOf(services) };
-  return RebootingServer.start(t, apps, further);
+  const server = await RebootingServer.start(t, apps, further);
+  return { serverUuid, settings, names, shown: (isSo) => server.shown(isSo) };
 }

@@ -17,7 +17,7 @@ interface Nic {
 t.test('the NIC tags of a server', async (t) => {
   const zone = await freshZone(t);
   const [one, two] = [await zone.startApp(), await zone.startApp()];
-  const { serverUuid } = await settingsServer(t, [one, two]);
+  const { serverUuid } = await settingsServer(t, [one, two], { machine: 'simulated' });
   const path = `/servers/${serverUuid}`;
   const interfaces = async () => {
     const { body } = await two.get<{ sysinfo: { 'Network Interfaces': Record<string, Nic> } }>(path);

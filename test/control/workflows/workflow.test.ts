@@ -129,6 +129,8 @@ t.test('every workflow ends, whatever its steps become', async (t) => {
   const all = [
     ['server-reboot', { drain: true }],
     ['server-reboot', {}],
+    ['server-setup', {}],
+    ['server-factory-reset', {}],
     ['server-update-nics', {}],
   ] as const;
   for (const [name, params] of all) {

@@ -2,7 +2,9 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { serverSetupContracts } from '../../../protocol/api/server-setup.ts';
-import { accepted, bind, ok, type Route } from '../../http/route.ts';
+import { DISK_LAYOUTS } from '../../../protocol/server-setup.ts';
+import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
+import { InvalidArgumentError } from '../../request-errors.ts';
 import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
@@ -26,6 +28,20 @@ export function setupRoutes(deps: SetupRouteDeps): Route[] {
   return bind(
     serverSetupContracts,
     {
+      async SetupServer(context) {
+        const { server_uuid, disk_layout } = context.params;
+        if (disk_layout !== undefined && !(DISK_LAYOUTS as readonly string[]).includes(disk_layout))
+          throw new InvalidArgumentError(`Invalid disk_layout; it is one of ${DISK_LAYOUTS.join(', ')}`);
+        const found = await servers.get(server_uuid, CORE_PARTS);
+        if (found?.server.setup === true) return empty(204);
+        return accepted({ job_uuid: await createJob(deps, context, 'server-setup') });
+      },
+      async FactoryResetServer(context) {
+        const found = await servers.get(context.params.server_uuid, { ...CORE_PARTS, report: true });
+        const count = Object.keys(found?.server.vms ?? {}).length;
+        if (count > 0) return { status: 409 as const, body: `Server may not be reset because it has ${count} vms` };
+        return accepted({ job_uuid: await createJob(deps, context, 'server-factory-reset') });
+      },
       async UpdateServerNics(context) {
         const found = await servers.get(context.params.server_uuid, CORE_PARTS);
         if (found?.server.setup !== true) throw new ServerNotSetUpError();
@@ -38,6 +54,8 @@ export function setupRoutes(deps: SetupRouteDeps): Route[] {
       },
     },
     {
+      SetupServer: { commitsAuditRecord: true },
+      FactoryResetServer: { commitsAuditRecord: true },
       UpdateServerNics: { commitsAuditRecord: true },
       UpdateServerNicsTask: { commitsAuditRecord: true },
     },

@@ -52,6 +52,7 @@ function endOf(work: StepWork): string | undefined {
   switch (work.kind) {
     case 'task':
       return `the end of task ${work.task}`;
+    case 'change':
     case 'mark-rebooting':
       return undefined;
     case 'await-idle':

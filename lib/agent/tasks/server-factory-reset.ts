@@ -1,0 +1,40 @@
+/**
+ * `server_factory_reset`: runs the program that the agent's configuration names for it; the agent itself resets
+ * nothing. From before the program starts, the server is not set up and has no NIC tags: what becomes of a
+ * machine whose reset was cut off is not known, and no VM belongs on it.
+ */
+import { z } from 'zod';
+import { TaskFailure } from '../task-failure.ts';
+import { requireSettings } from './require-settings.ts';
+import { failedScript } from './server-setup.ts';
+import { defineTask } from './task.ts';
+
+export const serverFactoryReset = defineTask({
+  lane: 'serial',
+  startsItself: true,
+  // Whoever empties a server before it is reset has paused its agent.
+  whilePaused: true,
+  params: z.object({}),
+  async run(_params, context) {
+    const { id, machine, vms, setupRules, signal, begin, output, changePause } = context;
+    const program = setupRules?.resetProgram;
+    if (program === undefined) throw notAllowed();
+    const count = vms?.list().length ?? 0;
+    if (count > 0)
+      throw new TaskFailure('ServerHasVms', `This server has VMs (${count}); delete them before its reset`);
+    await requireSettings(context).reset();
+    const command = { script: 'exec "$1"\n', args: [program], env: {} };
+    const { killed, ...result } = await machine.execute(command, { id, signal, begin, output });
+    if (killed) throw new TaskFailure(signal.reason.code, signal.reason.message, { result });
+    if (result.exitCode !== 0) throw failedScript('FactoryResetFailed', `The program ${program}`, result);
+    // The machine may be gone before the job could do that.
+    await changePause({ type: 'end-lease' });
+    return result;
+  },
+});
+
+const notAllowed = () =>
+  new TaskFailure(
+    'FactoryResetNotAllowed',
+    'This agent was started without --factory-reset, which names the program that resets this machine',
+  );

@@ -1,0 +1,105 @@
+/** The workflow `server-factory-reset`, with real instances, a real agent, and a program that only leaves a file. */
+import { randomUUID } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { serverFactoryReset } from '../../../lib/agent/tasks/server-factory-reset.ts';
+import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
+import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
+import { freshZone } from '../../support/apps.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { settingsServer } from './settings-server.ts';
+
+t.setTimeout(FILE_TIMEOUT_MS);
+
+t.test('servers are reset by jobs', async (t) => {
+  const zone = await freshZone(t);
+  const [one, two] = [await zone.startApp(), await zone.startApp()];
+  const folder = t.testdir();
+  const reset = async (serverUuid: string) => {
+    const answer = await one.put<{ job_uuid: string }>(`/servers/${serverUuid}/factory-reset`, { origin: 'test' });
+    t.equal(answer.status, 202);
+    return (await two.get<WorkflowJob>(`/jobs/${answer.body.job_uuid}/wait?timeout=60`)).body;
+  };
+  const ends = (results: WorkflowJob['chain_results']) =>
+    results.map(({ name, result, error_code }) => `${name} ${error_code ?? result}`);
+  const program = async (name: string, text: string) => {
+    const path = join(folder, name);
+    await writeFile(path, `#!/bin/sh\n${text}\n`, { mode: 0o700 });
+    return path;
+  };
+  /** Whether the agent takes tasks. */
+  const takesTasks = async (serverUuid: string) => {
+    const { body } = await one.post<{ id: string }>(`/servers/${serverUuid}/nop`);
+    return (await one.get<{ status: string }>(`/tasks/${body.id}/wait?timeout=60`)).body.status;
+  };
+
+  await t.test('the program of the agent runs, and the server is not set up any more', async (t) => {
+    const mark = join(folder, 'reset');
+    const resetProgram = await program('resets it', `echo "$# $PWD" > '${mark}'`);
+    const { serverUuid, settings, shown } = await settingsServer(t, [one, two], { resetProgram });
+    const sysinfo = { 'Network Interfaces': { eth0: { 'MAC Address': '02:00:00:00:00:01' } } };
+    await settings.changeNics('update', [{ mac: '02:00:00:00:00:01', nic_tags_provided: ['admin'] }], sysinfo);
+    const job = await reset(serverUuid);
+    const steps = ['mark-not-set-up OK', 'pause-agent OK', 'await-idle OK', 'factory-reset OK'];
+    t.strictSame(ends(job.chain_results), steps);
+    t.equal(job.execution, 'succeeded');
+    t.match(await readFile(mark, 'utf8'), /^0 /);
+    const after = await shown(({ sysinfo: known }) => (known as { Setup: string }).Setup === 'false');
+    t.equal(after.setup, false);
+    t.strictSame(
+      settings.complete(sysinfo)['Network Interfaces'],
+      sysinfo['Network Interfaces'],
+      'no NIC tags are left',
+    );
+    t.equal(await takesTasks(serverUuid), 'complete', 'the agent is not paused any more');
+    const again = await one.put<{ job_uuid: string }>(`/servers/${serverUuid}/setup`);
+    t.match(await two.get(`/jobs/${again.body.job_uuid}/wait?timeout=60`), { body: { execution: 'succeeded' } });
+    t.match(await shown(() => true), { setup: true });
+  });
+
+  await t.test('an agent whose configuration names no program stays set up, and takes tasks again', async (t) => {
+    const { serverUuid, shown } = await settingsServer(t, [one, two]);
+    const job = await reset(serverUuid);
+    t.equal(job.execution, 'failed');
+    t.match(job.chain_results.at(-1), { error_code: 'FactoryResetNotAllowed', error: /without --factory-reset/ });
+    t.strictSame(ends(job.onerror_results), ['resume-agent OK', 'refresh-sysinfo OK']);
+    t.match(await shown(() => true), { setup: true });
+    t.equal(await takesTasks(serverUuid), 'complete');
+  });
+
+  await t.test('a server whose reset has failed is not set up, because nobody knows what is left of it', async (t) => {
+    const resetProgram = await program('fails', 'echo the disk is busy >&2; exit 4');
+    const { serverUuid, shown } = await settingsServer(t, [one, two], { resetProgram });
+    const job = await reset(serverUuid);
+    const error = `The program ${resetProgram} failed with exit code 4: the disk is busy`;
+    t.match(job, { execution: 'failed' });
+    t.match(job.chain_results.at(-1), { error_code: 'FactoryResetFailed', error });
+    t.match(await shown(() => true), { setup: false });
+  });
+
+  await t.test('a server with VMs is refused with a text, as in Triton', async (t) => {
+    const legacy = randomUUID();
+    const vms = Object.fromEntries([randomUUID(), randomUUID()].map((uuid) => [uuid, { uuid }]));
+    await one.post(`/servers/${legacy}/sysinfo`, { sysinfo: { UUID: legacy, Hostname: 'legacy' } });
+    await one.post(`/servers/${legacy}/events/heartbeat`, {});
+    await one.post(`/servers/${legacy}/events/status`, { vms });
+    const refused = await one.put(`/servers/${legacy}/factory-reset`);
+    t.strictSame([refused.status, refused.body], [409, 'Server may not be reset because it has 2 vms']);
+  });
+});
+
+t.test('an agent with VMs is not reset, whatever its instance knows', async (t) => {
+  let isReset = false;
+  const settings = {
+    async reset() {
+      isReset = true;
+    },
+  };
+  const setupRules = { allowsSetup: false, resetProgram: '/bin/true' };
+  const context = { vms: { list: () => [{}] }, settings, setupRules } as unknown as TaskContext;
+  await t.rejects(serverFactoryReset.run({}, context), {
+    ...{ code: 'ServerHasVms', message: 'This server has VMs (1); delete them before its reset' },
+  });
+  t.notOk(isReset);
+});
