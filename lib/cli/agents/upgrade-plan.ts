@@ -17,12 +17,16 @@ interface Request {
   version: string;
   /** Servers of each wave: their number, or a part of all that are upgraded, at least one. */
   wave: { percent?: number; count?: number };
+  /** The uuids of servers on which this version could not be installed before. They come last. */
+  failed: ReadonlySet<string>;
 }
 
-export function planUpgrade(servers: readonly NamedServer[], { version, wave }: Request): UpgradePlan {
+export function planUpgrade(servers: readonly NamedServer[], { version, wave, failed }: Request): UpgradePlan {
   const others = servers.filter((server) => agentVersionOf(server) !== version);
   const running = others.filter(({ status }) => status === 'running');
-  const ready = running.filter(hasAgent);
+  const able = running.filter(hasAgent);
+  const hasFailed = ({ uuid }: NamedServer) => failed.has(uuid);
+  const ready = [...able.filter((server) => !hasFailed(server)), ...able.filter(hasFailed)];
   const share = wave.percent === undefined ? (wave.count ?? 1) : percentageOf(wave.percent, ready.length);
   const size = Math.max(share, 1);
   return {
@@ -33,6 +37,12 @@ export function planUpgrade(servers: readonly NamedServer[], { version, wave }: 
       ready.slice(index * size, (index + 1) * size),
     ),
   };
+}
+
+/** Whether a failed installation was of this version. One of an unknown version may have been. */
+export function mayBeOfVersion(summary: string | undefined, version: string): boolean {
+  const [, source = ''] = /(?:^| )package_file=(\S+)/.exec(summary ?? '') ?? [];
+  return (versionInName(source) ?? version) === version;
 }
 
 /** A server that is running without one is never set up: an agent of Triton sets it up, and others say their version. */

@@ -19,7 +19,7 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { taskEnd } from '../vms/vm-task.ts';
-import { agentVersionOf, planUpgrade, type UpgradePlan, versionInName } from './upgrade-plan.ts';
+import { agentVersionOf, mayBeOfVersion, planUpgrade, type UpgradePlan, versionInName } from './upgrade-plan.ts';
 
 export interface AgentUpgradeOptions extends TargetOptions {
   package?: string;
@@ -41,6 +41,8 @@ interface Upgrade {
 
 /** Tasks that this program follows at a time. */
 const FOLLOWED = 50;
+/** Each page looks at 10,000 tasks. */
+const FAILURE_PAGES = 10;
 /** Time for the download, three starts and the trial. */
 const TASK_MS = 30 * 60_000;
 
@@ -53,7 +55,8 @@ export async function upgradeAgents(
   const wave = parseAmount(options.wave ?? '10%', '--wave');
   const targets = await serversOf(context, await targetsOf(context, names, options));
   const servers = await withVersions(context, targets);
-  const plan = planUpgrade(servers, { version: upgrade.version, wave });
+  const failed = await failedServers(context, upgrade.version);
+  const plan = planUpgrade(servers, { version: upgrade.version, wave, failed });
   showPlan(context, plan, { upgrade, isDryRun: options.dryRun === true });
   if (options.dryRun === true) return EXIT.ok;
   return new UpgradeRun(context, plan, upgrade).run();
@@ -80,6 +83,19 @@ async function withVersions({ client }: Context, targets: readonly NamedServer[]
     if (wanted.has(server.uuid)) found.push(server);
   const named = found.map((server) => ({ server, server_uuid: server.uuid, name: server.hostname ?? '' }));
   return sortByName(named).map(({ server }) => server);
+}
+
+/** Those of the newest failures of this version: a run that halted at them has just begun others. */
+async function failedServers({ client }: Context, version: string): Promise<Set<string>> {
+  const failed = new Set<string>();
+  let after: string | undefined;
+  for (let page = 0; page < FAILURE_PAGES; page += 1) {
+    const { tasks, next } = await client.tasks({ name: 'agent_install', status: 'failure', limit: 1000, after });
+    for (const { server_uuid, summary } of tasks) if (mayBeOfVersion(summary, version)) failed.add(server_uuid);
+    after = next;
+    if (after === undefined) break;
+  }
+  return failed;
 }
 
 function showPlan(

@@ -1,5 +1,7 @@
 import t from 'tap';
-import { planUpgrade, versionInName } from '../../../lib/cli/agents/upgrade-plan.ts';
+import { mayBeOfVersion, planUpgrade, versionInName } from '../../../lib/cli/agents/upgrade-plan.ts';
+
+const NONE: ReadonlySet<string> = new Set();
 
 const server = (uuid: string, version: string | undefined, status: 'running' | 'unknown' = 'running') => ({
   uuid,
@@ -28,7 +30,7 @@ t.test('servers are divided into waves, without those that have the version or a
     [{ percent: 100 }, ['a c f g']],
   ];
   for (const [wave, expected] of rows) {
-    const { waves, upToDate, away, withoutAgent } = planUpgrade(servers, { version: '2.0.0', wave });
+    const { waves, upToDate, away, withoutAgent } = planUpgrade(servers, { version: '2.0.0', wave, failed: NONE });
     t.same(
       waves.map((one) => one.map(({ uuid }) => uuid).join(' ')),
       expected,
@@ -45,8 +47,30 @@ t.test('servers are divided into waves, without those that have the version or a
     { ...server('a', '1.0.0'), setup: false },
     { ...server('b', undefined), setup: true },
   ];
-  t.same(planUpgrade(installing, { version: '2.0.0', wave: { count: 9 } }).waves, [installing], 'agents install');
-  t.same(planUpgrade([], { version: '1.0.0', wave: { percent: 10 } }).waves, []);
+  t.same(
+    planUpgrade(installing, { version: '2.0.0', wave: { count: 9 }, failed: NONE }).waves,
+    [installing],
+    'agents install',
+  );
+  t.same(planUpgrade([], { version: '1.0.0', wave: { percent: 10 }, failed: NONE }).waves, []);
+  t.end();
+});
+
+t.test('servers on which the version could not be installed come last', (t) => {
+  const servers = ['a', 'b', 'c', 'd'].map((uuid) => server(uuid, '1.0.0'));
+  const request = { version: '2.0.0', wave: { count: 1 }, failed: new Set(['a', 'c', 'x']) };
+  const { waves } = planUpgrade(servers, request);
+  t.same(
+    waves.flat().map(({ uuid }) => uuid),
+    ['b', 'd', 'a', 'c'],
+  );
+  const rows: [string | undefined, boolean][] = [
+    ['package_file=https://h/cn-agent-2.0.0.tar package_name=cn-agent', true],
+    ['package_file=https://h/cn-agent-1.5.0.tar package_name=cn-agent', false],
+    ['package_file=https://h/agent.tar package_name=cn-agent', true],
+    [undefined, true],
+  ];
+  for (const [summary, expected] of rows) t.equal(mayBeOfVersion(summary, '2.0.0'), expected, `${summary}`);
   t.end();
 });
 
