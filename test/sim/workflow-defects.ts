@@ -26,6 +26,14 @@ export const workflowDefects: readonly Defect[] = [
     also: { find: ' or job.is_begun or job.phase <> p_phase', put: ' or job.phase <> p_phase' },
   },
   {
+    name: 'a drain does not wait for the tasks that run',
+    breaks: 'I10',
+    firstSeed: 3,
+    kind: 'workflows-',
+    find: 'return (await tasks.unfinished(serverUuid)) === 0;',
+    put: 'return true;',
+  },
+  {
     name: 'a workflow job that failed leaves its agent paused',
     breaks: 'I10',
     firstSeed: 1,
