@@ -78,6 +78,7 @@ const NOTHING_CHANGED: ReadonlySet<string> = new Set<ErrorCode>([
   'TooManyPushJobs',
   'TooManyTasks',
   'TooManyTickets',
+  'TooManyWorkflowJobs',
 ]);
 
 export class FailoverClient {

@@ -34,7 +34,7 @@ export const workflowSubsystem: SubsystemDefinition<WorkflowParts> = {
         {
           kind: 'labelled gauge',
           name: 'workflow_jobs',
-          help: 'Workflow jobs of the whole zone by execution; every instance reports the same numbers',
+          help: 'Unfinished workflow jobs of the whole zone by execution; every instance reports the same numbers',
           label: 'execution',
           fetch: () => workflowJobs.counts(),
         },

@@ -31,14 +31,9 @@ export class ServerHasWorkflowJobError extends CnapiError {
 }
 
 export class TooManyWorkflowJobsError extends CnapiError {
-  constructor(most: number) {
-    super(
-      'TooManyWorkflowJobs',
-      503,
-      `Nothing was created: at most ${most} workflow jobs may be unfinished; try again`,
-      {
-        retryAfterSeconds: 5,
-      },
-    );
+  /** `whose`: in words, if the bound is not that of all callers. */
+  constructor(most: number, whose = '') {
+    const message = `Nothing was created: at most ${most} workflow jobs${whose} may be unfinished; try again when some have ended`;
+    super('TooManyWorkflowJobs', 503, message, { retryAfterSeconds: 5 });
   }
 }

@@ -24,6 +24,7 @@ import {
   createWorkflowJob,
   deleteEndedWorkflowJobs,
   listWorkflowJobs,
+  MAX_UNFINISHED_OF_CALLER,
   MAX_UNFINISHED_WORKFLOWS,
   readUnfinishedWorkflowJob,
   readWorkflowJob,
@@ -101,6 +102,7 @@ export class WorkflowJobs {
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const creation = await createWorkflowJob(this.#deps.database, job);
       if (creation === 'full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_WORKFLOWS);
+      if (creation === 'caller-full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_OF_CALLER, ' of one caller');
       if (creation === 'created') {
         this.#deps.offerDuties();
         return id;

@@ -30,30 +30,34 @@ interface NewWorkflowJob {
 const UNIQUE_VIOLATION = '23505';
 /** Jobs that have not ended: an instance carries out 2,000 duties. */
 export const MAX_UNFINISHED_WORKFLOWS = 1_000;
+/** Those of one caller, so that no caller leaves no room for others. */
+export const MAX_UNFINISHED_OF_CALLER = 500;
 
 /**
  * Creates the job and its duty, or nothing. `busy`: its server has an unfinished job. `full`: there are as many
- * jobs as there may be.
+ * jobs as there may be. `caller-full`: the caller has as many as one may have. Creations at the same time may exceed
+ * the bounds by their number.
  */
 export async function createWorkflowJob(
   database: Queryable,
   job: NewWorkflowJob,
-): Promise<'created' | 'busy' | 'full'> {
+): Promise<'created' | 'busy' | 'full' | 'caller-full'> {
   const { record } = job;
   const parameters = new Parameters([
     ...[job.id, job.name, job.serverUuid, job.chain, job.onerror, JSON.stringify(job.params)],
     ...[job.maskedParams === undefined ? null : JSON.stringify(job.maskedParams), job.requestHash],
-    ...[job.requestId ?? null, job.actor ?? null, WORKFLOW_DUTY, MAX_UNFINISHED_WORKFLOWS],
+    ...[job.requestId ?? null, job.actor ?? null, WORKFLOW_DUTY, MAX_UNFINISHED_WORKFLOWS, MAX_UNFINISHED_OF_CALLER],
   ]);
   const { text, values } = combineStatement(
     `with room as (
-       select count(*) < $12::int as is_left
-         from (select from cnapi_workflow_jobs where ended_at is null limit $12::int) as unfinished
+       select count(*) < $12::int as is_left,
+           count(*) filter (where actor is not distinct from $10::text) < $13::int as is_left_of_caller
+         from (select actor from cnapi_workflow_jobs where ended_at is null limit $12::int) as unfinished
      ), made as (
        insert into cnapi_workflow_jobs
            (id, name, server_uuid, chain, onerror, params, masked_params, request_hash, req_id, actor)
          select $1::uuid, $2::text, $3::uuid, $4::text[], $5::text[], $6::json, $7::json, $8::text, $9::text, $10::text
-           from room where is_left
+           from room where is_left and is_left_of_caller
          returning id
      )
      select room.is_left, duty.id is not null as is_made
@@ -64,7 +68,8 @@ export async function createWorkflowJob(
   const name = statementName('create workflow job', record);
   try {
     const { rows } = await database.query<{ is_left: boolean; is_made: boolean }>(text, values, { name });
-    return rows[0]?.is_made === true ? 'created' : 'full';
+    if (rows[0]?.is_made === true) return 'created';
+    return rows[0]?.is_left === true ? 'caller-full' : 'full';
   } catch (error) {
     if (sqlStateOf(error) === UNIQUE_VIOLATION) return 'busy';
     throw error;
@@ -223,13 +228,13 @@ export async function deleteEndedWorkflowJobs(database: Queryable, days: number,
   return rowCount;
 }
 
-/** The number of jobs in each execution. */
+/** The number of unfinished jobs in each execution. Reads only their index: those that have ended are many more. */
 export async function countWorkflowJobs(database: Queryable): Promise<Record<string, number>> {
   const { rows } = await database.query<{ execution: string; count: number }>(
-    'select j.execution, count(*)::int as count from cnapi_workflow_jobs j group by j.execution',
+    `select j.execution, count(*)::int as count from cnapi_workflow_jobs j where j.ended_at is null
+       group by j.execution`,
     [],
     { name: 'count workflow jobs' },
   );
-  const none = { queued: 0, running: 0, succeeded: 0, failed: 0, canceled: 0 };
-  return { ...none, ...Object.fromEntries(rows.map(({ execution, count }) => [execution, count])) };
+  return { queued: 0, running: 0, ...Object.fromEntries(rows.map(({ execution, count }) => [execution, count])) };
 }
