@@ -143,7 +143,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   // On which server a VM is made. The configuration reads its settings; the claims are rows.
   'control/placement': [...database, 'protocol', 'protocol/api'],
-  'control/placement/routes': [...rest, 'control/servers', 'control/placement'],
+  'control/placement/routes': [...rest, 'control/access', 'control/servers', 'control/placement'],
   'control/placement/subsystem.ts': [
     ...database,
     ...subsystem,
