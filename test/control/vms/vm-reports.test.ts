@@ -222,3 +222,13 @@ t.test('a server that is removed takes its VMs along', async (t) => {
   await servers.remove(server, randomUUID());
   t.same((await database.query('select 1 from cnapi_vms')).rows, []);
 });
+
+t.test('a task whose uuid has a NUL character can be created, and ends', async (t) => {
+  const { newServer, createOf, endOf, stored, database } = await world(t);
+  const server = await newServer();
+  const id = await createOf(server, `\0${randomUUID()}`);
+  t.equal((await endOf(id, 'complete', { vm: { state: 'running' } })).rowCount, 1);
+  t.same(await stored(server), {});
+  const { rows } = await database.query('select outcome from cnapi_tasks where id = $1', [id]);
+  t.same(rows, [{ outcome: 'complete' }]);
+});
