@@ -9,7 +9,7 @@ import { busSubsystem } from './bus/subsystem.ts';
 import { chefSubsystem } from './chef/subsystem.ts';
 import { databaseSubsystem } from './database/subsystem.ts';
 import { descriptorSubsystem } from './descriptors/subsystem.ts';
-import type { NounDefinition } from './documents/noun.ts';
+import type { DocumentSubsystem } from './documents/document-subsystem.ts';
 import { dutySubsystem } from './duty/subsystem.ts';
 import { eventsSubsystem } from './events/subsystem.ts';
 import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
@@ -65,7 +65,7 @@ export const subsystems = [
   httpSubsystem,
   ...coreSubsystems,
   scheduleSubsystem,
-  ...Object.values<NounDefinition>({ ...nouns }),
+  ...Object.values<DocumentSubsystem>({ ...nouns }),
   organizationsSubsystem,
   chefSubsystem,
   housekeepingSubsystem,

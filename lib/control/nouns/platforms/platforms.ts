@@ -8,8 +8,8 @@ import {
   PLATFORM_OS,
 } from '../../../protocol/api/documents/platforms.ts';
 import { TooManyDocumentsError } from '../../documents/document-errors.ts';
+import type { DocumentSubsystem } from '../../documents/document-subsystem.ts';
 import { Documents } from '../../documents/documents.ts';
-import type { NounDefinition } from '../../documents/noun.ts';
 import { documentRoutes, versionedAnswer } from '../../documents/routes/document-routes.ts';
 import { bind, ok } from '../../http/route.ts';
 import type { Subsystem } from '../../subsystem.ts';
@@ -29,7 +29,7 @@ export function toPlatforms(platforms: readonly Pick<BootPlatform, 'name' | 'os'
   return Object.fromEntries(entries);
 }
 
-export const platformsSubsystem: NounDefinition = {
+export const platformsSubsystem: DocumentSubsystem = {
   open({ buckets, random }): Subsystem {
     const documents = new Documents(bootPlatforms, { buckets, random });
     const all = async () => (await documents.list({}, { limit: MAX_PLATFORMS, after: undefined })).objects;

@@ -1,8 +1,8 @@
 /** Groups of servers: their documents, their routes and their rule. */
 
 import { type ServerGroup, serverGroups } from '../../../protocol/api/documents/server-groups.ts';
+import type { DocumentSubsystem } from '../../documents/document-subsystem.ts';
 import { Documents } from '../../documents/documents.ts';
-import type { NounDefinition } from '../../documents/noun.ts';
 import { documentRoutes } from '../../documents/routes/document-routes.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Subsystem } from '../../subsystem.ts';
@@ -13,7 +13,7 @@ function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>
     throw new InvalidArgumentError(`server group ${group.name} has either servers or where`);
 }
 
-export const serverGroupsSubsystem: NounDefinition = {
+export const serverGroupsSubsystem: DocumentSubsystem = {
   open({ buckets, random }): Subsystem {
     const documents = new Documents(serverGroups, { buckets, random, check: checkServerGroup });
     return { name: 'server groups', prepare: () => documents.prepare(), routes: documentRoutes(documents) };

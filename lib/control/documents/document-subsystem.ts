@@ -12,4 +12,4 @@ interface NounParts {
   log: Logger;
 }
 
-export type NounDefinition = SubsystemDefinition<NounParts>;
+export type DocumentSubsystem = SubsystemDefinition<NounParts>;
