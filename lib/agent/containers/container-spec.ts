@@ -3,7 +3,9 @@
  * them come. What follows can rely on the types of container.ts and on the rules here. The result has
  * a canonical form, so a repeated create is recognized, and it stays the same in a JSON file.
  */
+
 import { z } from 'zod';
+import { KIB, MIB } from '../../platform/byte-units.ts';
 import type { FieldError } from '../../platform/errors.ts';
 import type { ContainerProcess, ContainerSpec } from './container.ts';
 import { InvalidContainerSpecError } from './container-errors.ts';
@@ -26,8 +28,6 @@ import {
   workingDirectory,
 } from './specification/words.ts';
 
-const KIB = 1024;
-const MIB = 1024 * KIB;
 const GIB = 1024 * MIB;
 
 const MAX_ARGS = 1_000;

@@ -5,6 +5,7 @@
  * in one process.
  */
 
+import { MIB } from '../../platform/byte-units.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import {
@@ -36,7 +37,6 @@ interface SimulatedMachineDeps {
 
 /** Commands that succeed and print nothing; statementsOf has carried out `export`. */
 const SILENT: ReadonlySet<string> = new Set(['true', ':', 'exec', 'command', 'set', 'export']);
-const MIB = 1024 * 1024;
 /** Exit code of a command with arguments that it does not take, and of syntax that is not known. */
 const WRONG_USAGE = 2;
 

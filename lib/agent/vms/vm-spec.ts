@@ -2,14 +2,15 @@
  * The container of a VM. The program comes from the internal metadata of Triton's docker VMs, and
  * otherwise from the image. Pure.
  */
+
 import { z } from 'zod';
+import { MIB } from '../../platform/byte-units.ts';
 import type { FieldError } from '../../platform/errors.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { VmNic, VmProperties } from '../../protocol/vms.ts';
 import type { ImageDefaults, VmImage } from '../images/image-store.ts';
 import { InvalidVmError } from './vm-errors.ts';
 
-const MIB = 1024 * 1024;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 /** The value of Docker: the terminals of those who attach are not known when the program starts. */
 const TERM = 'xterm';

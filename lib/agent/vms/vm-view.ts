@@ -1,4 +1,5 @@
 /** A VM as the agent reports it, from its record and its container. */
+import { MIB } from '../../platform/byte-units.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import { DEFAULT_BRAND, type Vm, type VmSummary } from '../../protocol/vms.ts';
 import type { Container } from '../containers/container.ts';
@@ -7,7 +8,6 @@ import { statusOfSignal } from '../machine/exit-status.ts';
 import { shownState, type VmContainerState, ZONE_STATES } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
 
-const MIB = 1024 * 1024;
 /** Instances leave out a longer text. */
 const MAX_ERROR_CHARS = 500;
 

@@ -1,5 +1,7 @@
 /** `cnapi image`: loads images on a server, lists, shows and deletes them, by tasks of the server's agent. */
+
 import { Command } from 'commander';
+import { MIB } from '../../platform/byte-units.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { serverImageContracts } from '../../protocol/api/images.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
@@ -18,7 +20,6 @@ interface LoadOptions {
   detach?: boolean;
 }
 
-const MIB = 1024 * 1024;
 const SERVER = ['<server>', 'uuid, the beginning of one, or hostname'] as const;
 const IMAGE = ['<image>', 'its uuid'] as const;
 

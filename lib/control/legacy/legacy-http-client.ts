@@ -4,7 +4,9 @@
  * connection. A call without an answer throws the HttpError of the HTTP client, which bounds the
  * head. Used by `legacy-agent-api.ts`.
  */
+
 import { createHash } from 'node:crypto';
+import { MIB } from '../../platform/byte-units.ts';
 import { HttpClient, type HttpRequest } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
@@ -49,7 +51,6 @@ export interface LegacyHttpLimits {
 
 class BodyMemoryError extends Error {}
 
-const MIB = 1024 * 1024;
 const DEFAULT_LIMITS: LegacyHttpLimits = {
   connectMs: 5_000,
   bodyMs: 30_000,

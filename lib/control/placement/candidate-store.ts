@@ -3,6 +3,7 @@
  * has, what is on it and what is promised there. An index gives the chunk, so the cost depends on
  * its size and not on the number of servers. Called by `allocator.ts`.
  */
+import { MIB } from '../../platform/byte-units.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CandidateServer, NO_LOAD, nicTagsOf } from './candidate.ts';
@@ -112,7 +113,6 @@ export async function readVmServers(
 
 const valuesOf = ({ vmUuid, ownerUuid, namedVms }: LoadQuery): unknown[] => [vmUuid, ownerUuid, namedVms];
 
-const MIB = 1024 * 1024;
 const DEFAULT_RESERVATION = 0.15;
 
 function toCandidate(row: CandidateRow): CandidateServer {

@@ -9,6 +9,7 @@
  * joined at read and never stored here.
  */
 
+import { MIB } from '../../platform/byte-units.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
@@ -104,7 +105,6 @@ interface SysinfoContext {
   observedAt: string;
 }
 
-const MIB = 1024 * 1024;
 /** An agent of this project has at most 1,000 VMs, and Triton recommends fewer. */
 const MAX_REPORTED_VMS = 1_000;
 /** Characters of a field of a VM; an alias and an error sentence fit. */

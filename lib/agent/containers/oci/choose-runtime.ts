@@ -3,8 +3,10 @@
  * the agent's are, except that its program does not exist. A runtime that complains about anything
  * before it misses the program does not work here; what it says is kept for people.
  */
+
 import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { MIB } from '../../../platform/byte-units.ts';
 import type { RunCgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { runtimeRoot } from '../linux/container-paths.ts';
@@ -25,7 +27,6 @@ const RUNTIMES = ['runc', 'crun'] as const;
 const PROBE = 'probe';
 const MISSES_PROGRAM = /\/probe\b.*(no such file|not found)/i;
 const PROBE_MS = 20_000;
-const MIB = 1024 * 1024;
 
 /** @throws ContainerError with the reason why each does not work */
 export async function chooseRuntime(deps: ProbeDeps, names: readonly string[] = RUNTIMES): Promise<OciRuntime> {

@@ -3,11 +3,11 @@
  * what it may become when it is decompressed. So nobody can fill the memory of an instance with
  * bodies that never end. Owned by the listener.
  */
+import { MIB } from '../../../platform/byte-units.ts';
 import { CnapiError } from '../../../platform/errors.ts';
 import { MemoryBudget } from '../../../platform/limiting/memory-budget.ts';
 
-const MEBIBYTE = 1024 * 1024;
-const LIMITS = { maxBytes: 128 * MEBIBYTE, maxBytesPerCaller: 32 * MEBIBYTE };
+const LIMITS = { maxBytes: 128 * MIB, maxBytesPerCaller: 32 * MIB };
 
 export function bodyMemory(): MemoryBudget {
   return new MemoryBudget({
@@ -16,14 +16,14 @@ export function bodyMemory(): MemoryBudget {
       new CnapiError(
         'ServiceUnavailable',
         503,
-        `This instance is receiving ${maxBytes / MEBIBYTE} MiB of bodies, its maximum; try again, or another instance`,
+        `This instance is receiving ${maxBytes / MIB} MiB of bodies, its maximum; try again, or another instance`,
         { retryAfterSeconds: 1 },
       ),
     shareFull: (maxBytes) =>
       new CnapiError(
         'TooManyRequests',
         429,
-        `This instance is receiving ${maxBytes / MEBIBYTE} MiB of bodies from this caller, the maximum; send fewer at a time`,
+        `This instance is receiving ${maxBytes / MIB} MiB of bodies from this caller, the maximum; send fewer at a time`,
         { retryAfterSeconds: 1 },
       ),
   });

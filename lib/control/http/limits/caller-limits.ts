@@ -4,6 +4,7 @@
  * read its counters.
  */
 
+import { MIB } from '../../../platform/byte-units.ts';
 import type { MemoryBudget } from '../../../platform/limiting/memory-budget.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
@@ -20,8 +21,6 @@ export interface CallerLimitsConfig extends CallerQuotaOptions {
   logLinesPerSource: number;
   requestsPerSecond: number;
 }
-
-const MEBIBYTE = 1024 * 1024;
 
 export class CallerLimits {
   readonly answers: MemoryBudget;
@@ -43,8 +42,8 @@ export class CallerLimits {
     this.bodies = new BodyCosts(config);
     this.requestLog = new RequestLog({ linesPerSecond: config.logLinesPerSource, clock, log });
     this.answers = answerBudget({
-      maxBytes: answerMemoryMiB * MEBIBYTE,
-      maxBytesPerCaller: answerMemoryPerCallerMiB * MEBIBYTE,
+      maxBytes: answerMemoryMiB * MIB,
+      maxBytesPerCaller: answerMemoryPerCallerMiB * MIB,
     });
   }
 
