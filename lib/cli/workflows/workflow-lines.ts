@@ -78,8 +78,8 @@ export function presentLine({ waiting_for: present, cancel_requested: isCanceled
   if (present === undefined) return undefined;
   const { step, until, task_id: task, tries } = present;
   const again = tries > 0 ? ` (try ${tries + 1})` : '';
-  const what = task === undefined ? until : `the end of task ${task}`;
-  const waits = what === undefined ? 'begun' : `waits until ${what}`.replace('until the end', 'for the end');
+  const what = task === undefined ? until : `task ${task} has ended`;
+  const waits = what === undefined ? 'begun' : `waits until ${what}`;
   return `${step}${again}: ${waits}${isCanceled ? '; its cancel is requested' : ''}`;
 }
 

@@ -51,7 +51,7 @@ function toPresentStep({ name: workflow, phase, chain, onerror, step, step_since
 function endOf(work: StepWork): string | undefined {
   switch (work.kind) {
     case 'task':
-      return `the end of task ${work.task}`;
+      return `task ${work.task} has ended`;
     case 'change':
     case 'mark-rebooting':
       return undefined;
