@@ -3,13 +3,32 @@
  * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
  * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole zones,
  * `npm start`, real containers, the clients of others, and tests that need a distribution's Postgres, another version
- * of cnapi or a changed copy of it.
+ * of cnapi or a changed copy of it. They start first (order.ts), so the longest come first.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
 
 export const LONG = [
+  'test/docs/{adding-a-noun,vms-tour}.test.ts',
   'test/**/defects.test.ts',
+  'test/fuzz/fuzz.test.ts',
+  'test/interleavings/{answers,catalogue,held-row,mix,pairs}.test.ts',
+  'test/failover/*.test.ts',
+  'test/upgrade/*.test.ts',
+  'test/explorer/{roster,tasks,watching}.test.ts',
+  'test/explorer/*-conformance.test.ts',
+  'test/faults/*.test.ts',
+  'test/sim/replay.test.ts',
+  'test/sim/seeds-[2-6].test.ts',
+  'test/sim/seeds-{arriving,duties,push,push-2,rare}.test.ts',
+  'test/tools/start/{instances,npm-start,scale}.test.ts',
+  'test/cli/{faults,hardship}.test.ts',
+  'test/cli/access/access.test.ts',
+  'test/{openapi/openapi,sdc-clients/sdc-clients}.test.ts',
+  'test/platform/postgres/{hosts,pool}.test.ts',
+  'test/control/waitlist/{many-queues,stress}.test.ts',
+  'test/control/legacy/real-agent.test.ts',
+  'test/support/postgres-server.test.ts',
   'test/agent/containers/container-spec.test.ts',
   'test/agent/containers/linux/{isolation,linux-runtime}.test.ts',
   'test/agent/containers/logs/container-logs.test.ts',
@@ -18,31 +37,12 @@ export const LONG = [
   'test/agent/launcher/self-update.test.ts',
   'test/agent/legacy/legacy-reporter.test.ts',
   'test/chaos/cleanup.test.ts',
-  'test/cli/access/access.test.ts',
   'test/cli/{copy/cp,exec/port-forward,exec/interactive-exec}.test.ts',
-  'test/cli/{faults,hardship}.test.ts',
   'test/cli/vms/{vm-console,vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
-  'test/control/legacy/real-agent.test.ts',
   'test/control/link/overload.test.ts',
   'test/control/vms/docker/docker-{copy,exec}-on-linux.test.ts',
   'test/control/ur/faults.test.ts',
-  'test/control/waitlist/{many-queues,stress}.test.ts',
   'test/control/push/schedules/schedule-model.test.ts',
-  'test/docs/{adding-a-noun,vms-tour}.test.ts',
-  'test/explorer/{roster,tasks,watching}.test.ts',
-  'test/explorer/*-conformance.test.ts',
-  'test/failover/*.test.ts',
-  'test/faults/*.test.ts',
-  'test/fuzz/fuzz.test.ts',
-  'test/interleavings/{answers,catalogue,held-row,mix,pairs}.test.ts',
-  'test/{openapi/openapi,sdc-clients/sdc-clients}.test.ts',
-  'test/platform/postgres/{hosts,pool}.test.ts',
-  'test/sim/replay.test.ts',
-  'test/sim/seeds-[2-6].test.ts',
-  'test/sim/seeds-{arriving,duties,push,push-2,rare}.test.ts',
-  'test/support/postgres-server.test.ts',
-  'test/tools/start/{instances,npm-start,scale}.test.ts',
-  'test/upgrade/*.test.ts',
 ] as const;
 
 export interface Selection {

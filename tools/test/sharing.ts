@@ -4,13 +4,12 @@
  */
 import path from 'node:path';
 import { COMPUTING } from './lanes.ts';
-import { LONG } from './long.ts';
 import { LONGEST } from './order.ts';
 
 /** So many that the start counts little, and so few that the groups fill the cores to the end. */
 const FILES_IN_ONE = 10;
 
-const ALONE = [...LONG, ...LONGEST, ...COMPUTING];
+const ALONE = [...LONGEST, ...COMPUTING];
 
 /** Groups of files, each for one process; the files that run alone first, all in their order. */
 export function processesOf(files: readonly string[]): string[][] {

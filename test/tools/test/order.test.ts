@@ -7,8 +7,8 @@ import { alternativesOf } from './alternatives.ts';
 t.test('the longest files start first, the others follow by name', async (t) => {
   const files = ['test/b.test.ts', 'test/sim/replay.test.ts', 'test/a.test.ts', 'test/cli/commands.test.ts'];
   t.strictSame(longestFirst(files), [
-    'test/cli/commands.test.ts',
     'test/sim/replay.test.ts',
+    'test/cli/commands.test.ts',
     'test/a.test.ts',
     'test/b.test.ts',
   ]);
