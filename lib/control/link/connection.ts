@@ -104,6 +104,8 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class AgentConnection implements SessionSocket {
   serverUuid: string;
+  /** Its hello says it; undefined before its session. */
+  agentVersion: string | undefined;
   readonly quota: SenderQuota;
   readonly #deps: ConnectionDeps;
   readonly #socket: AgentSocket;

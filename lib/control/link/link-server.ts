@@ -28,6 +28,7 @@ import { SETTLED_CAPABILITY } from '../../protocol/tasks.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import { type AgentListener, dispatchFrame } from './agent-listener.ts';
+import { countVersions } from './agent-versions.ts';
 import {
   AgentConnection,
   type ConnectionDeps,
@@ -233,6 +234,11 @@ export class LinkServer {
     for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
   }
 
+  /** The agents with a session, by version. */
+  agentsByVersion(): Record<string, number> {
+    return countVersions([...this.#connections.keys()].flatMap(({ agentVersion }) => agentVersion ?? []));
+  }
+
   #overQuota(sender: Sender): SenderOverQuotaError | undefined {
     const pauseMs = this.#quotas.pauseMsOf(sender, this.#deps.clock.now());
     if (pauseMs === 0) return undefined;
@@ -292,6 +298,7 @@ export class LinkServer {
     const acceptance = await roster.authority.accept({ hello, socket: connection, isOpen: () => connection.isOpen });
     if (acceptance.kind === 'gone') return;
     if (acceptance.kind === 'refused') return connection.refuse(acceptance.refusal, this.#deps.roster.addresses());
+    connection.agentVersion = hello.agentVersion;
     connection.welcome(acceptance.session, {
       type: 'welcome',
       version: PROTOCOL_VERSION,

@@ -43,6 +43,13 @@ export const linkSubsystem: SubsystemDefinition<LinkParts> = {
           "Pauses in reading from an agent's connection, because the agent had exceeded its rate",
           () => link.counters.readsPaused,
         ),
+        {
+          kind: 'labelled gauge',
+          name: 'link_agents_by_version',
+          help: 'Agents with a session, by the version that they say; beyond the 20 most frequent versions: other',
+          label: 'version',
+          fetch: async () => link.agentsByVersion(),
+        },
         gauge(
           'link_cost_factor',
           'By how much the cost of what an agent sends beyond its share is multiplied, because all together send too much; 1 when they do not',

@@ -107,6 +107,8 @@ t.test('a server that speaks Ur gets an agent', { skip: noRabbitmq }, async (t) 
       async () => (await app.get<Server>(`/servers/${ur.uuid}`)).body.sysinfo?.['CN Agent Version'] === '9.1.0',
       'the sysinfo of the agent',
     );
+    const metrics = await (await fetch(`${app.url}/metrics`)).text();
+    t.match(metrics, /^cnapi_link_agents_by_version\{.*version="9\.1\.0".*\} 1$/m);
     const { id } = await nopTask(app, ur.uuid);
     t.match((await app.get<Task>(`/tasks/${id}/wait`)).body, { status: 'complete' });
     const again = await installAgent(app, ur, { package_file: await shop.addAgent('9.1.0') });
