@@ -71,7 +71,7 @@ export class ReloadedFile<Value> {
     }
   }
 
-  /** What is checked is what is read, even if another file takes the path meanwhile. */
+  /** Checks the open file that it reads, even if another file takes the path meanwhile. */
   #text(): string {
     const { path, maxBytes, protection } = this.#deps;
     const file = openSync(path, 'r');

@@ -66,7 +66,7 @@ export class SubsystemHost {
     this.#subsystems.push(...subsystems);
   }
 
-  /** Whether it has started and nobody has stopped it. */
+  /** Whether the instance has started and nobody has stopped it. */
   get isLive(): boolean {
     return this.#isLive && !this.#stopping.signal.aborted;
   }

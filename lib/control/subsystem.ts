@@ -61,11 +61,11 @@ export interface Subsystem {
   /** Releases everything; all parts concurrently. */
   stop?(): Promise<unknown>;
 
-  /** What carries out its duties. */
+  /** Carry out the duties of the subsystem. */
   dutyHandlers?: DutyHandlers;
-  /** What it does when something happens to the run of the instance. */
+  /** Called when something happens to the run of the instance. */
   runs?: RunListener;
-  /** What it does with what agents send. */
+  /** Receives what agents send. */
   agents?: AgentListener;
 
   routes?: readonly Route[];

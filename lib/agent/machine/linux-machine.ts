@@ -37,7 +37,7 @@ interface LinuxMachineDeps {
   bootParameters?: Record<string, string> | undefined;
   /** Whether containers can run here, as a sentence; undefined if the agent has none. */
   containers?: string | undefined;
-  /** What it says of packages. */
+  /** The packages, as sysinfo shows them. */
   packages?: (() => Sysinfo) | undefined;
   /** Undefined if the machine has no encrypted zpool. */
   recovery?: { readonly sysinfo: Sysinfo; onChange(listener: () => void): () => void } | undefined;

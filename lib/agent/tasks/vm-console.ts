@@ -28,9 +28,9 @@ const params = z.object({
   terminal: terminal.optional(),
 });
 
-/** What is shown of the output before, in bytes of the files of the log. */
+/** How much earlier output a caller is shown, in bytes of the files of the log. */
 const BACKLOG_BYTES = 16 * 1024;
-/** Who types sees the answer after this time at the latest. */
+/** A caller who types sees the answer after this time at the latest. */
 const POLL_MS = 2;
 const REPLACED = '\r\ncnapi: another caller writes to this console now; this one only reads\r\n';
 

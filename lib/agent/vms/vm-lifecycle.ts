@@ -52,7 +52,7 @@ export type VmEvent =
   | { type: 'provisioned'; isStarted: boolean }
   /** A reprovision has the new image, and removes the container next. */
   | { type: 'replacing' }
-  /** What was begun cannot be completed. `reason` is a sentence. */
+  /** The work that was begun cannot be completed. `reason` is a sentence. */
   | { type: 'failed'; reason: string }
   | { type: 'start-failed' }
   /** A reboot has stopped it. */

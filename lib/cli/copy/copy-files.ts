@@ -18,7 +18,7 @@ export interface CopyOptions {
   recursive?: boolean;
 }
 
-/** What is not this machine. */
+/** The end of a copy that is not this machine. */
 export interface OtherEnd {
   /** `on a server`, for texts. */
   where: string;

@@ -52,7 +52,7 @@ export class OpenDirectory {
     return this.#handle?.stat() ?? lstat(this.shown);
   }
 
-  /** What is renamed from one directory into another one must have the same, which is more than the same device. */
+  /** Identifies the mount: a rename between two directories needs the same one, not only the same device. */
   async mount(): Promise<string> {
     const facts = this.#handle && (await readFile(`/proc/self/fdinfo/${this.#handle.fd}`, 'utf8'));
     return `${(await this.about()).dev} ${/^mnt_id:.*$/m.exec(facts ?? '')?.[0]}`;

@@ -8,7 +8,7 @@
 /** A run with posts that is not live. */
 export interface DeadPostingRun {
   run: string;
-  /** Whether it was declared dead, so that its process may continue under a new run. */
+  /** Whether the run was declared dead, so that its process may continue under a new run. */
   mayResumeUnderNewRun: boolean;
 }
 

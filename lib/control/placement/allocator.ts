@@ -107,7 +107,7 @@ export class Allocator {
     return this.#selection(search, result.ranked[0], result);
   }
 
-  /** What is left of these servers, or of all, and why some have nothing. */
+  /** The room left on these servers, or on all, and why some have none. */
   async capacity(
     servers?: readonly string[],
   ): Promise<{ unreserved: Map<string, VmSize>; reasons: Map<string, string> }> {

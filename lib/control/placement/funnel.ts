@@ -50,7 +50,7 @@ export class Funnel {
     this.#lost += 1;
   }
 
-  /** Whether it is about volumes that no server was left. */
+  /** Whether volumes are the reason that no server was left. */
   get isAboutVolumes(): boolean {
     const dropping = this.steps.filter(({ dropped }) => dropped > 0);
     return dropping.at(-1)?.step === 'hard-filter-volumes-from';

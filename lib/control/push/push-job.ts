@@ -31,7 +31,7 @@ export type TicketHold = 'none' | 'queued' | 'active' | 'lost';
 
 export interface CoordinatedJob {
   state: PushJobState;
-  /** How it ends, once it is aborting. */
+  /** How the job ends, once it is aborting. */
   ending: PushJobOutcome | undefined;
   /** While it is aborting: started commands may end by themselves. */
   isSoft: boolean;

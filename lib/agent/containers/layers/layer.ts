@@ -33,7 +33,7 @@ interface UnpackRequest {
   directory: string;
   rules: LayerRules;
   firstId: number;
-  /** Whether it will be mounted with overlay. */
+  /** Whether the layer will be mounted with overlay. */
   isForOverlay: boolean;
   signal?: AbortSignal | undefined;
 }

@@ -28,7 +28,7 @@ export interface ContainerPaths {
   run: string;
   pid: string;
   monitorPid: string;
-  /** What is made for one run, by the agent and the monitor. */
+  /** Files that the agent and the monitor make for one run. */
   ofRun: readonly string[];
   /** Files of programs that are run in it. */
   execs: string;

@@ -10,7 +10,7 @@ export interface ProgramEnd {
   /** Null if a signal or the time limit ended it, or if it could not be started. */
   exitCode: number | null;
   stdout: string;
-  /** What it says about its failure; the reason if it could not be started. */
+  /** The program's own message about its failure; the reason if it could not be started. */
   stderr: string;
   /** It was killed, because it printed more than is kept. */
   hasMoreOutput?: true;
@@ -21,7 +21,7 @@ export interface ProgramOptions {
   directory?: string;
   /** Added to the environment of the agent. */
   env?: Readonly<Record<string, string>>;
-  /** What it reads from its standard input; nothing by default. */
+  /** The program's standard input; empty by default. */
   input?: Iterable<Buffer>;
   /** Kills it. */
   signal?: AbortSignal;

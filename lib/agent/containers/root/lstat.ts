@@ -1,7 +1,7 @@
 import type { Stats } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 
-/** What is there, without following a link; undefined if nothing is. */
+/** The stats of a path, without following a link; undefined if nothing exists there. */
 export async function lstatIfAny(path: string): Promise<Stats | undefined> {
   try {
     return await lstat(path);

@@ -46,7 +46,7 @@ interface Follower {
   organization: Organization;
   requestor: Requestor;
   lastEventId: string | undefined;
-  /** Whether it may see commands and their options. */
+  /** Whether the follower may see commands and their options. */
   withContents: boolean;
   signal: AbortSignal;
 }

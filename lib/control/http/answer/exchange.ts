@@ -59,7 +59,7 @@ export class Exchange {
   readonly #abort = new AbortController();
   #log: Logger | undefined;
   #isBodyAccepted = false;
-  /** What was charged for the body, without what was dropped of it. */
+  /** The size charged for the body, without the part that was dropped. */
   readonly #charged: BodySize = { bytes: 0, values: 0 };
   readonly #droppedBody: DroppedBody;
   #share: MemoryShare | undefined;

@@ -65,7 +65,7 @@ export class ListenSockets {
     return this.#taken;
   }
 
-  /** Whether it is closing; it closes when no connection is arriving. */
+  /** Whether the socket is closing; it closes when no connection is arriving. */
   get isClosing(): boolean {
     return this.#isClosing;
   }

@@ -28,7 +28,7 @@ interface RequestHead {
   origin: string | undefined;
   /** The scheme of this port. */
   scheme: 'http' | 'https';
-  /** Whether it brings a token, valid or not, or a signature where that is always checked. */
+  /** Whether the request brings a token, valid or not, or a signature where that is always checked. */
   hasToken: boolean;
 }
 

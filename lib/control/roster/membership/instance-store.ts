@@ -20,7 +20,7 @@ export interface InstanceIdentity {
 export interface InstanceRow extends InstanceIdentity {
   run: string;
   state: 'live' | 'dead';
-  /** Whether it is about to leave and accepts no more agents. */
+  /** Whether the instance is about to leave and accepts no more agents. */
   isDraining: boolean;
   beat: number;
   agents: number;

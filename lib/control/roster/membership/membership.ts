@@ -56,7 +56,7 @@ interface MembershipDeps {
   times: InstancesTimes;
   /** How many agents this instance holds now. */
   countAgents: () => number;
-  /** Whether it admits new agents. */
+  /** Whether this instance admits new agents. */
   admission: () => Admission;
   /** See `Arrivals.latestReturnInMs`. */
   latestReturnInMs: () => number | undefined;

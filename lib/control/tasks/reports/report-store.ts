@@ -16,7 +16,7 @@ const defaultBounds: OutputBounds = { halfBytes: MAX_OUTPUT_BYTES / 2, halfPiece
 export interface AttemptReport {
   subject: ReportSubject;
   report: Report;
-  /** Whether it may be stored already, because the answer to its statement was lost. */
+  /** Whether the report may be stored already, because the answer to its statement was lost. */
   isRepeated?: boolean;
 }
 

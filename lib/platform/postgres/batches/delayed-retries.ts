@@ -16,7 +16,7 @@ const LONGEST_PAUSE_FACTOR = 4;
 export const nextBackoffMs = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), MAX_PAUSE_MS);
 
 export interface FailedTry {
-  /** Whether it failed alone, so it is tried alone; skipped items are tried together. */
+  /** Whether the item failed alone, so it is tried alone; skipped items are tried together. */
   isAlone: boolean;
   /** Time that its last statement took. */
   tookMs: number;
