@@ -327,6 +327,8 @@ function errorOf(response: HttpAnswer, text: string, address: string): ApiError 
 function objectOf(text: string): Record<string, unknown> {
   try {
     const body: unknown = JSON.parse(text);
+    // A text alone is how the reset of a server with VMs is refused, as in Triton.
+    if (typeof body === 'string') return { code: 'Refused', message: body };
     return typeof body === 'object' && body !== null ? (body as Record<string, unknown>) : {};
   } catch {
     return {};

@@ -24,7 +24,10 @@ t.test('an unknown name or id exits 2 in all commands, and the error names it', 
   /** `X` stands for each unknown name. */
   const lines: readonly string[][] = [
     ['server', 'X'],
+    ['server', 'setup', 'X'],
+    ['server', 'nics', 'X'],
     ['server', 'reboot', 'X'],
+    ['server', 'factory-reset', 'X'],
     ['boot', 'show', 'X'],
     ['boot', 'set', 'X', '--serial', 'ttya'],
     ['boot', 'unset', 'X', '--arg', 'a'],

@@ -1,4 +1,4 @@
-/** `cnapi server`: shows one server, the history of its status, and its last tasks; reboots it. */
+/** `cnapi server`: shows one server, the history of its status, and its last tasks; sets it up, reboots and resets it. */
 import { Command } from 'commander';
 import type { StatusChange } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
@@ -9,7 +9,9 @@ import { tasksOf } from '../tasks/tasks.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Column } from '../terminal/table.ts';
+import { serverNicsCommand } from './server-nics.ts';
 import { rebootServerCommand } from './server-reboot.ts';
+import { resetServerCommand, setUpServerCommand } from './server-setup.ts';
 import { lastHeard } from './servers.ts';
 
 const CHANGES = 5;
@@ -24,10 +26,15 @@ export const STATUS_CHANGE_COLUMNS: readonly Column<StatusChange>[] = [
 
 export function serverCommand(runner: CommandRunner): Command {
   const command = new Command('server')
-    .description('Shows one server: its properties, its status with the reason, its last tasks. Reboots a server.')
+    .description(
+      'Shows one server: its properties, its status with the reason, its last tasks. Sets a server up, reboots or resets it.',
+    )
     .argument('<server>', 'uuid, the beginning of one, or hostname')
     .action(runner.action(server))
-    .addCommand(rebootServerCommand(runner));
+    .addCommand(setUpServerCommand(runner))
+    .addCommand(serverNicsCommand(runner))
+    .addCommand(rebootServerCommand(runner))
+    .addCommand(resetServerCommand(runner));
   return withExamples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
 }
 

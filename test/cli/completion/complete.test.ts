@@ -30,7 +30,7 @@ t.test('completion offers what may come next on a command line', (t) => {
     [['org', 'group', 'add', 'acme', 'admins', '--group', ''], { words: [] }],
     [['schedule', 'pause', ''], { wanted: 'schedule' }],
     [['workflow', 'wait', ''], { wanted: 'workflow' }],
-    [['server', ''], { words: ['reboot', 'help'], wanted: 'server' }],
+    [['server', ''], { words: ['setup', 'nics', 'reboot', 'factory-reset', 'help'], wanted: 'server' }],
     [['server', 'reboot', ''], { wanted: 'server' }],
     [['completion', ''], { words: ['bash', 'zsh', 'fish'] }],
     [['__c'], { words: [] }],

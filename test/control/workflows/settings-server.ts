@@ -3,7 +3,8 @@
  * only records that it is given another name. For NICs it is a simulated one, because not every machine that
  * runs tests has some.
  */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
@@ -34,14 +35,16 @@ interface SettingsServer {
 }
 
 export async function settingsServer(
-  t: Pick<Test, 'teardown' | 'testdir'>,
+  t: Pick<Test, 'teardown'>,
   apps: readonly TestApp[],
   { machine: kind = 'linux', needsSetup = false, allowSetup = false, resetProgram }: SettingsPlan = {},
 ): Promise<SettingsServer> {
   const serverUuid = random.uuid();
-  const data = join(t.testdir(), serverUuid);
+  // Not t.testdir(), which a test has once.
+  const data = await mkdtemp(join(tmpdir(), 'cnapi-settings-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
   const runDirectory = join(data, 'run');
-  await mkdir(runDirectory, { recursive: true });
+  await mkdir(runDirectory);
   const files = recordFiles(join(data, 'settings'), settingsSlotOf);
   const settings = await SettingsKeeper.open({ files, needsSetup, log });
   const about = { clock, random, serverUuid, agentVersion: '1.0.0', settings };
