@@ -4,6 +4,8 @@ import {
   CHANNELS,
   channelIn,
   jsonIn,
+  type LogPlace,
+  logPlace,
   STREAM_SUBPROTOCOL,
   type StreamStatus,
   streamGreeting,
@@ -21,6 +23,8 @@ interface ClientStreamEvents {
   output(channel: 'stdout' | 'stderr', bytes: Buffer): boolean;
   /** The output of a connection has ended; its input may go on. */
   outputEnded?(): void;
+  /** From where the log continues after the output so far. */
+  position?(position: LogPlace): void;
   /** `send` may go on. */
   drained(): void;
   /** Emitted once, as the last event; without a status the connection broke. */
@@ -54,6 +58,10 @@ export class ClientStream {
         const channel = channelIn(message);
         if (channel === CHANNELS.close && message[1] === CHANNELS.stdout) events.outputEnded?.();
         if (channel === CHANNELS.status) status = jsonIn(streamStatus, message) ?? {};
+        if (channel === CHANNELS.position) {
+          const position = jsonIn(logPlace, message);
+          if (position !== undefined) events.position?.(position);
+        }
         const name = channel === CHANNELS.stdout ? 'stdout' : channel === CHANNELS.stderr ? 'stderr' : undefined;
         if (name !== undefined && !events.output(name, message.subarray(1))) socket.pause();
       },

@@ -9,6 +9,7 @@ import {
   CHANNELS,
   channelIn,
   jsonIn,
+  type LogPlace,
   type StreamStatus,
   streamMessage,
   streamMessages,
@@ -64,6 +65,11 @@ export class JoinedStream {
     this.#socket.closeWhenSent(NORMAL, 'ended');
     await this.#closed.promise;
     signal.removeEventListener('abort', terminate);
+  }
+
+  /** Tells the caller from where the task can continue, after all output so far. */
+  tellPosition(position: LogPlace): void {
+    this.#socket.send(streamMessage(CHANNELS.position, JSON.stringify(position)));
   }
 
   /** Is called with each size of the terminal, also with one that has arrived before. */

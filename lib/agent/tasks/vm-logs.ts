@@ -1,10 +1,10 @@
 /**
- * `vm_logs {uuid, stream, follow?, tail?}` → `{}`. Writes what the program of a VM has printed to a
+ * `vm_logs {uuid, stream, follow?, tail?, resume?}` → `{}`. Writes what the program of a VM has printed to a
  * stream, from the first line that is kept or from the last `tail` lines. With `follow` it continues
  * until the VM stops or is deleted.
  */
 import { z } from 'zod';
-import { streamPlace } from '../../protocol/streams/stream.ts';
+import { type LogPlace, logResume, streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { runOnStream } from './run-on-stream.ts';
 import { defineTask } from './task.ts';
@@ -16,15 +16,18 @@ const params = z.object({
   stream: streamPlace,
   follow: z.boolean().default(false),
   tail: z.int().min(0).optional(),
+  resume: logResume.optional(),
 });
 
 export const vmLogs = defineTask({
   lane: 'streams',
   params,
-  run({ uuid, stream: place, follow, tail }, context) {
+  run({ uuid, stream: place, follow, tail, resume }, context) {
     return runOnStream(place, context, async (stream, signal) => {
-      const from = tail === undefined ? undefined : { lines: tail };
-      await writeLog(stream, { vms: requireVms(context), uuid, signal }, { follow, from });
+      const from = resume ? { position: resume.position } : tail === undefined ? undefined : { lines: tail };
+      const reached = (position: LogPlace) => stream.tellPosition(position);
+      const received = resume ?? { stdout: 0, stderr: 0 };
+      await writeLog(stream, { vms: requireVms(context), uuid, signal, received }, { follow, from, reached });
       return {};
     });
   },

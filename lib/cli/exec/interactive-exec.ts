@@ -6,7 +6,8 @@ import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EscapeInput } from './escape-input.ts';
-import { type StreamTaskEnd, startStreamTask } from './stream-task.ts';
+import type { LogCursor } from './log-cursor.ts';
+import { type StreamTask, type StreamTaskEnd, startStreamTask } from './stream-task.ts';
 
 interface InteractiveCommand {
   serverUuid: string;
@@ -16,6 +17,8 @@ interface InteractiveCommand {
   tty: boolean;
   /** The exit code of leaving a terminal by ~. */
   exitWhenLeft?: number;
+  /** `create` continues what was broken off, from the cursor. */
+  cursor?: LogCursor;
 }
 
 /** The exit code of timeout(1). */
@@ -23,6 +26,8 @@ const TIMED_OUT = 124;
 /** The exit code of a shell. */
 const NO_SUCH_PROGRAM = 127;
 const SIGNAL_MS = 200;
+const RESUME_EVERY_MS = 500;
+const RESUME_TRIES = 60;
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 
 /** How to leave a terminal that does not answer, for help texts. */
@@ -33,7 +38,7 @@ ended. ~~ at the beginning of a line sends one ~.';
 /** Returns the exit code of the command, or of this program. */
 export async function interactiveExec(
   context: Context,
-  { serverUuid, create, interactive, tty, exitWhenLeft = EXIT.interrupted }: InteractiveCommand,
+  { serverUuid, create, interactive, tty, exitWhenLeft = EXIT.interrupted, cursor }: InteractiveCommand,
 ): Promise<number> {
   const { output, env, streams, clock } = context;
   const { stdin, stdout, stderr } = streams;
@@ -51,7 +56,8 @@ export async function interactiveExec(
     clock.after(SIGNAL_MS, () => stopped.resolve(exitCodeOfSignal('SIGPIPE')));
   };
   const request = { serverUuid, create: (stream: string) => create(stream, terminal) };
-  const running = await startStreamTask(context, request, { input, stdout, stderr });
+  const io = { input, stdout, stderr, cursor };
+  let running = await startStreamTask(context, request, io);
   const stop = onEndingSignal((signal) => stopped.resolve(exitCodeOfSignal(signal)));
   const resize = () => running.resize(size());
   try {
@@ -59,7 +65,13 @@ export async function interactiveExec(
       stdin?.setRawMode(true);
       stdout.on('resize', resize);
     }
-    const end = await Promise.race([running.ended, stopped.promise]);
+    let end = await Promise.race([running.ended, stopped.promise]);
+    while (typeof end !== 'number' && cursor?.resume !== undefined && isLost(end)) {
+      const again = await continued(context, stopped.promise, () => startStreamTask(context, request, io));
+      if (typeof again === 'number') return again;
+      running = again;
+      end = await Promise.race([running.ended, stopped.promise]);
+    }
     if (typeof end === 'number') return end;
     const { message, exitCode } = describeEnd(end);
     if (message !== undefined) output.complain(`${message}; see cnapi task ${running.id.slice(0, 8)}`);
@@ -70,6 +82,29 @@ export async function interactiveExec(
     given?.unpipe(escapes).pause();
     running.close();
     stop();
+  }
+}
+
+/** The connection broke, or the instance in between, or the agent, ends. */
+function isLost({ status }: StreamTaskEnd): boolean {
+  return status === undefined || ['StreamLost', 'InstanceDraining'].includes(status.error?.code ?? '');
+}
+
+/** Tries again for a while: the agent may be looking for another instance. @throws the last error */
+async function continued(
+  { clock, output }: Context,
+  stopped: Promise<number>,
+  start: () => Promise<StreamTask>,
+): Promise<StreamTask | number> {
+  output.note('the connection broke; continuing where it was');
+  for (let attempt = 1; ; attempt += 1) {
+    const isStopped = await Promise.race([stopped, clock.sleep(RESUME_EVERY_MS).then(() => undefined)]);
+    if (isStopped !== undefined) return isStopped;
+    try {
+      return await start();
+    } catch (error) {
+      if (attempt >= RESUME_TRIES) throw error;
+    }
   }
 }
 

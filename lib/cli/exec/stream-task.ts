@@ -11,6 +11,7 @@ import { streamContracts } from '../../protocol/api/streams.ts';
 import { type StreamStatus, streamStatus, type Terminal, type TerminalSize } from '../../protocol/streams/stream.ts';
 import type { Context } from '../invocation/context.ts';
 import { errorOf } from '../output/task-end.ts';
+import type { LogCursor } from './log-cursor.ts';
 
 /** Work on a server as a task; `stream` is the name of its stream. */
 interface StreamTaskRequest {
@@ -34,6 +35,8 @@ export interface StreamIo {
   stderr: Writable;
   /** Called when the output of a connection ends, which may be before its input ends. */
   onOutputEnd?: () => void;
+  /** Told of output and positions as they arrive, to continue after the connection has broken. */
+  cursor?: LogCursor | undefined;
 }
 
 export interface StreamTaskEnd {
@@ -79,7 +82,7 @@ export function createExec(
 export async function startStreamTask(
   context: Context,
   { serverUuid, create }: StreamTaskRequest,
-  { input, stdout, stderr, onOutputEnd }: StreamIo,
+  { input, stdout, stderr, onOutputEnd, cursor }: StreamIo,
 ): Promise<StreamTask> {
   const { client } = context;
   const outputs = { stdout, stderr };
@@ -90,6 +93,7 @@ export async function startStreamTask(
   const stream = await ClientStream.open(client.http, serverUuid, {
     output(channel, bytes) {
       hasJoined = true;
+      cursor?.received(channel, bytes.length);
       const target = outputs[channel];
       const goOn = target.write(bytes);
       if (!goOn && !waiting.has(target)) {
@@ -102,6 +106,7 @@ export async function startStreamTask(
       return goOn;
     },
     outputEnded: () => onOutputEnd?.(),
+    position: (position) => cursor?.reached(position),
     drained: () => input?.resume(),
     ended: (status, reason) => ended.resolve({ status, reason }),
   });

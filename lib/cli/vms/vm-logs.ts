@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { interactiveExec } from '../exec/interactive-exec.ts';
+import { LogCursor } from '../exec/log-cursor.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { UsageError } from '../terminal/command-errors.ts';
@@ -18,7 +19,8 @@ Standard output and standard error of the VM's own program are written to those 
 newest part of the log, also of a VM that has stopped, until the VM is deleted. Several lines of both in the same moment may be \
 in another order.
 
-With -f this program continues until the VM stops or is deleted, and ends at Ctrl-C. When the server removes lines faster than this program \
+With -f this program continues until the VM stops or is deleted, and ends at Ctrl-C. If an instance or the agent ends meanwhile, it \
+continues where it was. When the server removes lines faster than this program \
 reads them, stderr says so.
 `;
 
@@ -37,7 +39,9 @@ async function vmLogs(context: Context, [vm]: readonly unknown[], { follow, tail
   if (output.json) throw new UsageError('cnapi vm logs does not work with --json');
   const lines = tail === undefined || tail === '0' ? tail : parseCount(tail, '--tail');
   const { server_uuid, uuid } = await findVm(client, String(vm));
+  const cursor = new LogCursor();
   return interactiveExec(context, {
+    ...(follow === true && { cursor }),
     serverUuid: server_uuid,
     interactive: false,
     tty: false,
@@ -47,7 +51,8 @@ async function vmLogs(context: Context, [vm]: readonly unknown[], { follow, tail
         vm_uuid: uuid,
         stream,
         ...(follow === true && { follow }),
-        ...(lines !== undefined && { tail: Number(lines) }),
+        ...(lines !== undefined && cursor.resume === undefined && { tail: Number(lines) }),
+        ...(cursor.resume !== undefined && { resume: cursor.resume }),
       }),
   });
 }

@@ -1,7 +1,7 @@
 /** Work of an agent whose input and output is a stream of its caller (docs/design/streams.md). */
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
-import { streamName, terminal } from '../streams/stream.ts';
+import { logResume, streamName, terminal } from '../streams/stream.ts';
 import { contracts } from './contract/contract.ts';
 import { boolean, integer, members, serverUuid, textArray, uuid } from './contract/rules.ts';
 import { commandParams, refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
@@ -106,6 +106,11 @@ export const streamContracts = contracts({
       ...ofVm,
       follow: boolean().optional().describe('Continues until the VM stops or is deleted'),
       tail: integer('tail', 0, Number.MAX_SAFE_INTEGER).optional().describe('Only this number of lines at the end'),
+      resume: members(logResume.strict())
+        .optional()
+        .describe(
+          'Continues a log that was broken off: the last position on channel 5, and the bytes that came after it',
+        ),
     }),
   },
 });

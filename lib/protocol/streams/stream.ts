@@ -19,6 +19,8 @@ export const CHANNELS = {
   status: 3,
   /** TerminalSize as JSON, sent to the agent. */
   resize: 4,
+  /** LogPlace as JSON, to the caller: after what has come so far, the log continues there. */
+  position: 5,
   /** The channel in the next byte has ended: stdin towards the agent, or a connection's stdout towards the caller. */
   close: 255,
 } as const;
@@ -86,6 +88,18 @@ export const streamPlace = z.object({
   port: z.int().min(1).max(65_535),
 });
 export type StreamPlace = z.infer<typeof streamPlace>;
+
+/** A place in the log of a VM: its file, and bytes in it. */
+export const logPlace = z.object({ number: z.int().min(1), offset: z.int().min(0) });
+export type LogPlace = z.infer<typeof logPlace>;
+
+/** From where a caller continues: the last position that it was told, and the bytes that came after it. */
+export const logResume = z.object({
+  position: logPlace,
+  stdout: z.int().min(0),
+  stderr: z.int().min(0),
+});
+export type LogResume = z.infer<typeof logResume>;
 
 export function streamMessage(channel: number, content: Buffer | string): Buffer {
   return Buffer.concat([Buffer.from([channel]), typeof content === 'string' ? Buffer.from(content) : content]);

@@ -155,6 +155,32 @@ t.test('programs in VMs, and what VMs print', { skip }, async (t) => {
     }, 'the tasks to end');
   });
 
+  await t.test('following continues where it was when its instance and its agent are killed', async (t) => {
+    await script('seq 1 4000 | while read -r n; do echo "n $n"; done >/in').ended;
+    await until(async () => (await logs('--tail', '1').ended).stdout === 'n 4000\n', 'the log');
+    const followed = logs('--follow', '--tail', '1000');
+    await followed.says('n 4000');
+    // It passes through one of them.
+    for (const instance of zone.instances) {
+      await instance.program.kill();
+      instance.program.start();
+      await zone.ready(instance);
+    }
+    const prints = (word: string) =>
+      until(async () => has(followed.stdout(), word) || void (await script(`echo ${word} >/in`).ended), word);
+    await prints('between');
+    await agent.program.kill();
+    agent.program.start();
+    await prints('again');
+    followed.child.kill('SIGTERM');
+    const { code, stdout, stderr } = await followed.ended;
+    t.equal(code, 143);
+    t.ok(stderr.split('continuing where it was').length > 2, stderr);
+    const numbered = stdout.split('\n').filter((line) => line.startsWith('n '));
+    const wanted = Array.from({ length: 1_000 }, (_, index) => `n ${3_001 + index}`);
+    t.same(numbered, wanted, 'each line once');
+  });
+
   await t.test('a log of many empty lines is read whole, and only the newest part is kept', async (t) => {
     await script('yes "" | head -n 600000 >/in; echo last >/in').ended;
     await until(async () => (await logs('--tail', '1').ended).stdout === 'last\n', 'the log');

@@ -12,9 +12,11 @@ import type { LogWatch } from './log-watch.ts';
 export interface ReadOptions {
   /**
    * The number of whole lines at the end, a wall-clock time in milliseconds, or the number of bytes of
-   * files at the end that are not exceeded. Default: the beginning.
+   * files at the end that are not exceeded, or a place that `reached` has told. Default: the beginning.
    */
-  from?: { lines: number } | { since: number } | { bytes: number } | undefined;
+  from?: { lines: number } | { since: number } | { bytes: number } | { position: LogPosition } | undefined;
+  /** Receives where to continue after all entries that the caller has taken; also at the beginning. */
+  reached?: ((position: LogPosition) => void) | undefined;
   /** How often a log is looked at that is written all the time. */
   pollMs?: number | undefined;
   /** Ends the reading immediately. */
@@ -37,17 +39,20 @@ export async function* readContainerLog(
   { files, follow }: LogSource,
   options: ReadOptions,
 ): AsyncGenerator<LogEntry[]> {
-  const { from, signal } = options;
+  const { signal } = options;
   const isAborted = () => signal?.aborted === true;
   const changes = new Changes(follow?.watch, [follow?.ended, signal], options.pollMs);
-  const reader = new Reader(from !== undefined && 'since' in from ? from.since : Number.NEGATIVE_INFINITY);
+  const reader = new Reader(options);
   let file: OpenLog | undefined;
   try {
     while (!isAborted()) {
       changes.forget();
       // Before the read: what is written before the end is then read as well.
       const isLast = follow === undefined || follow.ended.aborted;
-      file ??= await openFirst(files, from);
+      if (file === undefined) {
+        file = await openFirst(files, options);
+        if (file !== undefined) options.reached?.({ number: file.number, offset: file.offset });
+      }
       if (file !== undefined) yield* reader.read(file, isAborted);
       const next = await nextOf(files, file);
       if (next !== undefined && file !== undefined) {
@@ -74,9 +79,11 @@ interface OpenLog extends LogPosition {
 class Reader {
   readonly #parser = new LogParser();
   readonly #since: number;
+  readonly #reached: ReadOptions['reached'];
 
-  constructor(since: number) {
-    this.#since = since;
+  constructor({ from, reached }: ReadOptions) {
+    this.#since = from !== undefined && 'since' in from ? from.since : Number.NEGATIVE_INFINITY;
+    this.#reached = reached;
   }
 
   /** Reads to the present end of the file. */
@@ -86,6 +93,8 @@ class Reader {
       if (bytesRead === 0) return;
       file.offset += bytesRead;
       yield* this.#wanted(this.#parser.push(buffer.subarray(0, bytesRead)));
+      const pending = this.#parser.pendingBytes;
+      if (pending !== undefined) this.#reached?.({ number: file.number, offset: file.offset - pending });
     }
   }
 
@@ -99,8 +108,15 @@ class Reader {
   }
 }
 
-async function openFirst(files: LogFiles, from: ReadOptions['from']): Promise<OpenLog | undefined> {
+async function openFirst(files: LogFiles, { from, skipped }: ReadOptions): Promise<OpenLog | undefined> {
   const { numbers } = await files.adopt();
+  if (from !== undefined && 'position' in from) {
+    const known = await openLog(files, from.position);
+    const [oldest] = numbers;
+    if (known !== undefined || oldest === undefined) return known;
+    if (oldest > from.position.number) skipped?.(oldest - from.position.number);
+    return openLog(files, { number: oldest, offset: 0 });
+  }
   if (from !== undefined && 'lines' in from) return openLog(files, await lastLines(files, numbers, from.lines));
   if (from !== undefined && 'bytes' in from) return openLog(files, await lastBytes(files, numbers, from.bytes));
   for (const number of numbers) {

@@ -144,6 +144,30 @@ t.test('reads what is at the end within a number of bytes, over files and in who
   t.equal((await read(1_000_000)).length, 7);
 });
 
+t.test('continues at each place that it has told, and after what rotation has removed', async (t) => {
+  const log = await Writer.open(t);
+  const cut = Buffer.from(line(3, { tag: 'P', text: 'é' })).subarray(0, -2);
+  await log.fill(textOf(1, 2), `${cut}\n${line(3, { text: '' })}${line(4)}`);
+  const all = await log.read();
+  const places: { number: number; offset: number }[] = [];
+  await log.read({ reached: (place) => void places.push(place) });
+  t.same(places[0], { number: 1, offset: 0 });
+  t.same(await log.read({ from: { position: { number: 1, offset: line(1).length } } }), all.slice(1));
+  const last = places.at(-1) ?? { number: 0, offset: 0 };
+  t.same(await log.read({ from: { position: last } }), []);
+  await log.write(line(5));
+  t.same(await log.read({ from: { position: last } }), ['line 5']);
+  await log.files.prune(1);
+  let skipped = 0;
+  const left = await log.read({
+    from: { position: { number: 1, offset: 0 } },
+    skipped: (files) => {
+      skipped += files;
+    },
+  });
+  t.same([left.at(-1), skipped], ['line 5', 1]);
+});
+
 t.test('reads from a time, without the files before', async (t) => {
   const log = await Writer.open(t);
   await log.fill('not read\n', textOf(10, 19), textOf(20, 29));

@@ -30,6 +30,9 @@ t.test('work in a VM that has a stream', async (t) => {
     t.same(await paramsOf(body.id), { uuid, args: ['ls', ''], env: { A: 'b' }, terminal, stream: place });
     const logs = await call(url, 'POST', `${vm}/logs`, { follow: true, tail: 0, stream });
     t.same(await paramsOf(logs.body.id), { uuid, follow: true, tail: 0, stream: place });
+    const resume = { position: { number: 2, offset: 7 }, stdout: 1, stderr: 0 };
+    const continued = await call(url, 'POST', `${vm}/logs`, { follow: true, resume, stream });
+    t.same(await paramsOf(continued.body.id), { uuid, follow: true, resume, stream: place });
     const attached = await call(url, 'POST', `${vm}/console`, { read_only: true, terminal, stream });
     t.same(await paramsOf(attached.body.id), { uuid, read_only: true, terminal, stream: place });
   });
