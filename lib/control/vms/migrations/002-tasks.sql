@@ -1,11 +1,13 @@
 -- What tasks do to the VMs that are stored, in the transactions of the tasks.
 
 -- The VM that a task names; null if it names none. Parameters may be anything, also what `jsonb`
--- cannot hold.
+-- cannot hold: they are read inside of the block, because a handler does not catch what declarations
+-- raise.
 create function cnapi_vm_of_task(p_params json) returns text language plpgsql immutable as $$
 declare
-  vm_uuid text := lower(p_params ->> 'uuid');
+  vm_uuid text;
 begin
+  vm_uuid := lower(p_params ->> 'uuid');
   return case when vm_uuid ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then vm_uuid end;
 exception when data_exception then
   return null;
