@@ -25,8 +25,12 @@ export class ContainerNotFoundError extends CnapiError {
 
 /** Its record cannot be read, so nobody knows its state: it may be running. */
 export class ContainerBusyError extends CnapiError {
-  constructor(id: string, damage: string) {
-    super('ContainerBusy', 409, `Container ${id} ${damage}`);
+  constructor(id: string, reason: string) {
+    super(
+      'ContainerBusy',
+      409,
+      `Container ${id} is left as it is: its record cannot be read (${reason}); repair the record and restart the agent`,
+    );
   }
 }
 

@@ -69,7 +69,7 @@ export class Containers {
       idOf: ({ spec }) => spec.id,
       errors: {
         notFound: (id) => new ContainerNotFoundError(id),
-        unreadable: (id, damage) => new ContainerBusyError(id, damage),
+        unreadable: (id, reason) => new ContainerBusyError(id, reason),
         unrecorded: (id, cause) => new ContainerError(`Container ${id} cannot be recorded: ${messageOf(cause)}`, cause),
       },
     });

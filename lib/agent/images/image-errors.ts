@@ -47,7 +47,7 @@ export class ImageExistsError extends CnapiError {
 }
 
 export class ImageBusyError extends CnapiError {
-  constructor(uuid: string, reason = 'is being loaded or deleted; try again when that has ended') {
-    super('ImageBusy', 409, `Image ${uuid} ${reason}`);
+  constructor(uuid: string, message = `Image ${uuid} is being loaded or deleted; try again when that has ended`) {
+    super('ImageBusy', 409, message);
   }
 }

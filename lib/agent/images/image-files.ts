@@ -117,7 +117,10 @@ export class ImageFiles {
     const directory = this.layer(digest);
     return this.#layerLock.run(async () => {
       if (await this.#mayBeOfContainer(digest))
-        throw new ImageBusyError(uuid, 'has no record, and a container may still use it; choose another uuid');
+        throw new ImageBusyError(
+          uuid,
+          `Image ${uuid} has no record, and a container may still use it; choose another uuid`,
+        );
       await removeTree(directory);
       try {
         const bytes = await contents.measure(MAX_ENTRIES);

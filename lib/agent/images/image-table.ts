@@ -30,7 +30,11 @@ export class ImageTable {
       idOf: ({ uuid }) => uuid,
       errors: {
         notFound: (uuid) => new ImageNotFoundError(uuid),
-        unreadable: (uuid, damage) => new ImageBusyError(uuid, damage),
+        unreadable: (uuid, reason) =>
+          new ImageBusyError(
+            uuid,
+            `Image ${uuid} is left as it is: its record cannot be read (${reason}); repair the record and restart the agent`,
+          ),
         unrecorded: (_, cause) => spaceErrorOf(cause) ?? cause,
       },
     });

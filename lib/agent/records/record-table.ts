@@ -19,8 +19,8 @@ export interface RecordEntry<Value> {
 /** What callers receive. */
 interface RecordErrors {
   notFound(id: string): Error;
-  /** The record exists and cannot be read. `damage` is the rest of a sentence about what it describes. */
-  unreadable(id: string, damage: string): Error;
+  /** The record exists and cannot be read, for this reason. */
+  unreadable(id: string, reason: string): Error;
   /** The record cannot be written, for example because the disk is full. */
   unrecorded(id: string, cause: unknown): unknown;
 }
@@ -34,13 +34,10 @@ interface RecordTableDeps<Value> {
   errors: RecordErrors;
 }
 
-const unreadableReason = (reason: string) =>
-  `has a record on the server that cannot be read (${reason}), so it is left as it is; repair the record and restart the agent`;
-
 export class RecordTable<Value> {
   readonly #deps: RecordTableDeps<Value>;
   readonly #entries = new Map<string, RecordEntry<Value>>();
-  /** Why they cannot be read, by id: the rest of a sentence. */
+  /** Why records cannot be read, by their ids. */
   readonly #damaged = new Map<string, string>();
 
   constructor(deps: RecordTableDeps<Value>) {
@@ -53,7 +50,7 @@ export class RecordTable<Value> {
     const { records, damaged } = await files.load();
     for (const record of records) this.#add(record, true);
     for (const { id, reason } of damaged) {
-      this.#damaged.set(id, unreadableReason(reason));
+      this.#damaged.set(id, reason);
       log.error({ [noun]: id, reason }, `${noun}s: a record cannot be read; its ${noun} is left as it is`);
     }
   }
@@ -67,7 +64,7 @@ export class RecordTable<Value> {
     return this.#damaged.size > 0;
   }
 
-  /** Why the record cannot be read, as the rest of a sentence; undefined if it can be read, or does not exist. */
+  /** Why the record cannot be read; undefined if it can be read, or does not exist. */
   unreadableReason(id: string): string | undefined {
     return this.#damaged.get(id);
   }
@@ -92,8 +89,8 @@ export class RecordTable<Value> {
 
   /** @throws RecordErrors.unreadable */
   find(id: string): RecordEntry<Value> | undefined {
-    const damage = this.#damaged.get(id);
-    if (damage !== undefined) throw this.#deps.errors.unreadable(id, damage);
+    const reason = this.#damaged.get(id);
+    if (reason !== undefined) throw this.#deps.errors.unreadable(id, reason);
     return this.#entries.get(id);
   }
 

@@ -44,7 +44,11 @@ export class VmTable {
       idOf: ({ uuid }) => uuid,
       errors: {
         notFound: vmNotFound,
-        unreadable: (uuid, damage) => new VmError('VmIsBusy', `VM ${uuid} ${damage}, or destroy it`),
+        unreadable: (uuid, reason) =>
+          new VmError(
+            'VmIsBusy',
+            `VM ${uuid} is left as it is: its record cannot be read (${reason}); repair the record and restart the agent, or destroy the VM`,
+          ),
         unrecorded: (uuid, cause) =>
           new VmError('VmFailed', `VM ${uuid} cannot be recorded: ${messageOf(cause)}`, cause),
       },
@@ -64,13 +68,18 @@ export class VmTable {
     const { containers } = this.#deps;
     const damage = containers.unreadableReason(uuid);
     if (damage === undefined) return containers.find(uuid);
-    return { state: { name: 'unreadable', reason: `Its container ${damage}`, shouldRun }, changedAt: 0 };
+    const reason = `The record of its container cannot be read (${damage}); repair the record and restart the agent`;
+    return { state: { name: 'unreadable', reason, shouldRun }, changedAt: 0 };
   }
 
   /** @throws VmError if the record of the container cannot be read */
   requireContainerRecord(uuid: string): void {
-    const damage = this.#deps.containers.unreadableReason(uuid);
-    if (damage !== undefined) throw new VmError('VmIsBusy', `VM ${uuid} is left as it is. Its container ${damage}`);
+    const reason = this.#deps.containers.unreadableReason(uuid);
+    if (reason === undefined) return;
+    throw new VmError(
+      'VmIsBusy',
+      `VM ${uuid} is left as it is: the record of its container cannot be read (${reason}); repair the record and restart the agent`,
+    );
   }
 
   view(entry: VmEntry): Vm {

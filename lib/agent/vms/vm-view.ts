@@ -38,17 +38,19 @@ export function vmOf(record: VmRecord, container: VmContainer | undefined): Vm {
 }
 
 /**
- * A VM whose record cannot be read, in the form of a status frame. `damage` is the rest of a sentence.
+ * A VM whose record cannot be read, in the form of a status frame. `reason`: why it cannot be read.
  * Its container has the limits, for placement: it may run.
  */
-export function damagedVmOf(uuid: string, damage: string, container: Container | undefined): Partial<VmSummary> {
+export function damagedVmOf(uuid: string, reason: string, container: Container | undefined): Partial<VmSummary> {
   const limits = container?.spec.limits;
   return {
     uuid,
     brand: DEFAULT_BRAND,
     state: 'failed',
     zone_state: ZONE_STATES.failed,
-    error: `VM ${damage}`.slice(0, MAX_ERROR_CHARS).toWellFormed(),
+    error: `The record of the VM cannot be read (${reason}); repair the record and restart the agent`
+      .slice(0, MAX_ERROR_CHARS)
+      .toWellFormed(),
     ...(limits && { max_physical_memory: Math.ceil(limits.memoryBytes / MIB), cpu_cap: limits.cpuPercent }),
     ...(container && { last_modified: iso(container.changedAt) }),
   };

@@ -4,7 +4,7 @@ import { OTHER_IMAGE, payload, uuidOf, VmMachine } from '../../support/vm-rig.ts
 
 const A = uuidOf(1);
 const RUN = { id: A, number: 1 };
-const busy = { code: 'VmIsBusy', message: /record .* cannot be read \(The record has version 2.*repair the record/ };
+const busy = { code: 'VmIsBusy', message: /record .*cannot be read \(The record has version 2.*repair the record/ };
 
 t.test('a VM whose container has an unreadable record is left alone, and continues after the repair', async (t) => {
   const machine = new VmMachine(t);
@@ -61,7 +61,12 @@ t.test('a VM whose own record is unreadable is left alone, and shown as failed w
   await t.rejects(vms.shutdown(A), busy);
   await t.rejects(vms.load(A), busy);
   t.match(vms.summaries(), {
-    [A]: { uuid: A, state: 'failed', max_physical_memory: 64, error: /^VM has a record .* \(The record has version 2/ },
+    [A]: {
+      uuid: A,
+      state: 'failed',
+      max_physical_memory: 64,
+      error: /^The record of the VM cannot be read \(The record has version 2/,
+    },
   });
   await machine.containers.stopContainer(A, { signal: 'SIGTERM', timeoutMs: 1_000 });
   t.same([vms.list(), machine.host.ids], [[], [A]]);
