@@ -84,6 +84,29 @@ t.test('connections to a port of this machine reach a port of a server', async (
     t.match(await running.ended, { code: 0, stderr: '' });
   });
 
+  await t.test('after the end of an instance it goes on listening, and connects through the other one', async (t) => {
+    const echo = await listen(t, (socket) => socket.pipe(socket));
+    const running = forward(`:${echo}`);
+    const local = await portOf(running, echo);
+    const answered = async () => {
+      const socket = to(local);
+      socket.end('asked');
+      return (await text(socket).catch(() => '')) === 'asked';
+    };
+    t.ok(await answered());
+    for (const instance of zone.instances) {
+      const held = to(local);
+      held.write('x');
+      await once(held, 'data');
+      await instance.program.kill();
+      await until(answered, 'a connection through the other instance');
+      instance.program.start();
+      await zone.ready(instance);
+    }
+    running.child.kill('SIGTERM');
+    t.match(await running.ended, { code: 143 });
+  });
+
   await t.test('a connection that is refused is closed, and a line says why', async (t) => {
     const closed = createServer().listen(0, '127.0.0.1');
     await once(closed, 'listening');
