@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { allProcesses } from '../../../lib/agent/machine/proc.ts';
+import { allProcesses, signalProcess } from '../../../lib/agent/machine/proc.ts';
 import { packageShop, script, startLauncher } from '../../support/agent-packages.ts';
 import { ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
@@ -39,6 +39,7 @@ t.test('the program of a package ends before it runs again, when its agent was k
   const named = join(shop.folder, 'pids');
   const pids = async () => (await readFile(named, 'utf8').catch(() => '')).split('\n').slice(0, -1).map(Number);
   const install = script('install', `echo $$ >>${named}; exec sleep 60`);
+  t.teardown(async () => (await pids()).forEach((pid) => void signalProcess(pid, 'SIGKILL')));
   const file = await shop.add({ name: 'net-agent', version: '1.0.0', files: [install] });
   const start = () => startLauncher(t, shop, { url: one.url, more: ['--package-scripts'] });
   const service = start();

@@ -120,7 +120,10 @@ t.test('a server that speaks Ur gets an agent', { skip: noRabbitmq }, async (t) 
 
   await t.test('an agent that does not connect is a failure with the end of its log', async (t) => {
     const ur = await newServer(t);
-    const code = 'console.log("no such host"); setInterval(() => {}, 1000);\n';
+    const code = `import { writeFileSync } from 'node:fs';
+      writeFileSync(process.argv.at(-1) + '.pid', String(process.pid));
+      console.log('no such host');
+      setInterval(() => {}, 1000);\n`;
     const file = await shop.add({ version: '9.2.0', files: [{ path: LAUNCHER, contents: Buffer.from(code) }] });
     const hostile = path.join(root, 'package.tar');
     await copyFile(file, hostile);
@@ -171,10 +174,9 @@ async function installAgent(app: TestApp, { uuid }: TestUr, body: Record<string,
     : { outcome: task.status, result: { ...event } };
 }
 
-/** Kills the agents that were started below this directory, with their launchers. */
+/** Kills the agent that was started below this directory, with its launcher, and the program in place of one. */
 async function killAgents(root: string): Promise<void> {
-  for (const name of ['agent', 'silent']) {
-    const holder = await lockHolder(path.join(root, name, 'data/agent-versions')).catch(() => undefined);
-    if (holder !== undefined) process.kill(-holder, 'SIGKILL');
-  }
+  const holder = await lockHolder(path.join(root, 'agent/data/agent-versions')).catch(() => undefined);
+  const silent = Number(await readFile(path.join(root, 'silent/data.pid'), 'utf8').catch(() => ''));
+  for (const pid of [holder ?? 0, silent]) if (pid > 0) process.kill(-pid, 'SIGKILL');
 }
