@@ -53,9 +53,9 @@ export const defects: readonly Defect[] = [
     rule: 'each task ends once',
     changes: [
       {
-        find: 'if (agent.known?.attempt === task.attempt) return',
+        find: 'if (agent.known?.attempt === task.attempt && (',
         put: `if (agent.known === undefined) return { kind: 'goes-on', started: true };
-  if (agent.known?.attempt === task.attempt) return`,
+  if (agent.known?.attempt === task.attempt && (`,
       },
     ],
   },
