@@ -1,7 +1,7 @@
 /**
  * One API instance: the core with real databases, a real bus and a restify listener, and with
  * access, audit, metrics, housekeeping and the watch for promotions. Only this file connects them.
- * `lifecycle.ts` starts, drains and stops them.
+ * `subsystem-host.ts` starts, drains and stops them.
  */
 
 import type { Bus } from '../platform/bus/bus.ts';
@@ -29,10 +29,10 @@ import { type Handlers, HttpListener } from './http/listener/listener.ts';
 import { RequestAuthorizer } from './http/listener/request-authorizer.ts';
 import { RequestMetrics } from './http/listener/request-metrics.ts';
 import type { ProcessRouteDeps } from './http/routes/process-routes.ts';
-import { SubsystemHost } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import type { Readiness } from './roster/roster.ts';
 import { createServerPrecondition } from './servers/routes/server-precondition.ts';
+import { SubsystemHost } from './subsystem-host.ts';
 import { migrations, subsystems } from './subsystem-list.ts';
 
 export interface AppDeps {
@@ -63,7 +63,7 @@ export class App {
   readonly #audit: AuditLog;
   readonly #newServers: NewServerLimiter;
   readonly #listener: HttpListener;
-  readonly #lifecycle: SubsystemHost;
+  readonly #subsystemHost: SubsystemHost;
   readonly #core: Core;
 
   constructor(deps: AppDeps) {
@@ -99,7 +99,7 @@ export class App {
     const databases = this.#openDatabases();
     const { arrivals, beats, sessionLosses, legacyHeartbeats } = databases;
     const all = [database, arrivals, beats, sessionLosses, legacyHeartbeats] as const;
-    this.#lifecycle = new SubsystemHost({ databases: all, migrations, clock, log });
+    this.#subsystemHost = new SubsystemHost({ databases: all, migrations, clock, log });
     this.#core = new Core({
       ...deps,
       eventLoop: deps.eventLoop ?? systemEventLoop(),
@@ -107,9 +107,9 @@ export class App {
       bus: this.#bus,
       ingress: this.#listener,
       newServers: this.#newServers,
-      lifecycle: this.#lifecycle,
+      subsystemHost: this.#subsystemHost,
     });
-    this.#lifecycle.open(subsystems, {
+    this.#subsystemHost.open(subsystems, {
       ...this.#core,
       documentKinds,
       database,
@@ -126,12 +126,12 @@ export class App {
       handlers: this.#handlers(),
       aboutProcess: this.#aboutProcess(),
     });
-    this.#metrics.add(this.#lifecycle.metrics);
+    this.#metrics.add(this.#subsystemHost.metrics);
   }
 
   /** Resolves when `stop()` has done its work. */
   get stopped(): Promise<void> {
-    return this.#lifecycle.stopped;
+    return this.#subsystemHost.stopped;
   }
 
   /** The URL that serves REST. */
@@ -143,8 +143,8 @@ export class App {
   async start(): Promise<void> {
     const { config, log } = this.#deps;
     await this.#certificates?.load();
-    await this.#lifecycle.start();
-    if (!this.#lifecycle.isLive) return;
+    await this.#subsystemHost.start();
+    if (!this.#subsystemHost.isLive) return;
     const fields = { url: this.url, bus: this.#bus.kind, datacenter: config.datacenter, version: VERSION };
     log.info(fields, 'instance: ready');
   }
@@ -166,7 +166,7 @@ export class App {
   }
 
   stop(): Promise<void> {
-    return this.#lifecycle.stop();
+    return this.#subsystemHost.stop();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -3,7 +3,7 @@
  * servers, the agent link, legacy agents, servers that speak Ur, push jobs and organizations, over given databases, a given
  * bus and a given listener (`Ingress`). `app.ts` passes real ones. The simulation passes its own and
  * runs these drivers unchanged on a virtual clock. The subsystems (`subsystem-list.ts`) take what they
- * need from the fields; `lifecycle.ts` starts, connects and stops them. A driver that only one
+ * need from the fields; `subsystem-host.ts` starts, connects and stops them. A driver that only one
  * subsystem uses is made in its `open`.
  */
 import type { Bus } from '../platform/bus/bus.ts';
@@ -22,7 +22,6 @@ import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
-import type { SubsystemHost } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
@@ -32,6 +31,7 @@ import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
 import { Servers } from './servers/servers.ts';
 import { CallerStreams } from './streams/caller-streams.ts';
+import type { SubsystemHost } from './subsystem-host.ts';
 import { Tasks } from './tasks/tasks.ts';
 import { UrAgents } from './ur/ur-agents.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
@@ -68,7 +68,7 @@ export interface CoreDeps {
   ingress: Ingress;
   /** Who may register new servers. */
   newServers: Pick<NewServerLimiter, 'refusalOf'>;
-  lifecycle: SubsystemHost;
+  subsystemHost: SubsystemHost;
 }
 
 /** Who creates servers by messages of the AMQP broker: one caller, wherever they come from. */
@@ -85,7 +85,7 @@ export class Core {
   readonly buckets: BucketStore;
   readonly bus: Bus;
   readonly newServers: CoreDeps['newServers'];
-  readonly lifecycle: SubsystemHost;
+  readonly subsystemHost: SubsystemHost;
   /** Aborts when this instance leaves and every open wait must be answered. */
   readonly instanceLeaving: AbortSignal;
   readonly roster: Roster;
@@ -104,7 +104,7 @@ export class Core {
   readonly organizations: Organizations;
 
   constructor(deps: CoreDeps) {
-    const { config, log, clock, random, bus, databases, lifecycle } = deps;
+    const { config, log, clock, random, bus, databases, subsystemHost } = deps;
     const { cnapiUuid } = config;
     const database = databases.main;
     this.config = config;
@@ -116,8 +116,8 @@ export class Core {
     this.buckets = new BucketStore({ database });
     this.bus = bus;
     this.newServers = deps.newServers;
-    this.lifecycle = lifecycle;
-    this.instanceLeaving = lifecycle.instanceLeaving;
+    this.subsystemHost = subsystemHost;
+    this.instanceLeaving = subsystemHost.instanceLeaving;
     const ports = { clock, random, log };
     const common = { ...ports, database, bus, config };
     this.roster = new Roster({
@@ -128,7 +128,7 @@ export class Core {
       sessionLossDatabase: databases.sessionLosses,
       arrivalDatabase: databases.arrivals,
       identity: () => identityOf(config, deps.ingress.url),
-      instance: lifecycle,
+      instance: subsystemHost,
     });
     const unsent = new UnsentFrames({ clock, healthyTimer: this.roster.healthyTimer });
     const inventoriedSessions = new InventoriedSessions({
@@ -217,8 +217,8 @@ export class Core {
    * Drains, then stops; an instance that is not live yet stops immediately. Repeating it is harmless.
    */
   drain(reason: string): void {
-    if (this.lifecycle.isLive) this.roster.drainer.begin(reason);
-    else void this.lifecycle.stop();
+    if (this.subsystemHost.isLive) this.roster.drainer.begin(reason);
+    else void this.subsystemHost.stop();
   }
 }
 

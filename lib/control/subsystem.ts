@@ -1,7 +1,7 @@
 /**
  * A subsystem: what one noun contributes to an instance. Each noun's folder defines it
  * (`subsystem.ts`), and `subsystem-list.ts` lists them in order. From that list follow the schema,
- * the checks of `cnapi doctor` and, folded by `lifecycle.ts`, the routes, start, drain, stop, duties,
+ * the checks of `cnapi doctor` and, folded by `subsystem-host.ts`, the routes, start, drain, stop, duties,
  * metrics and chores of an instance. Everything is optional.
  *
  *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ beginStop ─▶ disconnect ─▶ stop

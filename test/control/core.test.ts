@@ -3,7 +3,7 @@ import t from 'tap';
 import { parseConfig } from '../../lib/control/config.ts';
 import { Core, type CoreDeps } from '../../lib/control/core.ts';
 import type { DutyHandlers, HeldDuty } from '../../lib/control/duty/duty.ts';
-import { SubsystemHost } from '../../lib/control/lifecycle.ts';
+import { SubsystemHost } from '../../lib/control/subsystem-host.ts';
 import { coreSubsystems, migrations } from '../../lib/control/subsystem-list.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
@@ -40,24 +40,24 @@ async function startCore(t: Teardown, { config, dutyHandlers = {} }: Given = {})
     stop: async () => {},
   };
   const cnapiUuid = randomUUID();
-  const lifecycle = new SubsystemHost({ databases: [main], migrations, clock, log });
+  const subsystemHost = new SubsystemHost({ databases: [main], migrations, clock, log });
   const instance = new Core({
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid, ...config },
     databases: { main, arrivals: database, beats, sessionLosses: database, legacyHeartbeats: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     ingress: { url: 'http://127.0.0.1:1', mayLog: () => true },
     newServers: { refusalOf: () => undefined },
-    lifecycle,
+    subsystemHost,
     clock,
     eventLoop: { busyShare: () => 0 },
     random,
     log,
   });
-  lifecycle.open(coreSubsystems, instance);
-  lifecycle.add({ name: 'test', dutyHandlers });
-  t.teardown(() => lifecycle.stop());
-  await lifecycle.start();
-  return { database, instance, lifecycle, world };
+  subsystemHost.open(coreSubsystems, instance);
+  subsystemHost.add({ name: 'test', dutyHandlers });
+  t.teardown(() => subsystemHost.stop());
+  await subsystemHost.start();
+  return { database, instance, subsystemHost, world };
 }
 
 t.test('an instance that has become healthy again claims duties at once', async (t) => {
@@ -92,10 +92,10 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
 });
 
 t.test('each frame of agents about a system has one listener', async (t) => {
-  const { lifecycle } = await startCore(t);
+  const { subsystemHost } = await startCore(t);
   const ofLink = ['hello', 'inventory', 'heartbeat', 'error', 'sysinfo'];
   const ofSystems = Object.keys(agentFrames).filter((type) => !ofLink.includes(type));
-  const heard = lifecycle.agentListeners.flatMap(({ frames = {} }) => Object.keys(frames));
+  const heard = subsystemHost.agentListeners.flatMap(({ frames = {} }) => Object.keys(frames));
   t.strictSame(heard.toSorted(), ofSystems.toSorted());
 });
 

@@ -8,9 +8,9 @@ import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core } from '../../lib/control/core.ts';
 import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.ts';
 import type { Route } from '../../lib/control/http/route.ts';
-import { SubsystemHost } from '../../lib/control/lifecycle.ts';
 import type { NewPushJob } from '../../lib/control/push/push-store.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
+import { SubsystemHost } from '../../lib/control/subsystem-host.ts';
 import { coreSubsystems, migrations } from '../../lib/control/subsystem-list.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
@@ -131,10 +131,12 @@ export class SimInstance implements LinkIngress {
     this.startedAt = this.#world.time.now;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
     this.#life = this.#build(process);
-    const { lifecycle } = this.#life;
-    lifecycle.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
+    const { subsystemHost } = this.#life;
+    subsystemHost
+      .start()
+      .catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
     // A process ends when its instance has stopped.
-    void lifecycle.stopped.then(() => process.kill());
+    void subsystemHost.stopped.then(() => process.kill());
   }
 
   kill({ isPowerless }: { isPowerless: boolean }): void {
@@ -203,7 +205,7 @@ export class SimInstance implements LinkIngress {
     };
     const { main, arrivals, beats, sessionLosses, legacyHeartbeats } = databases;
     const all = [main, arrivals, beats, sessionLosses, legacyHeartbeats] as const;
-    const lifecycle = new SubsystemHost({ databases: all, migrations, clock, log });
+    const subsystemHost = new SubsystemHost({ databases: all, migrations, clock, log });
     const bus = hub.bus(process, log);
     const ingress = new SimIngress(this.host);
     const duties = new SimDutyHandler(this.#world, process, main);
@@ -217,13 +219,13 @@ export class SimInstance implements LinkIngress {
       bus,
       ingress,
       newServers: { refusalOf: () => undefined },
-      lifecycle,
+      subsystemHost,
     });
-    lifecycle.open(beforeCore, core);
-    lifecycle.add(ingress.subsystem);
-    lifecycle.open(overCore, { ...core, schedule: EACH_MINUTE });
-    if (hasDuties) lifecycle.add({ name: 'simulated duties', dutyHandlers: { [DUTY_KIND]: duties } });
-    return { process, ingress, lifecycle, core, duties, routes: lifecycle.routes };
+    subsystemHost.open(beforeCore, core);
+    subsystemHost.add(ingress.subsystem);
+    subsystemHost.open(overCore, { ...core, schedule: EACH_MINUTE });
+    if (hasDuties) subsystemHost.add({ name: 'simulated duties', dutyHandlers: { [DUTY_KIND]: duties } });
+    return { process, ingress, subsystemHost, core, duties, routes: subsystemHost.routes };
   }
 }
 
@@ -234,7 +236,7 @@ const isSecond = (error: unknown): boolean => (error as { code?: string }).code 
 interface Life {
   process: SimProcess;
   ingress: SimIngress;
-  lifecycle: SubsystemHost;
+  subsystemHost: SubsystemHost;
   core: Core;
   duties: SimDutyHandler;
   routes: readonly Route[];

@@ -254,7 +254,14 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/chef/routes',
   ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
-  'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
+  'control/subsystem-host.ts': [
+    ...database,
+    ...subsystem,
+    'control/http',
+    'control/duty',
+    'control/roster',
+    'control/link',
+  ],
   'control/descriptors': base,
   'control/promotion': [...database, 'protocol/link', 'control/tasks', 'control/roster'],
   'control/core.ts': [
@@ -275,7 +282,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/streams',
     'control/push',
     'control/organizations',
-    'control/lifecycle.ts',
+    'control/subsystem-host.ts',
   ],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
   'control/*/subsystem.ts': [...database, ...subsystem, 'control/*', 'control/doctor', 'control/*/routes'],
@@ -312,7 +319,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/http',
     'control/http/routes',
     'control/core.ts',
-    'control/lifecycle.ts',
+    'control/subsystem-host.ts',
     'control/chef',
     'control/subsystem-list.ts',
   ],

@@ -14,7 +14,7 @@ interface DatabaseParts {
   writes: WriteHealth;
 }
 
-/** The lifecycle stops the database itself, last of all. */
+/** The subsystem host stops the database itself, last of all. */
 export const databaseSubsystem: SubsystemDefinition<DatabaseParts> = {
   migrations: [...morayMigrations, ...writeCheckMigrations],
   checks: { database: checkDatabase },

@@ -10,17 +10,17 @@ const KEEP_DAYS = 30;
 interface DutyParts {
   duties: DutyKeeper;
   /** Knows the handlers of all subsystems. */
-  lifecycle: { readonly dutyHandlers: DutyHandlers };
+  subsystemHost: { readonly dutyHandlers: DutyHandlers };
 }
 
 export const dutySubsystem: SubsystemDefinition<DutyParts> = {
   // They need the instances of the roster.
   migrations: readMigrations('duty', import.meta.dirname),
-  open({ duties, lifecycle }): Subsystem {
+  open({ duties, subsystemHost }): Subsystem {
     const stat = (key: keyof DutyStats) => () => duties.stats()[key];
     return {
       name: 'duties',
-      start: () => duties.start(lifecycle.dutyHandlers),
+      start: () => duties.start(subsystemHost.dutyHandlers),
       runs: {
         runRenewed: () => duties.runRenewed(),
         runsEnded: () => duties.trigger(),

@@ -12,15 +12,15 @@ interface HousekeepingParts {
   clock: Clock;
   log: Logger;
   /** Knows the chores of the subsystems that were opened before. */
-  lifecycle: { readonly chores: readonly Chore[] };
+  subsystemHost: { readonly chores: readonly Chore[] };
   /** Cron expression; default hourly. */
   schedule?: string;
 }
 
 export const housekeepingSubsystem: SubsystemDefinition<HousekeepingParts> = {
   migrations: readMigrations('housekeeping', import.meta.dirname),
-  open({ lifecycle, ...deps }): Subsystem {
-    const housekeeping = new Housekeeping({ ...deps, chores: lifecycle.chores });
+  open({ subsystemHost, ...deps }): Subsystem {
+    const housekeeping = new Housekeeping({ ...deps, chores: subsystemHost.chores });
     return { name: 'housekeeping', start: () => housekeeping.start(), stop: () => housekeeping.stop() };
   },
 };

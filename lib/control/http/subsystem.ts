@@ -14,18 +14,18 @@ interface HttpParts {
   handlers: Pick<Handlers, 'requireServer'>;
   aboutProcess: ProcessRouteDeps;
   /** Knows the routes of all subsystems, once they are open. */
-  lifecycle: Pick<Handlers, 'routes' | 'upgrades'>;
+  subsystemHost: Pick<Handlers, 'routes' | 'upgrades'>;
   limits: CallerLimits;
   certificates: Certificates | undefined;
 }
 
 export const httpSubsystem: SubsystemDefinition<HttpParts> = {
   checks: { port: checkPort, certificate: checkCertificate },
-  open({ listener, handlers, limits, certificates, aboutProcess, lifecycle }): Subsystem {
+  open({ listener, handlers, limits, certificates, aboutProcess, subsystemHost }): Subsystem {
     return {
       name: 'listener',
       routes: processRoutes(aboutProcess),
-      start: () => listener.start({ ...handlers, routes: lifecycle.routes, upgrades: lifecycle.upgrades }),
+      start: () => listener.start({ ...handlers, routes: subsystemHost.routes, upgrades: subsystemHost.upgrades }),
       unfinished: () => listener.unanswered,
       beginDrain: () => listener.beginDrain(),
       endDrain: () => listener.stopAccepting(),

@@ -184,7 +184,7 @@ export class LegacyDispatch implements PostDispatch {
   }
 
   /**
-   * Held posts end as unknown, and their ends go to the recorder. The dispatcher limits its time.
+   * Held posts end as unknown, and their ends go to the recorder. `Tasks` limits its time.
    */
   async stop(): Promise<void> {
     this.stopClaiming();

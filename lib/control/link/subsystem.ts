@@ -10,11 +10,11 @@ interface LinkParts {
   link: LinkServer;
   newServers: Pick<NewServerLimiter, 'refusalOf'>;
   /** Knows the listeners of all subsystems. */
-  lifecycle: { readonly agentListeners: readonly AgentListener[] };
+  subsystemHost: { readonly agentListeners: readonly AgentListener[] };
 }
 
 export const linkSubsystem: SubsystemDefinition<LinkParts> = {
-  open({ link, newServers, lifecycle }): Subsystem {
+  open({ link, newServers, subsystemHost }): Subsystem {
     return {
       name: 'link',
       upgrades: [
@@ -30,7 +30,7 @@ export const linkSubsystem: SubsystemDefinition<LinkParts> = {
           },
         },
       ],
-      start: () => link.start(lifecycle.agentListeners),
+      start: () => link.start(subsystemHost.agentListeners),
       disconnect: () => link.stop(),
       metrics: [
         counter(

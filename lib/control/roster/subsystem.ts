@@ -18,17 +18,17 @@ interface RosterParts {
   roster: Roster;
   database: Queryable;
   /** Knows the listeners of all subsystems. */
-  lifecycle: { readonly runListeners: readonly RunListener[] };
+  subsystemHost: { readonly runListeners: readonly RunListener[] };
 }
 
 export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
   migrations: readMigrations('roster', import.meta.dirname),
   checks: { dns: checkName, instances: checkPeers },
-  open({ roster, database, lifecycle }): Subsystem {
+  open({ roster, database, subsystemHost }): Subsystem {
     return {
       name: 'roster',
       routes: instanceRoutes({ roster }),
-      start: (signal) => roster.start(signal, lifecycle.runListeners),
+      start: (signal) => roster.start(signal, subsystemHost.runListeners),
       beginStop: () => roster.refuseAgents(),
       stop: () => roster.stop(),
       metrics: [

@@ -1,7 +1,7 @@
 import t from 'tap';
-import { SubsystemHost } from '../../lib/control/lifecycle.ts';
 import { counter } from '../../lib/control/metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../lib/control/subsystem.ts';
+import { SubsystemHost } from '../../lib/control/subsystem-host.ts';
 import { migrations } from '../../lib/control/subsystem-list.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -42,12 +42,12 @@ function emptyDatabase(calls: string[] = []): Database {
   } as unknown as Database;
 }
 
-const lifecycle = (database: Database, more: Partial<ConstructorParameters<typeof SubsystemHost>[0]> = {}) =>
+const hostOf = (database: Database, more: Partial<ConstructorParameters<typeof SubsystemHost>[0]> = {}) =>
   new SubsystemHost({ databases: [database], migrations: [], clock: systemClock, log: silentLogger, ...more });
 
 t.test('parts are prepared and started in their order, and stopped in phases, the databases last', async (t) => {
   const calls: string[] = [];
-  const instance = lifecycle(emptyDatabase(calls));
+  const instance = hostOf(emptyDatabase(calls));
   instance.add(noting('listener', calls), noting('link', calls), { name: 'nothing' });
   await instance.start();
   t.ok(instance.isLive);
@@ -71,7 +71,7 @@ t.test('parts are prepared and started in their order, and stopped in phases, th
 
 t.test('an instance that is stopped while a part starts does not start the next one', async (t) => {
   const calls: string[] = [];
-  const instance = lifecycle(emptyDatabase());
+  const instance = hostOf(emptyDatabase());
   const slow = {
     start: (signal: AbortSignal) =>
       new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true })),
@@ -94,14 +94,14 @@ t.test('an instance that is stopped while a part starts does not start the next 
 });
 
 t.test('a part that cannot start fails the start, unless the instance was stopped meanwhile', async (t) => {
-  const instance = lifecycle(emptyDatabase());
+  const instance = hostOf(emptyDatabase());
   instance.add({ name: 'listener', start: () => Promise.reject(new Error('the port is taken')) });
   await t.rejects(instance.start(), { message: 'the port is taken' });
   await instance.stop();
 });
 
 t.test('metrics, chores and unfinished work are those of all parts', async (t) => {
-  const instance = lifecycle(emptyDatabase());
+  const instance = hostOf(emptyDatabase());
   const chore = { name: 'old things', batch: async () => 0 };
   const metric = counter('things_total', 'Things', () => 1);
   instance.add(
@@ -127,7 +127,7 @@ t.test('an instance whose database fails during its preparation waits for it and
     },
     stop: async () => {},
   };
-  const instance = lifecycle(flaky, { migrations });
+  const instance = hostOf(flaky, { migrations });
   let preparations = 0;
   instance.add({
     name: 'noun',
@@ -147,7 +147,7 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
   const records: Record<string, unknown>[] = [];
   const calls: string[] = [];
   const clock = new ManualClock();
-  const instance = lifecycle(emptyDatabase(calls), { clock, log: recordingLogger(records) });
+  const instance = hostOf(emptyDatabase(calls), { clock, log: recordingLogger(records) });
   instance.add(
     { name: 'stuck', stop: () => new Promise<void>(() => {}) },
     { name: 'broken', stop: () => Promise.reject(new Error('no disk')) },
@@ -174,7 +174,7 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
 
 t.test('each definition is opened with the parts of the instance, in the order of the list', async (t) => {
   const calls: string[] = [];
-  const instance = lifecycle(emptyDatabase(calls));
+  const instance = hostOf(emptyDatabase(calls));
   const defined = (name: string): SubsystemDefinition<{ zone: string }> => ({
     open: ({ zone }) => noting(`${zone} ${name}`, calls, { chores: [{ name, batch: async () => 0 }] }),
   });
