@@ -6,8 +6,8 @@
  */
 
 import { claimTasks, readDispatches } from '../../lib/control/tasks/dispatch/claim-store.ts';
-import { createTask } from '../../lib/control/tasks/store/task-store.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
+import { createTask } from '../../lib/control/tasks/store/task-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { statementsOf, toScript } from './pgbench.ts';
 
