@@ -12,9 +12,9 @@ interface Options {
 }
 
 const MORE = `
-A VM has a console if its own program runs in a terminal: cnapi vm create --tty, or docker:tty in its internal_metadata. The console \
-exists as long as the VM runs, also while nobody is attached and while the agent restarts. What the program has printed last is shown \
-first.
+A VM has a console if its own program runs in a terminal: cnapi vm create SERVER --tty, or docker:tty in its internal_metadata. The \
+console exists as long as the VM runs, also while nobody is attached and while the agent restarts. It first shows what the program \
+has printed last.
 
 Several callers may be attached; all see the output. What you type goes to the program, and whoever was attached before only \
 reads from then on and is told so. With --read-only you change neither. Ctrl-C and Ctrl-D go to the program. Type ~. at the \
