@@ -8,17 +8,17 @@ export interface VmQuery {
   task: string;
   seconds: number;
   params: JsonObject;
+  precedesChange?: boolean;
 }
 
 /** @throws VmNotFoundError, NotSupported if the agent has no containers; the errors of `runTask` */
 export async function queryVm(
   deps: RunTaskDeps,
   context: RunContext & { params: { vm_uuid: string } },
-  { task, seconds, params }: VmQuery,
+  { task, ...query }: VmQuery,
 ): Promise<JsonObject> {
-  const isRead = task.startsWith('machine_');
   try {
-    return await runTask(deps, context, { name: task, seconds, isRead, params });
+    return await runTask(deps, context, { name: task, ...query });
   } catch (error) {
     const code = error instanceof TaskRunError ? error.taskCode : undefined;
     if (code === 'VmNotFound') throw new VmNotFoundError(context.params.vm_uuid);

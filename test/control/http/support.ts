@@ -17,6 +17,7 @@ import { HttpListener, type ListenerDeps } from '../../../lib/control/http/liste
 import { RequestAuthorizer } from '../../../lib/control/http/listener/request-authorizer.ts';
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
 import type { RequestSigning } from '../../../lib/control/http/listener/request-signing.ts';
+import type { Route } from '../../../lib/control/http/route.ts';
 import { processRoutes } from '../../../lib/control/http/routes/process-routes.ts';
 import { serverImageRoutes } from '../../../lib/control/images/routes/server-image-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/routes/legacy-agent-routes.ts';
@@ -132,6 +133,8 @@ export type Parts = Needs<(typeof allRoutes)[number]> extends (parts: infer All)
 export interface ApiOptions {
   config?: Partial<ListenerDeps['config'] & AuthenticatorConfig & CallerLimitsConfig>;
   parts?: Partial<Parts>;
+  /** Served beside the routes of the API. */
+  routes?: (parts: Parts) => Route[];
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
@@ -270,7 +273,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     certificates: options.certificates,
   });
   await listener.start({
-    routes: allRoutes.flatMap((routes) => routes(parts)),
+    routes: [...allRoutes, options.routes ?? (() => [])].flatMap((routes) => routes(parts)),
     requireServer: createServerPrecondition(parts.servers),
     upgrades: [
       {

@@ -32,14 +32,14 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
       },
       async ListServerImages(context) {
         const { images } = await runTask(deps, context, {
-          ...{ name: 'image_list', seconds: LIST_SECONDS, isRead: true, params: {} },
+          ...{ name: 'image_list', seconds: LIST_SECONDS, params: {} },
         });
         return ok(z.array(listedServerImage).parse(images));
       },
       async GetServerImage(context) {
         const { uuid, jobid } = context.params;
         const params = { uuid, ...optionalField('jobid', jobid) };
-        return ok(await runTask(deps, context, { name: 'image_get', seconds: GET_SECONDS, isRead: true, params }));
+        return ok(await runTask(deps, context, { name: 'image_get', seconds: GET_SECONDS, params }));
       },
     },
     { EnsureServerImage: { commitsAuditRecord: true } },

@@ -14,8 +14,8 @@ interface TaskToRun {
   params: Record<string, unknown>;
   /** How long the task may run and the request waits; 3600 seconds when absent. */
   seconds?: number;
-  /** The route changes nothing, so it has no audit record. */
-  isRead?: boolean;
+  /** A question that precedes the change of the request: the record of the audit belongs to the change. */
+  precedesChange?: boolean;
 }
 
 /** A synchronous route's task failed, or did not end in time: 500, with Triton's text. */
@@ -47,17 +47,18 @@ export interface RunTaskDeps {
 }
 
 /**
- * Runs a task to its end and returns its result. @throws TaskRunError if it failed or did not end
+ * Runs a task to its end and returns its result. Its request is in the audit if the contract of the route
+ * says that it changes something (`changesSomething`). @throws TaskRunError if it failed or did not end
  * in time, TaskContinuesError, TokenEndedError
  */
 export async function runTask(
   { tasks, instanceLeaving: endSignal }: RunTaskDeps,
   context: RunContext,
-  { name, params, seconds, isRead = false }: TaskToRun,
+  { name, params, seconds, precedesChange = false }: TaskToRun,
 ): Promise<Record<string, unknown>> {
   const { signal } = context;
   const toRun = { name, params, ...(seconds !== undefined && { timeoutMs: seconds * 1000 }) };
-  const id = isRead
+  const id = precedesChange
     ? (await tasks.create(taskRequestOf(context, toRun))).id
     : await createRequestedTask(context, tasks, toRun);
   const timeoutMs = (seconds ?? MAX_WAIT_SECONDS) * 1000;

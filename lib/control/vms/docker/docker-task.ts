@@ -76,7 +76,7 @@ export function requireNoToken({ actor }: DockerContext, route: string, instead:
 export async function readVmState(deps: DockerDeps, context: DockerContext): Promise<unknown> {
   const { server_uuid, vm_uuid: uuid } = context.params;
   const params = { server_uuid, uuid };
-  return (await queryVm(deps, context, { task: 'machine_load', seconds: 60, params })).state;
+  return (await queryVm(deps, context, { task: 'machine_load', seconds: 60, params, precedesChange: true })).state;
 }
 
 /** @throws VmNotFoundError, VmNotRunningError */

@@ -32,12 +32,11 @@ const change = { commitsAuditRecord: true } as const;
 const list = { answerBytes: LIST_BYTES } as const;
 
 export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
-  const run = (context: RunContext, { text, ...task }: ZfsTask & { seconds?: number; isRead?: boolean }) =>
+  const run = (context: RunContext, { text, ...task }: ZfsTask & { seconds?: number }) =>
     runTask(deps, context, task).catch((error: unknown) =>
       explainZfsFailure(error, { text, serverUuid: context.params.server_uuid }),
     );
-  const ask = (context: RunContext, task: ZfsTask) =>
-    run(context, { ...task, seconds: QUESTION_SECONDS, isRead: true });
+  const ask = (context: RunContext, task: ZfsTask) => run(context, { ...task, seconds: QUESTION_SECONDS });
   const act = async (context: RunContext, task: ZfsTask) => {
     await run(context, task);
     return empty(204);
