@@ -296,8 +296,8 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     void this.#legacyReporter.stop();
   }
 
-  onSettled(): void {
-    this.#runner.onSettled();
+  onSettled(tasks: readonly string[]): void {
+    this.#runner.onSettled(tasks);
   }
 
   fallBack(): void {

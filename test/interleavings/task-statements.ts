@@ -21,8 +21,8 @@ import {
   readBusyServers,
   readDispatches,
   readInheritedTasks,
+  readRecordedStates,
   readServersAtWork,
-  readWhetherEnded,
   resendTasks,
   settleInventory,
 } from '../../lib/control/tasks/dispatch/claim-store.ts';
@@ -232,7 +232,7 @@ const tasks: Statement[] = [
   reads(readDispatches, (world) => [world.tasks('sent').map((task) => ({ ...task, epoch: 1, paramsBytes: 2 }))]),
   reads(readServersAtWork, ({ seat }) => [[seat.serverUuid]]),
   reads(readInheritedTasks, ({ seats }) => [seats, 100]),
-  reads(readWhetherEnded, (world) => [world.tasks('ended').map(({ id }) => id)]),
+  reads(readRecordedStates, (world) => [world.tasks('ended').map(({ id }) => id), world.tasks('ended').map(() => 1)]),
   reads(readTask, (world) => [world.task('queued')?.id ?? world.uuid()]),
   reads(readTaskByKey, ({ seat }) => [seat.serverUuid, 'key']),
   reads(listTasks, ({ seat }) => [seat.serverUuid, { rows: 100, bytes: 1_000_000 }]),

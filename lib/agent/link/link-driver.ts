@@ -45,8 +45,8 @@ export interface LinkOwner {
   inventory(settles: boolean): InventoryFrame['tasks'];
   /** A new session is open and its inventory is sent. */
   sessionOpened(welcome: WelcomeFrame, settles: boolean): void;
-  /** The instance has compared the inventory of this session with what is recorded. */
-  onSettled(): void;
+  /** The instance has compared these held tasks of the inventory with what is recorded: they continue. */
+  onSettled(tasks: readonly string[]): void;
   /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
   fallBack(): void;
   onTask(frame: TaskFrame): void;
@@ -373,7 +373,7 @@ export class LinkDriver {
       const fields = { server_uuid: serverUuid, type: frame.type, epoch: frame.epoch, highest };
       this.#warnings.warn(fields, 'link: frame refused, not from the session of the highest epoch');
     } else if (frame.type === 'task') owner.onTask(frame);
-    else owner.onSettled();
+    else owner.onSettled(frame.tasks);
   }
 
   #onBadFrame(socket: number, error: FrameError): void {

@@ -107,8 +107,9 @@ export class Runner {
     this.#continueHeld((id) => !settles || isPostedId(id));
   }
 
-  onSettled(): void {
-    this.#continueHeld(() => true);
+  onSettled(tasks: readonly string[]): void {
+    const settled = new Set(tasks);
+    this.#continueHeld((id) => settled.has(id));
   }
 
   /** True for a task of a former process that this one has not continued. */

@@ -123,11 +123,15 @@ const inventory = z.object({
 });
 
 /**
- * Instance → agent: the inventory of this epoch has been compared with what is recorded, and what must
- * not start is cancelled. The agent continues the tasks that the inventory held. An instance that sends
- * this has the capability `inventory-settled`.
+ * Instance → agent: these held tasks of the inventory have been compared with what is recorded, and the
+ * agent continues them. Others are cancelled, or follow in another frame. An instance that sends this has
+ * the capability `inventory-settled`.
  */
-const inventorySettled = z.object({ type: z.literal('inventory_settled'), epoch: epoch.min(1) });
+const inventorySettled = z.object({
+  type: z.literal('inventory_settled'),
+  epoch: epoch.min(1),
+  tasks: z.array(uuid).max(MAX_INVENTORY_TASKS),
+});
 
 /** Both directions: the agent sends one each second; the answer repeats its sequence. */
 const heartbeat = z.object({ type: z.literal('heartbeat'), sequence: z.int().min(0) });

@@ -32,21 +32,21 @@ t.test('after a restart, started tasks fail and accepted ones run once an instan
 
 t.test('tasks of a former process wait until the inventory is settled, and do not start if cancelled', async (t) => {
   const journal = new MemoryJournal({ clock, random });
-  for (const id of ['open', 'ended elsewhere'])
+  for (const id of ['open', 'ended elsewhere', 'locked'])
     await journal.append({ record: 'accepted', task: taskFrame({ id, name: 'self-starting' }) });
   const { runner, runs, ends } = setUp(t, journal);
   const isHeld = () => [...journal.state.tasks.values()].filter((task) => runner.isHeld(task)).map(({ id }) => id);
   runner.sessionOpened({ settles: true });
   await settled();
-  t.same([runs.length, isHeld()], [0, ['open', 'ended elsewhere']]);
+  t.same([runs.length, isHeld()], [0, ['open', 'ended elsewhere', 'locked']]);
   runner.onCancel({ type: 'task_cancel', id: 'ended elsewhere', attempt: 1 });
-  runner.onSettled();
+  runner.onSettled(['open']);
   await until(() => runs.length === 1, 'the open one to run');
   matchLists(t, ends(), [{ id: 'ended elsewhere', error: { code: 'Cancelled' } }]);
+  t.same(isHeld(), ['locked']);
+  runner.onSettled(['open', 'locked']);
+  await until(() => runs.length === 2, 'the one that was settled later to run');
   t.same(isHeld(), []);
-  runner.onSettled();
-  await settled();
-  t.equal(runs.length, 1);
 });
 
 t.test('stop ends running tasks and leaves those not started to the next process', async (t) => {

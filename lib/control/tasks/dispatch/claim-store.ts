@@ -254,11 +254,25 @@ function actionOf(decision: InventoryDecision): string {
   }
 }
 
-/** Which of these tasks are recorded, and whether they have ended. */
-export async function readWhetherEnded(database: Queryable, ids: readonly string[]): Promise<Map<string, boolean>> {
-  const { rows } = await database.query<{ id: string; isEnded: boolean }>(
-    `select id, state = 'ended' as "isEnded" from cnapi_tasks where id = any ($1::uuid[])`,
-    [ids],
+/** How the record of a task that an agent works on, or holds, stands to the agent's session. */
+export type RecordedState =
+  | 'ended'
+  /** The decision about it has not been written yet. */
+  | 'unsettled'
+  | 'open';
+
+/** The tasks of these that are recorded. `epochs`: of the sessions of their agents. */
+export async function readRecordedStates(
+  database: Queryable,
+  ids: readonly string[],
+  epochs: readonly number[],
+): Promise<Map<string, RecordedState>> {
+  const { rows } = await database.query<{ id: string; recorded: RecordedState }>(
+    `select t.id, case when t.state = 'ended' then 'ended'
+           when t.state = 'claimed' and t.epoch < given.epoch and t.posted_by is null then 'unsettled'
+           else 'open' end as recorded
+       from unnest($1::uuid[], $2::bigint[]) as given (id, epoch) join cnapi_tasks t on t.id = given.id`,
+    [ids, epochs],
   );
-  return new Map(rows.map(({ id, isEnded }) => [id, isEnded]));
+  return new Map(rows.map(({ id, recorded }) => [id, recorded]));
 }

@@ -17,7 +17,13 @@ import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 import type { TaskSession, TaskSessions } from '../sessions.ts';
 import type { ChangedTask, WrittenTasks } from '../store/change-result.ts';
 import { decideAtInventory } from '../store/task.ts';
-import { type InventorySettlement, readInheritedTasks, readWhetherEnded, settleInventory } from './claim-store.ts';
+import {
+  type InventorySettlement,
+  type RecordedState,
+  readInheritedTasks,
+  readRecordedStates,
+  settleInventory,
+} from './claim-store.ts';
 
 interface ReconcilerDeps {
   database: Queryable;
@@ -30,11 +36,13 @@ interface ReconcilerDeps {
   onSettled: (serverUuid: string) => void;
 }
 
+type InventoryTask = InventoryFrame['tasks'][number];
+
 interface Inventory {
   session: TaskSession;
-  known: Map<string, InventoryFrame['tasks'][number]>;
-  /** An earlier attempt left some of its tasks unsettled. */
-  wasLeft: boolean;
+  known: Map<string, InventoryTask>;
+  /** What the agent works on, or holds, and this instance has not compared with its record yet. */
+  unanswered: InventoryTask[];
 }
 
 const MAX_BATCH = 200;
@@ -69,7 +77,8 @@ export class Reconciler {
     const known = new Map(frame.tasks.map((task) => [task.id, task]));
     // The new inventory does not wait until that of an earlier session is tried again.
     if (this.#isCurrent(session)) this.#inventories.delete(session.serverUuid);
-    this.#inventories.add({ session, known, wasLeft: false });
+    const unanswered = frame.tasks.filter(({ state }) => state !== 'ended');
+    this.#inventories.add({ session, known, unanswered });
   }
 
   async stop(): Promise<void> {
@@ -80,12 +89,9 @@ export class Reconciler {
   async #settle(batch: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
     const current = batch.filter(({ session }) => this.#isCurrent(session));
     const left = await this.#settleInRounds(current, database);
-    await this.#cancelEnded(
-      current.filter((inventory) => !left.includes(inventory) || !inventory.wasLeft),
-      database,
-    );
-    for (const inventory of current) if (!left.includes(inventory)) answerHeld(inventory);
-    for (const inventory of left) inventory.wasLeft = true;
+    await this.#answer(current, database);
+    // After the answers, so that no new task overtakes those that the agent has held.
+    for (const inventory of current) if (!left.includes(inventory)) this.#deps.onSettled(inventory.session.serverUuid);
     return left;
   }
 
@@ -113,7 +119,6 @@ export class Reconciler {
       const inUse = new Set(locked);
       const unsettled = serversOf(settlements, (id) => !done.has(id));
       const skipped = serversOf(settlements, (id) => inUse.has(id));
-      for (const { session } of open) if (!unsettled.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
       blocked.push(...open.filter(({ session }) => skipped.has(session.serverUuid)));
       open = open.filter(({ session: { serverUuid } }) => unsettled.has(serverUuid) && !skipped.has(serverUuid));
     }
@@ -151,27 +156,35 @@ export class Reconciler {
 
   /**
    * Tasks that ended while the agent was disconnected (by a timeout, for example) and that the
-   * agent still has: it must stop them. It must not continue held ones of which no record is left.
+   * agent still has: it must stop them, and not continue held ones of which no record is left. It
+   * continues the other held ones, except those whose rows are locked: a later attempt answers these.
    */
-  async #cancelEnded(batch: readonly Inventory[], database: Queryable): Promise<void> {
-    const working = batch.flatMap(({ session, known }) =>
-      [...known.values()].flatMap((task) => (task.state === 'ended' ? [] : [{ session, task }])),
+  async #answer(batch: readonly Inventory[], database: Queryable): Promise<void> {
+    const asked = batch.flatMap(({ session, unanswered }) =>
+      unanswered.map(({ id }) => ({ id, epoch: session.epoch })),
     );
-    if (working.length === 0) return;
-    const recorded = await readWhetherEnded(
+    if (asked.length === 0) return;
+    const recorded = await readRecordedStates(
       database,
-      working.map(({ task }) => task.id),
+      asked.map(({ id }) => id),
+      asked.map(({ epoch }) => epoch),
     );
-    for (const { session, task } of working) {
-      if (recorded.get(task.id) ?? task.held) session.send({ type: 'task_cancel', id: task.id, attempt: task.attempt });
-    }
+    for (const inventory of batch) answerInventory(inventory, recorded);
   }
 }
 
-/** The agent continues what it has held: cancels were sent before. */
-function answerHeld({ session, known }: Inventory): void {
-  const hasHeld = [...known.values()].some(({ held }) => held);
-  if (hasHeld) session.send({ type: 'inventory_settled', epoch: session.epoch });
+function answerInventory(inventory: Inventory, recorded: ReadonlyMap<string, RecordedState>): void {
+  const { session, unanswered } = inventory;
+  const continued: string[] = [];
+  inventory.unanswered = [];
+  for (const task of unanswered) {
+    const { id, attempt, held } = task;
+    const state = recorded.get(id) ?? (held ? 'ended' : 'open');
+    if (state === 'ended') session.send({ type: 'task_cancel', id, attempt });
+    else if (held && state === 'unsettled') inventory.unanswered.push(task);
+    else if (held) continued.push(id);
+  }
+  if (continued.length > 0) session.send({ type: 'inventory_settled', epoch: session.epoch, tasks: continued });
 }
 
 function serversOf(settlements: readonly InventorySettlement[], isMeant: (taskId: string) => boolean): Set<string> {

@@ -5,7 +5,7 @@ import {
   claimTasks,
   readBusyServers,
   readInheritedTasks,
-  readWhetherEnded,
+  readRecordedStates,
   resendTasks,
   settleInventory,
 } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
@@ -365,14 +365,16 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const mine = await accept(db, old);
     const [task] = await readInheritedTasks(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
+    t.same(await readRecordedStates(db, [id], [2]), new Map([[id, 'unsettled']]));
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'next-attempt', uncertain: true } }]);
+    t.same(await readRecordedStates(db, [id], [2]), new Map([[id, 'open']]));
     t.same(await record(db, mine, id, complete(), 1), [], 'not while queued');
     matchLists(t, await claim(db, mine), [{ what: 'send', id, attempt: 2, epoch: 2 }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not by the first attempt');
     t.same(await record(db, mine, id, complete(), 2), [{ id, ended: true }]);
     const names = (await readEvents(db, id, { afterSeq: 0, limit: 10 }))?.events.map((event) => event.name);
     t.same(names, ['retry', 'end']);
-    t.same(await readWhetherEnded(db, [id, randomUUID()]), new Map([[id, true]]));
+    t.same(await readRecordedStates(db, [id, randomUUID()], [2, 2]), new Map([[id, 'ended']]));
   });
 
   t.test('a task that may have run before says so when it is not taken again', async (t) => {

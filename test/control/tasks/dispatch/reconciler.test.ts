@@ -176,48 +176,53 @@ t.test('an inventory whose session is over is forgotten', async (t) => {
   await until(() => reconciler.size === 0, 'it to be forgotten');
 });
 
-t.test('held tasks without a record, or with an end, are cancelled before the agent may continue', async (t) => {
-  const [open, ended, deleted] = [randomUUID(), randomUUID(), randomUUID()];
-  const rows = [
-    { id: open, isEnded: false },
-    { id: ended, isEnded: true },
-  ];
-  const database: Queryable = {
-    async query<Row>(text: string) {
-      const found = text.includes('"isEnded"') ? rows : [];
-      return { rows: found as Row[], rowCount: found.length };
-    },
-  };
-  const sent: string[][] = [];
-  const serverUuid = randomUUID();
-  const session: TaskSession = {
-    ...{ serverUuid, epoch: 3, journalId: randomUUID(), capabilities: new Set<string>() },
-    ...{ isBackedUp: false, unsentBytes: 0 },
-    send: (frame) => sent.push([frame.type, 'id' in frame ? frame.id : '']) > 0,
-  };
-  const sessions = { run: randomUUID, isFull: false, get: () => session };
-  const parts = { database, sessions, clock: systemClock, log: silentLogger, onChanged: () => {} };
-  const settled: string[] = [];
-  const reconciler = new Reconciler({ ...parts, onSettled: (server) => settled.push(server) });
-  t.teardown(() => reconciler.stop());
-  const taskOf = (id: string, held?: true) => ({
-    id,
-    attempt: 1,
-    state: 'accepted' as const,
-    ...(held ? { held } : {}),
-  });
-  reconciler.add(session, {
-    type: 'inventory',
-    epoch: 3,
-    tasks: [taskOf(open, true), taskOf(ended, true), taskOf(deleted, true)],
-  });
-  await until(() => sent.length === 3, 'the answer');
-  t.same(sent, [
-    ['task_cancel', ended],
-    ['task_cancel', deleted],
-    ['inventory_settled', ''],
-  ]);
-  reconciler.add(session, { type: 'inventory', epoch: 3, tasks: [taskOf(deleted)] });
-  await until(() => settled.length === 2, 'an inventory without held tasks to be settled');
-  t.equal(sent.length, 3, 'needs no answer, and work that goes on is left alone');
-});
+t.test(
+  'what ended or has no record is cancelled, and the other held tasks continue, but for a locked one',
+  async (t) => {
+    const [open, ended, deleted, locked] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()];
+    const recorded = new Map<string, string>([
+      [open, 'open'],
+      [ended, 'ended'],
+      [locked, 'unsettled'],
+    ]);
+    const serverUuid = randomUUID();
+    const inherited = { id: locked, serverUuid, attempt: 1, journalId: '', idempotent: true, cancelRequested: false };
+    const database: Queryable = {
+      async query<Row>(text: string, [ids]: readonly unknown[] = []) {
+        const isLocked = recorded.get(locked) === 'unsettled';
+        const rows: unknown[] = text.includes('as recorded')
+          ? (ids as string[]).flatMap((id) => (recorded.has(id) ? [{ id, recorded: recorded.get(id) }] : []))
+          : text.includes('cnapi_settle_inventories')
+            ? [{ id: locked, what: 'locked' }]
+            : isLocked
+              ? [inherited]
+              : [];
+        return { rows: rows as Row[], rowCount: rows.length };
+      },
+    };
+    const sent: unknown[] = [];
+    const session: TaskSession = {
+      ...{ serverUuid, epoch: 3, journalId: randomUUID(), capabilities: new Set<string>() },
+      ...{ isBackedUp: false, unsentBytes: 0 },
+      send: (frame) => sent.push(frame.type === 'task_cancel' ? frame.id : frame) > 0,
+    };
+    const sessions = { run: randomUUID, isFull: false, get: () => session };
+    const parts = { database, sessions, clock: systemClock, log: silentLogger, onChanged: () => {} };
+    const settled: unknown[] = [];
+    const reconciler = new Reconciler({ ...parts, onSettled: () => settled.push(sent.length) });
+    t.teardown(() => reconciler.stop());
+    const taskOf = (id: string) => ({ id, attempt: 1, state: 'accepted' as const });
+    const held = [open, ended, deleted, locked].map((id) => ({ ...taskOf(id), held: true as const }));
+    reconciler.add(session, { type: 'inventory', epoch: 3, tasks: held });
+    await until(() => sent.length === 3, 'the answer');
+    t.same(sent, [ended, deleted, { type: 'inventory_settled', epoch: 3, tasks: [open] }]);
+    t.same(settled, [], 'tasks are claimed for it later');
+    recorded.set(locked, 'open');
+    await until(() => settled.length === 1, 'the rest to be settled');
+    t.same(sent.slice(3), [{ type: 'inventory_settled', epoch: 3, tasks: [locked] }]);
+    t.same(settled, [4], 'and the claim follows the answer');
+    reconciler.add(session, { type: 'inventory', epoch: 3, tasks: [taskOf(deleted)] });
+    await until(() => settled.length === 2, 'an inventory without held tasks to be settled');
+    t.equal(sent.length, 4, 'needs no answer, and work that goes on is left alone');
+  },
+);
