@@ -1,5 +1,6 @@
 /** Writes the log of a VM to the stream of a caller. Used by `vm_logs` and `vm_console`. */
 import { untilAborted } from '../../platform/time/until-aborted.ts';
+import type { LogPosition } from '../containers/logs/last-lines.ts';
 import { piecesOf } from '../containers/logs/log-pieces.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import type { Vms } from '../vms/vms.ts';
@@ -24,26 +25,41 @@ interface WrittenLog {
 export async function writeLog(
   stream: Pick<JoinedStream, 'stdout' | 'stderr'>,
   { vms, uuid, signal, received = { stdout: 0, stderr: 0 } }: WrittenLog,
-  request: LogRequest,
+  { reached, ...request }: LogRequest,
 ): Promise<void> {
-  const left = { ...received };
-  const write = async (name: 'stdout' | 'stderr', bytes: Buffer) => {
+  let left = { ...received };
+  let skipped = 0;
+  let position: LogPosition | undefined;
+  const write = (name: 'stdout' | 'stderr', bytes: Buffer) => untilAborted(written(stream[name], bytes), signal);
+  const writeRest = async (name: 'stdout' | 'stderr', bytes: Buffer) => {
     const known = Math.min(left[name], bytes.length);
     left[name] -= known;
-    if (known < bytes.length) await untilAborted(written(stream[name], bytes.subarray(known)), signal);
+    if (known < bytes.length) await write(name, bytes.subarray(known));
   };
-  let skipped = 0;
+  /** The position comes after the note, so that a caller that continues does not count the note as bytes of the log. */
+  const writeSkipped = async () => {
+    if (skipped === 0) return;
+    await write('stderr', Buffer.from(`cnapi: ${skipped} files of the log were removed unread\n`));
+    skipped = 0;
+    if (position !== undefined) reached?.(position);
+  };
   const lines = vms.readLog(uuid, {
     ...request,
     signal,
-    skipped: (files) => {
+    reached(place) {
+      position = place;
+      if (skipped === 0) reached?.(place);
+    },
+    skipped(files) {
       skipped += files;
+      // What the caller has received was in the files that are gone; nothing after them is known to it.
+      left = { stdout: 0, stderr: 0 };
     },
   });
   for await (const entries of lines) {
-    for (const { stream: name, bytes } of piecesOf(entries)) await write(name, bytes);
-    if (skipped > 0) await write('stderr', Buffer.from(`cnapi: ${skipped} files of the log were removed unread\n`));
-    skipped = 0;
+    await writeSkipped();
+    for (const { stream: name, bytes } of piecesOf(entries)) await writeRest(name, bytes);
   }
   signal.throwIfAborted();
+  await writeSkipped();
 }

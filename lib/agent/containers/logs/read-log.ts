@@ -62,6 +62,7 @@ export async function* readContainerLog(
         if (next > file.number + 1) options.skipped?.(next - file.number - 1);
         await file.handle.close();
         file = await openLog(files, { number: next, offset: 0 });
+        options.reached?.({ number: next, offset: 0 });
       } else if (isLast) break;
       else await changes.wait();
     }
@@ -114,7 +115,8 @@ async function openFirst(files: LogFiles, { from, skipped }: ReadOptions): Promi
     const known = await openLog(files, from.position);
     const [oldest] = numbers;
     if (known !== undefined || oldest === undefined) return known;
-    if (oldest > from.position.number) skipped?.(oldest - from.position.number);
+    // If all numbers are lower, the log of that place is gone as a whole.
+    skipped?.(Math.max(oldest - from.position.number, 1));
     return openLog(files, { number: oldest, offset: 0 });
   }
   if (from !== undefined && 'lines' in from) return openLog(files, await lastLines(files, numbers, from.lines));
