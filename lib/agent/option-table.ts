@@ -112,7 +112,7 @@ const programOptions = {
 export const agentOptions = { ...addressOptions, ...credentialOptions, ...ownOptions, ...programOptions };
 
 const { config: _, ...sharedOptions } = programOptions;
-/** Those that the fleet of simulated agents has, too. */
+/** Options that the fleet of simulated agents has, too. */
 export const discoveryOptions = { ...addressOptions, ...credentialOptions, ...sharedOptions };
 
 export const AGENT_USAGE = `Usage: npm run agent -- [options]

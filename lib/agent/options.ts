@@ -249,7 +249,7 @@ function packagesOf(values: ValuesOf<typeof agentOptions>): AgentOptions['packag
 function checkSources(what: 'image' | 'package', urls: readonly string[], directories: readonly string[]): void {
   for (const url of urls)
     if (!/^https?:$/.test(URL.parse(url)?.protocol ?? ''))
-      throw new AgentUsageError(`--${what}-url ${url} is no http: or https: URL`);
+      throw new AgentUsageError(`--${what}-url ${url} is not an http: or https: URL`);
   for (const directory of directories)
     if (!isAbsolute(directory)) throw new AgentUsageError(`--${what}-path ${directory} is not an absolute path`);
 }

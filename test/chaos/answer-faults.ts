@@ -28,7 +28,7 @@ const LEFT_WITHIN_MS = 4_000 + 3_000 + 4_000 + 2_000;
 interface Way {
   name: string;
   harm: Pick<Harm, 'part' | 'line' | 'lastsMs'>;
-  /** Its agents leave it in time. */
+  /** Whether the agents of the instance leave it in time. */
   isLeft: boolean;
   begin(instance: Instance, zone: Zone): void;
   end(instance: Instance, zone: Zone): void;

@@ -277,7 +277,7 @@ interface Way {
   name: string;
   lastsMs: [number, number];
   begin(line: CuttableProxy, kind: LineKind): void;
-  /** It may cut off agents. */
+  /** Whether the fault may cut off agents. */
   cutsOff: boolean;
 }
 

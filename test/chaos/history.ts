@@ -67,7 +67,7 @@ export interface Intent {
   workload: Workload;
   server: string;
   key: string;
-  /** Its name in the lines that its command writes; absent if there is no command. */
+  /** The task's name in the lines that its command writes; absent without a command. */
   token?: string;
   /** The exit code, or code of failure, with which it ends if nothing disturbs it. */
   exitCode?: number;

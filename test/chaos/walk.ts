@@ -127,7 +127,7 @@ export class Walk {
   }
 }
 
-/** One of them would undo the other. */
+/** Whether one of the faults would undo the other. */
 function isSameTarget(a: Harm, b: Harm): boolean {
   if (a.part === 'postgres' || a.part === 'instance') {
     const isEverywhere = a.instance === undefined || b.instance === undefined;

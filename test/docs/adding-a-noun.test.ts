@@ -129,7 +129,7 @@ t.test('a copy of the project in which the steps were done passes its checks, an
     const names = (body: { racks: { name: string }[] }) => body.racks.map(({ name }) => name).toSorted();
     t.same(names((await call('GET', '/racks?power=redundant&name=web*')).body), ['web-1', 'web-2']);
     t.same(names((await call('GET', `/racks?state=new&owner=${OWNER}`)).body), []);
-    t.equal((await call('GET', '/racks?room=b1')).status, 409, 'a field without an index is no filter');
+    t.equal((await call('GET', '/racks?room=b1')).status, 409, 'a field without an index is not a filter');
     const first = (await call('GET', '/racks?limit=3')).body;
     const last = (await call('GET', `/racks?limit=3&after=${first.next}`)).body;
     t.same([first.racks.length, last.racks.length, last.next], [3, 1, undefined]);

@@ -3,7 +3,7 @@ import path from 'node:path';
 import t from 'tap';
 
 const root = path.resolve(import.meta.dirname, '../..');
-/** It names the files that its reader creates. */
+/** The page that names files which its reader creates. */
 const ABOUT_NEW_FILES = 'docs/adding-a-noun.md';
 /** A name in backticks, with or without folders. Patterns such as `*-store.ts` do not match. */
 const FILE_NAME = /`([\w./-]+\.(?:ts|sql|md))`/g;

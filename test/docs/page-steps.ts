@@ -14,7 +14,7 @@ interface NewFile {
 
 /** Lines that the page adds to a file that exists. */
 interface Addition extends NewFile {
-  /** They follow the first line that contains it; absent: they are at the end. */
+  /** The lines are inserted after the first line that contains this text; absent: at the end. */
   after: string | undefined;
 }
 

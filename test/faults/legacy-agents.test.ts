@@ -14,7 +14,7 @@ interface Stage {
   t: Test;
   zone: Zone;
   witness: Witness;
-  /** Their uuids, in order. */
+  /** The uuids of the servers, in order. */
   servers: string[];
 }
 

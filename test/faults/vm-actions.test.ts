@@ -27,7 +27,7 @@ const CLIENTS = Number(process.env.CNAPI_TEST_VM_CLIENTS ?? 12);
 const ACTIONS = Number(process.env.CNAPI_TEST_VM_ACTIONS ?? 120);
 /** Each takes a whole core of the two servers, which have room for 13 (placement.md). */
 const MIN_VMS = 6;
-/** One of all of them is killed after so many more actions have ended. */
+/** Each time this many more actions have ended, one of all programs is killed. */
 const KILL_EACH = 12;
 const PATIENCE_MS = 240_000;
 

@@ -150,7 +150,7 @@ class Attack {
   readonly #heard: HeardFrame[] = [];
   #isUpgraded = false;
   #isClosed = false;
-  /** It has announced the end in a close frame; wait for it no longer than that. */
+  /** Whether the instance has announced the end in a close frame; then nothing waits for it. */
   #isOver = false;
   #failure: Error | undefined;
   #wake: () => void = () => undefined;

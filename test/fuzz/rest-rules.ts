@@ -35,7 +35,7 @@ const OF_THE_REFERENCE = allContracts.flatMap(({ name, origin, referenceAborts }
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
 
-/** Their errors have the form of Chef: a text, or a list of texts. */
+/** Routes whose errors have the form of Chef: a text, or a list of texts. */
 const CHEF: ReadonlySet<string | undefined> = new Set(
   allContracts.flatMap(({ name, tag }) => (tag === 'pushy' ? [name] : [])),
 );

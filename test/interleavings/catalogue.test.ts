@@ -25,7 +25,7 @@ t.test('each function that a store exports has a row, and each row names such a 
     t.ok(
       rows.has(value),
       `${module} exports ${name}: add a row for it to the table (test/interleavings/*-statements.ts), as writes(${name}, …) ` +
-        `or reads(${name}, …); if it is no statement, name it in catalogue.ts with the reason`,
+        `or reads(${name}, …); if it is not a statement, name it in catalogue.ts with the reason`,
     );
   }
   // The product's database functions create duties together with their objects.

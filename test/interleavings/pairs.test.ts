@@ -14,7 +14,7 @@ const LANES = 3;
 /** Fewer would mean that the plan no longer serves its purpose. */
 const LEAST_INTERLEAVINGS = 5_000;
 
-/** It takes four minutes alone, and ten beside five other files. */
+/** The file takes four minutes alone, and ten beside five other files. */
 const TIMEOUT_MS = 1_800_000;
 t.setTimeout(TIMEOUT_MS);
 

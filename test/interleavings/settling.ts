@@ -84,7 +84,7 @@ async function releaseActive(database: Queryable): Promise<void> {
   for (const { uuid } of rows) await releaseTicket(database, uuid);
 }
 
-/** Those of live runs too: their instances have gone. */
+/** Ends the duties of live runs too: their instances have gone. */
 async function endDuties(database: Queryable, run: string): Promise<void> {
   await database.query(
     `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped'

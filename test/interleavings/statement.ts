@@ -43,7 +43,7 @@ export type TaskKind =
   /** Posted by a run that is dead. */
   | 'left'
   | 'ended'
-  /** It creates a VM, stops a running one, or destroys a running one; sent. */
+  /** A task was sent: it creates a VM, or stops or destroys a running one. */
   | 'creating'
   | 'stopping'
   | 'destroying';
@@ -162,7 +162,7 @@ export interface Statement {
   name: string;
   /** The store's export itself. */
   run: unknown;
-  /** It changes nothing and locks nothing, which is checked in a read-only transaction. */
+  /** Whether the statement changes and locks nothing, which is checked in a read-only transaction. */
   isReadOnly: boolean;
   calls: readonly Call[];
 }

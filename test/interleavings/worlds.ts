@@ -195,7 +195,7 @@ const identity = (cnapiUuid: string) => {
   return { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
 };
 
-/** Its agents are connected under epoch 2; then, on request, lost, or their instance dies. */
+/** A world whose agents are connected under epoch 2; then, on request, lost, or their instance dies. */
 async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerless'): Promise<StillWorld> {
   const { database, me, gone } = ground;
   const writer = name === 'ownerless' ? gone : me;
@@ -224,7 +224,7 @@ async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerle
   return finish(ground);
 }
 
-/** Their agents post heartbeats; some of the tasks were posted by an instance that is gone. */
+/** A world of agents that post heartbeats; an instance that is gone posted some of the tasks. */
 async function oldWorld(ground: Ground): Promise<StillWorld> {
   const { database, me, gone, seats } = ground;
   const [recorded] = await recordHeartbeats(database, me.cnapiUuid, () =>
@@ -372,7 +372,7 @@ async function workflowWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
-/** One of the connected servers has room for one more VM. */
+/** A world in which one of the connected servers has room for one more VM. */
 async function claimedWorld(ground: Ground): Promise<StillWorld> {
   await connect(ground, ground.me);
   ground.claims = await createClaims(ground.database, ground.seats[1]);

@@ -9,7 +9,7 @@ import { installPackages } from '../support/own-packages.ts';
 import type { Call, Callback } from './caller.ts';
 
 export class OldClient {
-  /** Output that is no answer: Node's warnings, a stack trace. */
+  /** Output that is not an answer: Node's warnings, a stack trace. */
   readonly complaints: string[] = [];
   readonly #child: ChildProcess;
   readonly #pending = new Map<number, PromiseWithResolvers<Callback>>();

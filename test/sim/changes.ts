@@ -91,7 +91,7 @@ export interface PushJobRow {
   abort_requested: 'soft' | 'hard' | null;
   is_soft: boolean;
   concurrency: number | null;
-  /** Its ticket, once it has one. */
+  /** The job's ticket, once it has one. */
   ticket: string | null;
 }
 

@@ -176,7 +176,7 @@ function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>
 }
 
 /**
- * Its connections are cut, so that it gets a new session; then its machine restarts from a backup
+ * Cuts the connections of an agent, so that it gets a new session; then its machine restarts from a backup
  * made before that session.
  */
 function restoreAgent(world: World, fault: Extract<Fault, { kind: 'agent-restored' }>): void {

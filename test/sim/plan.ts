@@ -24,7 +24,7 @@ export type Fault = { at: number } & (
   | { kind: 'instances-drained'; downMs: number }
   | { kind: 'instance-lagging'; instance: number; ms: number }
   | { kind: 'instance-added' }
-  /** Its run is declared dead while it runs and holds agents, without a lapsed lease. */
+  /** The instance's run is declared dead while it runs and holds agents, without a lapsed lease. */
   | { kind: 'run-declared-dead'; instance: number }
   | { kind: 'rack-lost'; instance: number; instanceDownMs: number; downMs: number }
   | { kind: 'instance-without-database'; instance: number; ms: number }

@@ -88,7 +88,7 @@ export class PushChecks {
     return [...this.#busy.values()];
   }
 
-  /** Those that have ended, and whose tickets have not. */
+  /** Jobs that have ended, and whose tickets have not. */
   get withTicket(): PushJobRow[] {
     const { tickets } = this.#world.checks;
     return [...this.#jobs.values()].flatMap(({ row }) => {
@@ -97,7 +97,7 @@ export class PushChecks {
     });
   }
 
-  /** Those that began to ask after they had waited for their tickets. */
+  /** The number of jobs that began to ask after they had waited for their tickets. */
   get ticketed(): number {
     return [...this.#jobs.values()].filter(({ askedAt, madeAt }) => askedAt > madeAt).length;
   }
@@ -108,7 +108,7 @@ export class PushChecks {
     return state === 'aborting' || state === 'ended';
   }
 
-  /** Its agent does not wait for its start any more. */
+  /** Whether the node's agent does not wait for its start any more. */
   isWithdrawn(job: string, serverUuid: string): boolean {
     return this.#withdrawn.get(job)?.has(serverUuid) === true;
   }
@@ -275,7 +275,7 @@ export class PushChecks {
     if (ready < row.quorum) this.#violated(row.id, `began to run with ${ready} ready nodes of ${row.quorum}`);
   }
 
-  /** It has one of the causes that its end names; the death of an instance is none. */
+  /** Checks that the job has a cause that its end names; the death of an instance is not a cause. */
   #checkAbort(seen: Seen, before: PushJobRow): void {
     const { row, nodes, madeAt, askedAt, startedAt, maxQuorum, minVotingTimeoutMs, minRunTimeoutMs } = seen;
     const { now } = this.#world.time;

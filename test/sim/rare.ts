@@ -60,7 +60,7 @@ function journalsFromBackups({ random, plan, at }: Drawn): Partial<Rare> {
 }
 
 /**
- * One of them or all, while they run: their agents are connected, and other instances see their
+ * The run of one instance, or of all, while they run: their agents are connected, and other instances see their
  * rows without an owner.
  */
 function runsDeclaredDead({ random, plan, at }: Drawn): Fault[] {
@@ -86,7 +86,7 @@ function allLeave({ random, at }: Drawn): Partial<Rare> {
   return { faults: [{ at, kind: 'instances-drained', downMs: Math.round(random.between(500, 4_000)) }] };
 }
 
-/** It runs, and is always late: it must report that itself, and let others take its agents. */
+/** An instance that runs and is always late must report that itself, and let others take its agents. */
 function tooSlow({ random, plan, at }: Drawn): Partial<Rare> {
   const instance = random.whole(0, plan.instances - 1);
   return { faults: [{ at, kind: 'instance-lagging', instance, ms: Math.round(random.between(9_000, 15_000)) }] };

@@ -49,7 +49,7 @@ export class SimInstance implements LinkIngress {
   readonly config: Config & { cnapiUuid: string };
   #life: Life | undefined;
   #lives = 0;
-  /** Its current life, in virtual time. */
+  /** The start of the instance's current life, in virtual time. */
   startedAt = 0;
   /** The latest connections of each server, the newest first. */
   readonly #ends = new Map<string, InstanceEnd[]>();
@@ -120,7 +120,7 @@ export class SimInstance implements LinkIngress {
     return this.#life?.process.isRunning === true;
   }
 
-  /** It listens, so that agents and callers can connect. */
+  /** Whether the instance listens, so that agents and callers can connect. */
   get isOpen(): boolean {
     return this.#life?.ingress.isOpen === true && !this.#life.process.isDead;
   }

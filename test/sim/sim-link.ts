@@ -15,7 +15,7 @@ export interface LinkIngress {
   process: SimProcess;
   /** The processing time of one frame. */
   frameMs: number;
-  /** It reads the request of an agent that has given up. */
+  /** The instance reads the request of an agent that has given up. */
   abandoned(): void;
   /** If undefined, the WebSocket is open over these. */
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined;
@@ -84,7 +84,7 @@ export class AgentEnd implements LinkSocket, Peer {
     this.process.clock.after(1000, () => this.#out?.send({ kind: 'end' }));
   }
 
-  /** Its process is gone: the other side is notified, unless the power failed too. */
+  /** The process of this end is gone: the other end is notified, unless the power failed too. */
   vanish(isSilent: boolean): void {
     this.#state = 'over';
     if (!isSilent) this.#out?.send({ kind: 'end' });

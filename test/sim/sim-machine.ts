@@ -42,7 +42,7 @@ interface SimServerDeps {
   time: VirtualTime;
   /** Called at each start of a command. */
   began: (execution: Execution) => void;
-  /** Its agent asks for a reboot. */
+  /** The machine's agent asks for a reboot. */
   reboot: () => void;
 }
 
@@ -94,7 +94,7 @@ export class SimServer {
     for (const group of [...this.#runs.keys()]) this.end(group);
   }
 
-  /** It runs, and has another boot time if it had lost its power. */
+  /** Switches the machine on. It has another boot time if it had lost its power. */
   switchOn(): void {
     if (!this.#hasPower) this.bootedAt = this.#time.now;
     this.#hasPower = true;

@@ -49,7 +49,7 @@ export class SimProcess {
     this.clock = new ProcessClock(this, deps.time);
   }
 
-  /** It ended without notice to anybody. */
+  /** Whether the process ended without notice to anybody. */
   get isPowerless(): boolean {
     return this.#isPowerless;
   }
@@ -109,7 +109,7 @@ export class SimProcess {
     for (const { phase, run } of this.#held.splice(0)) this.#deps.time.schedule(0, phase, run);
   }
 
-  /** Its connections end as the machine's kernel ends them; without power they do not. */
+  /** Connections of the process end as the machine's kernel ends them; without power they do not. */
   kill({ isPowerless = false } = {}): void {
     if (this.#state === 'dead') return;
     this.#state = 'dead';

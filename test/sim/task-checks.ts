@@ -166,10 +166,10 @@ export class TaskChecks {
   }
 }
 
-/** It has no command; `vm-checks.ts` is about its VM. */
+/** Whether the task is about a VM, without a command; `vm-checks.ts` checks the VM. */
 const isOfVm = ({ name }: TaskRow): boolean => name.startsWith('machine_');
 
-/** It has no command; `workflow-checks.ts` is about its step. */
+/** Whether the task is of a workflow, without a command; `workflow-checks.ts` checks the step. */
 const isOfWorkflow = ({ name }: TaskRow): boolean => name === 'server_reboot' || name.startsWith('agent_');
 
 /** The operation in the task's script: `work OPERATION MS OUTCOME`. */

@@ -42,7 +42,7 @@ export class UnreadAnswers {
     return () => answer.waiting.delete(goOn);
   }
 
-  /** It has been read, or is given up. False if this was reported before. */
+  /** The answer has been read, or is given up. False if this was reported before. */
   release(answer: UnreadAnswer): boolean {
     if (!this.#unread.delete(answer)) return false;
     for (const goOn of [...answer.waiting]) goOn();

@@ -138,7 +138,7 @@ interface RunningLauncher {
   killAll(): Promise<void>;
 }
 
-/** It leads a process group, in which its agent is too. */
+/** Starts a launcher. It leads a process group, which includes its agent. */
 export function startLauncher(
   t: Test,
   { data, key, folder }: PackageShop,

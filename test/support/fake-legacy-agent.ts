@@ -24,7 +24,7 @@ export class FakeLegacyAgent {
   /** Every task that reached it, including refused ones. */
   readonly received: ReceivedTask[] = [];
   isPaused = false;
-  /** Its answers to further tasks, by name. */
+  /** The agent's answers to further tasks, by name. */
   readonly answers = new Map<string, Answer>();
   /** Replaces its own answer. */
   misbehave: ((request: http.IncomingMessage, response: http.ServerResponse) => void) | undefined;

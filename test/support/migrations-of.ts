@@ -3,7 +3,7 @@ import { migrations } from '../../lib/control/subsystem-list.ts';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 
 /**
- * Those of events are among them, because the triggers of the others call their functions.
+ * The migrations of these subsystems and of events, because triggers call the functions of events.
  * @throws Error for a subsystem that has none
  */
 export function migrationsOf(...names: readonly string[]): readonly Migration[] {

@@ -17,7 +17,7 @@ export function lacksNamespaces(): string | false {
   return lacks('ip', 'nsenter', 'unshare', 'busybox');
 }
 
-/** Its standard output. */
+/** Runs `ip` and returns its standard output. */
 export function ip(...args: string[]): string {
   const { status, stdout, stderr } = spawnSync(programFile('ip'), args, { encoding: 'utf8' });
   if (status !== 0) throw new Error(`ip ${args.join(' ')}: ${stderr}`);

@@ -195,7 +195,7 @@ class SimulatedRuntime implements ContainerRuntime {
     return this.#host.usage(run);
   }
 
-  /** It has no processes of the machine. */
+  /** A simulated container has no processes of the machine. */
   async processes(): Promise<readonly number[]> {
     return [];
   }

@@ -19,7 +19,7 @@ import { busyboxLayer } from './busybox-layer.ts';
 import { mountedFolder } from './mounted-folder.ts';
 import { IMAGE } from './vm-rig.ts';
 
-/** It greets in /log, runs until it is asked to end, and ends well then. */
+/** A program that greets in /log, runs until it is asked to end, and then exits with 0. */
 const SCRIPT = `
   trap 'exit 0' TERM
   echo "$GREETING $(cat /file 2>/dev/null)" >> /log

@@ -7,7 +7,7 @@ import { archiveOf, type TestEntry } from './layer-archive.ts';
 export type ManifestChange = (manifest: Record<string, unknown>) => object;
 
 interface Parts {
-  /** They are the new archive. */
+  /** The entries of the new archive. */
   entries: readonly TestEntry[];
   change?: ManifestChange | undefined;
   sign(manifest: Buffer): Buffer;

@@ -27,7 +27,7 @@ export interface ZfsFuse {
 
 const POOL_BYTES = 128 * 1024 * 1024;
 const MAX_ARC_MIB = '16';
-/** Its mounts stay in it, and end with it. */
+/** Runs in its own mount namespace: its mounts are invisible outside and end with it. */
 const DAEMON = `mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p /run/zfs /run/lock/zfs /var/lib/zfs &&
 mount -t tmpfs none /var/lib/zfs && exec "$0" --no-daemon --no-kstat-mount --max-arc-size ${MAX_ARC_MIB}`;
 

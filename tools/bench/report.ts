@@ -17,7 +17,7 @@ export interface Report {
   machine: Machine;
   startedAt: string;
   isQuick: boolean;
-  /** Its figures are compared with peers, not with floors. */
+  /** Whether the figures are compared with peers, not with floors. */
   isPeers: boolean;
   floors: Floors;
   figures: readonly FigureReport[];

@@ -56,7 +56,7 @@ function checkDirection({ name, imports }: SourceFile): string[] {
   });
 }
 
-/** Its header says so. */
+/** Whether the header says that the file is pure. */
 function saysPure({ lines }: SourceFile): boolean {
   const end = lines.findIndex((line) => line.endsWith('*/'));
   return lines[0]?.startsWith('/**') === true && /\bPure\b/.test(lines.slice(0, end + 1).join('\n'));

@@ -11,7 +11,7 @@ export interface Result {
   status: TrialStatus;
   /** The test file that detected the mutant. */
   by?: string;
-  /** Its first failed assertion. */
+  /** The first failed assertion of the trial. */
   failure?: string;
   /** The wide tests were run too. */
   isWide: boolean;

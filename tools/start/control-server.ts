@@ -85,7 +85,7 @@ export class ControlServer {
     const send = (reply: ControlReply) => void (socket.writable && socket.write(encode(reply)));
     try {
       const operation = parseOperation(line);
-      if (operation === undefined) throw new Error('that is no operation of this version; is it another checkout?');
+      if (operation === undefined) throw new Error('that is not an operation of this version; is it another checkout?');
       send({ done: await this.#deps.operate(operation, (progress) => send({ progress })) });
     } catch (error) {
       send({ refused: messageOf(error) });

@@ -28,7 +28,7 @@ const fallbackBase = '/var/lib/cnapi';
 /**
  * Returns the data directory for `asked`. The answer is the same each time, so that `--stop` finds
  * what `start` made.
- * @throws Refusal if `asked`, or what it is to be in, exists and is no directory
+ * @throws Refusal if `asked`, or what it is to be in, exists and is not a directory
  */
 export function findPlace(asked: string | undefined): Place {
   const wanted = path.resolve(asked ?? path.join(projectRoot, 'data'));

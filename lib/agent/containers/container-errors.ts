@@ -23,7 +23,7 @@ export class ContainerNotFoundError extends CnapiError {
   }
 }
 
-/** Its record cannot be read, so nobody knows its state: it may be running. */
+/** The record of the container cannot be read, so its state is unknown: it may be running. */
 export class ContainerBusyError extends CnapiError {
   constructor(id: string, reason: string) {
     super(

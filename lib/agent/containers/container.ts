@@ -46,7 +46,7 @@ export interface ContainerProcess {
   /** Numbers inside the container. */
   uid: number;
   gid: number;
-  /** It runs in a terminal, whose input is open as long as it runs. */
+  /** Whether the program runs in a terminal, whose input is open as long as the program runs. */
   hasTerminal?: true | undefined;
 }
 

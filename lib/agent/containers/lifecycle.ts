@@ -60,7 +60,7 @@ export type ContainerEvent =
   | {
       type: 'recovered';
       found: 'running' | 'not-started' | { exit: ContainerExit };
-      /** Its state is no longer that of the record which the agent has found. */
+      /** The container's state differs from that in the record that the agent has found. */
       hasChanged?: boolean;
     };
 

@@ -153,7 +153,7 @@ class Layout {
     return readFile(await this.#blob(descriptor));
   }
 
-  /** Its digest was checked when it was written. */
+  /** Reads a stored blob, whose digest was checked when it was written. */
   async #blob({ digest, size }: Descriptor): Promise<string> {
     if (!DIGEST.test(digest)) throw new InvalidImageError(`${shown(digest)} is not a digest`);
     const path = join(this.#request.blobs, layerNameOf(digest));

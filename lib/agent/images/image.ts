@@ -23,7 +23,7 @@ interface ImageLayer {
 export interface StoredImage {
   uuid: string;
   state: ImageState;
-  /** Its URL without query, `stream`, or `vm` if it was made from a VM of this server. */
+  /** The image's URL without query, `stream`, or `vm` if it was made from a VM of this server. */
   source: string;
   /** Digest of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is known. */
   digest?: string | undefined;

@@ -335,7 +335,7 @@ export class Images implements ImageStore {
     );
   }
 
-  /** Those that no container uses and that can be loaded again, the longest unused first. */
+  /** Images that no container uses and that can be loaded again, the longest unused first. */
   #unused(): StoredImage[] {
     const isIdle = ({ state, source, usedBy }: StoredImage) =>
       ['ready', 'failed'].includes(state.name) && source !== MADE_HERE && usedBy.length === 0;

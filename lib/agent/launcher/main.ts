@@ -28,7 +28,7 @@ async function main(): Promise<void> {
   process.exit(exit.code ?? 128 + (constants.signals[exit.signal ?? 'SIGKILL'] ?? 0));
 }
 
-/** It ends by itself: it shows its help, or says that --data is missing. */
+/** Runs an agent that exits by itself: it shows its help, or says that --data is missing. */
 async function runOnly(args: string[]): Promise<AgentExit> {
   const child = spawn(process.execPath, [...process.execArgv, base.program, ...args], { stdio: 'inherit' });
   const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];

@@ -19,7 +19,7 @@ const DUMMIES = new Set([
 ]);
 
 /**
- * A uuid of a known version and variant that has more than four different digits and is no known
+ * A uuid of a known version and variant that has more than four different digits and is not a known
  * placeholder.
  */
 export function isPlausibleUuid(text: string): boolean {

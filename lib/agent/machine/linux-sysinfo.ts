@@ -63,7 +63,7 @@ const MAX_BOOT_PARAMETER_CHARS = 1000;
 
 /**
  * Parses /proc/cmdline: `name=value`, the value `true` if there is none, quotes around either. Text
- * after ` -- ` is for the first process and is no boot parameter.
+ * after ` -- ` is for the first process and is not a boot parameter.
  */
 export function parseBootParameters(commandLine: string): Record<string, string> {
   const [parameters = ''] = commandLine.trim().split(/(?:^|\s)--(?:\s|$)/, 1);

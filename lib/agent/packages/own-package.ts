@@ -109,6 +109,6 @@ export class OwnPackage {
         `The agent (${running}) was started without its launcher; start lib/agent/launcher/main.ts instead`,
       );
     if (!manifest.files.some(({ path }) => path === PROGRAM))
-      throw new InvalidPackageError(`it has no ${PROGRAM}, so it is no agent`);
+      throw new InvalidPackageError(`it has no ${PROGRAM}, so it is not an agent`);
   }
 }

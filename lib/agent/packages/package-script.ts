@@ -24,7 +24,7 @@ interface PackageScript {
   script: ScriptName;
   name: string;
   version: string;
-  /** It has the files of the package. */
+  /** The directory with the files of the package. */
   directory: string;
 }
 

@@ -91,7 +91,7 @@ export class Reports {
     if (!this.#isAfterVms) this.#guard(this.#sendVms());
   }
 
-  /** One at a time, with a gap: what changes meanwhile goes with the next one. */
+  /** Sends one report at a time, with a gap: what changes meanwhile goes with the next one. */
   async #sendVms(): Promise<void> {
     const { clock } = this.#deps;
     this.#isAfterVms = true;

@@ -9,7 +9,7 @@ export interface ActiveTask {
   phase: 'accepting' | 'queued' | 'running' | 'ending';
   /** The acceptance is on disk. */
   isAccepted: boolean;
-  /** Its work has begun, in this process or in a former one. */
+  /** Whether the task's work has begun, in this process or in a former one. */
   hasStarted: boolean;
   abort: AbortController;
   timer: TimeLimit;

@@ -96,7 +96,7 @@ const BEYOND: ReadonlySet<string> = new Set(
     'return eval . source trap unset readonly shift alias'
   ).split(' '),
 );
-/** They run the command that follows. */
+/** Commands that run the command that follows them. */
 const PREFIXES: ReadonlySet<string> = new Set(['exec', 'command', 'env']);
 /** No program has these names, so that `env` does not find them. */
 const ONLY_IN_SHELL: ReadonlySet<string> = new Set(['exit', ':', 'exec', 'command']);
@@ -113,7 +113,7 @@ function isBeyond(words: readonly string[]): boolean {
   return next.startsWith('-') || ['set', 'export'].includes(next) || isBeyond(rest);
 }
 
-/** Empty if the word is no assignment. */
+/** Empty if the word is not an assignment. */
 function assignmentOf(word: string): [name: string, value: string][] {
   const [, name, value = ''] = /^([A-Za-z_]\w*)=(.*)$/s.exec(word) ?? [];
   return name === undefined ? [] : [[name, value]];

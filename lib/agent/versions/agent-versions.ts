@@ -49,7 +49,7 @@ export interface AgentVersions {
 
 export type VersionEvent =
   | { type: 'stage'; next: InstalledVersion; task: string }
-  /** It cannot be started: no launcher runs this agent. */
+  /** The staged version cannot be started: no launcher runs this agent. */
   | { type: 'withdraw'; reason: string }
   /** The launcher is about to start the agent. */
   | { type: 'start' }

@@ -48,7 +48,7 @@ export type VmWork = 'update' | 'reprovision' | 'create-snapshot' | 'delete-snap
 
 export type VmEvent =
   | VmCommand
-  /** Its container is created. */
+  /** The container of the VM is created. */
   | { type: 'provisioned'; isStarted: boolean }
   /** A reprovision has the new image, and removes the container next. */
   | { type: 'replacing' }
@@ -60,7 +60,7 @@ export type VmEvent =
   /** A reboot has ended, well or not. */
   | { type: 'rebooted' }
   | { type: 'rolled-back' }
-  /** Its container has stopped. It may run again by now. */
+  /** The container of the VM has stopped. It may run again by now. */
   | { type: 'stopped' }
   /** Nothing of it is left but its record. */
   | { type: 'removed' }
@@ -268,7 +268,7 @@ function onCommand(life: VmLife, command: VmCommand, container: VmContainerState
 const restarting = (life: VmLife, timeoutMs = VM_STOP_MS): VmStep =>
   to({ ...life, phase: { name: 'rebooting' } }, [{ do: 'restart', timeoutMs }]);
 
-/** It is started again if it ran. */
+/** A VM that ran is started again afterwards. */
 function rollingBack({ shouldRun }: VmLife, snapshot: string, container: VmContainerState | undefined): VmStep {
   const isRunning = container?.name === 'running' || container?.name === 'stopping';
   const state: VmLife = { phase: { name: 'rolling-back', snapshot }, shouldRun: shouldRun || isRunning };

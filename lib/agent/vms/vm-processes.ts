@@ -54,7 +54,7 @@ async function readProcess(pid: number): Promise<VmProcess | undefined> {
   };
 }
 
-/** Its beginning. */
+/** The beginning of the process's command line. */
 async function readCommandLine(pid: number): Promise<string> {
   await using file = await open(`/proc/${pid}/cmdline`);
   const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_LINE_BYTES), 0, MAX_LINE_BYTES, 0);

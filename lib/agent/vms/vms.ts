@@ -278,7 +278,7 @@ export class Vms {
     });
   }
 
-  /** One at a time: who waits must not remove a VM that was created meanwhile. */
+  /** Destroys one VM at a time: a destroy that waited must not remove a VM created meanwhile. */
   #destroyDamaged(uuid: string): Promise<void> {
     return this.#destroyingDamaged.run(async () => {
       if (this.#table.records.unreadableReason(uuid) === undefined) return;

@@ -120,7 +120,7 @@ export class Zfs {
     return this.#change('clone', names, signal);
   }
 
-  /** One after the other: those before one that fails stay set. */
+  /** Sets the properties one after the other: those before one that fails stay set. */
   async set(name: string, properties: Readonly<Record<string, string>>, signal: AbortSignal): Promise<void> {
     const all = Object.entries(properties).map(
       ([property, value]) => `${checked(property, reasonNotProperty)}=${checked(value, reasonNotPropertyValue)}`,

@@ -3,11 +3,11 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { percentageOf } from '../push-jobs/amounts.ts';
 
 export interface UpgradePlan {
-  /** They have this version. */
+  /** Servers that have this version. */
   upToDate: NamedServer[];
-  /** They have another one, and no agent is connected. */
+  /** Servers that have another version, and whose agent is not connected. */
   away: NamedServer[];
-  /** They are not set up: their Ur keeps them `running`, and it installs nothing. */
+  /** Servers that are not set up: their Ur keeps them `running`, and it installs nothing. */
   withoutAgent: NamedServer[];
   /** The rest, in the order in which they are upgraded. */
   waves: NamedServer[][];

@@ -85,7 +85,7 @@ async function withVersions({ client }: Context, targets: readonly NamedServer[]
   return sortByName(named).map(({ server }) => server);
 }
 
-/** Those of the newest failures of this version: a run that halted at them has just begun others. */
+/** Servers of the newest failures of this version: a run that halted at them has just begun others. */
 async function failedServers({ client }: Context, version: string): Promise<Set<string>> {
   const failed = new Set<string>();
   let after: string | undefined;

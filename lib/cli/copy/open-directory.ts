@@ -18,7 +18,7 @@ const hasNames = process.platform === 'linux' && existsSync(DESCRIPTORS);
 const O_PATH = 0o10000000;
 
 export class OpenDirectory {
-  /** Its path without links, when it was opened. */
+  /** The path of the directory, without links, when it was opened. */
   readonly shown: string;
   /** Whether nobody but root and this user can change what the names of its path lead to. */
   readonly #isFixed: boolean;

@@ -11,11 +11,11 @@ export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !
 /** Another try has the same end, unless the job or the configuration of the agent changes. */
 const FINAL_REASONS: readonly (string | undefined)[] = ['not-allowed', 'bad-options', 'unsupported'];
 
-/** It has ended, did not succeed, and may do so when the job is run again. */
+/** Whether the node has failed and may succeed when the job is run again. */
 export const mayRetry = (node: Pick<PushNode, 'status' | 'reason'>): boolean =>
   hasNodeEnded(node) && node.status !== 'succeeded' && !FINAL_REASONS.includes(node.reason);
 
-/** Its command certainly did not run. */
+/** Whether the node's command certainly did not run. */
 const wasNotStarted = ({ status, reason }: Pick<PushNode, 'status' | 'reason'>): boolean =>
   ['nacked', 'unavailable', 'was_ready'].includes(status) || reason === 'permission-denied';
 

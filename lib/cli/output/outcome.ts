@@ -20,7 +20,7 @@ export type CommandOutcome =
       result?: unknown;
       requestId?: string | undefined;
       timedOut?: boolean;
-      /** It ran, and was cancelled. */
+      /** The command ran, and was cancelled. */
       cancelled?: boolean;
       /** Nothing ran there. */
       notStarted?: boolean;

@@ -88,7 +88,7 @@ async function get(context: Context, [text]: readonly unknown[]): Promise<void> 
   showJobs(context, id, jobs);
 }
 
-/** Its last job as in the list, which was read later: that job may have ended in between. */
+/** The schedule with its last job as in the list, which was read later: the job may have ended. */
 function withLastJobOf(schedule: PushSchedule, jobs: readonly PushJob[]): PushSchedule {
   const last = jobs.find(({ id }) => id === schedule.last_job);
   return last === undefined ? schedule : { ...schedule, last_job_status: last.status, last_job_counts: last.counts };

@@ -38,7 +38,7 @@ const OF_CREATE = [...Object.keys(vmCreate.shape), 'image', ...OF_REQUEST];
 const OF_UPDATE = [...Object.keys(vmUpdate.shape), ...OF_REQUEST];
 
 /**
- * Instances ignore names that are no fields, because clients of Triton send many; a person has
+ * Instances ignore names that are not fields, because clients of Triton send many; a person has
  * misspelt them. VMs of another brand than `oci` have other fields, which only their agents know.
  * @throws UsageError
  */

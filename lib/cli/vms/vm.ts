@@ -262,7 +262,7 @@ async function noteEarlyEnd({ client, clock, output }: Context, uuid: string): P
   output.note(`its program has ended${code}; see cnapi vm logs ${uuid}`);
 }
 
-/** Can be repeated: a uuid that no VM has (any more) is no error. An alias without a VM is one. */
+/** Can be repeated: a uuid that no VM has (any more) is not an error. An alias without a VM is one. */
 async function remove(context: Context, text: string, options: DetachOptions): Promise<number> {
   const isGone = await findVm(context.client, text).then(
     () => false,

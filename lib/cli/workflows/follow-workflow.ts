@@ -94,7 +94,7 @@ async function untilEnd({ client, output }: Context, uuid: string, signal: Abort
   }
 }
 
-/** Its end is not known, which is another error than an unknown id on the command line. */
+/** The end of a deleted job is not known: a different error than an unknown id on the command line. */
 function unlessDeleted(error: unknown): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
     throw new RefusedError('The workflow job was deleted before its end was read', { cause: error });

@@ -1,7 +1,7 @@
 /** Refusals of requests to /pushy. `error-form.ts` gives them the form of Chef. */
 import { CnapiError } from '../../platform/errors.ts';
 
-/** A body that is no job. Nothing was created. */
+/** A body that is not a job. Nothing was created. */
 export class InvalidJobError extends CnapiError {
   /** The key that is wrong. */
   readonly field: string | undefined;

@@ -58,7 +58,7 @@ export async function checkPort({ database, config, clock }: CheckInput): Promis
   if (failure.code === 'EADDRNOTAVAIL' || failure.code === 'ENOTFOUND')
     return [
       part.fail(
-        `${host} is no address of this machine`,
+        `${host} is not an address of this machine`,
         'set host to one of its addresses; advertiseHost is the address for others',
       ),
     ];

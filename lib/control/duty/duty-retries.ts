@@ -1,6 +1,6 @@
 /**
  * Carries out the work on a duty until it ends, fails or is aborted. A slow or unreachable database
- * is no failure of the work (law 9): the handler is called again under the same generation after a
+ * is not a failure of the work (law 9): the handler is called again under the same generation after a
  * short pause. Called by `duty-keeper.ts`.
  */
 import { isTemporary, messageOf } from '../../platform/errors.ts';

@@ -6,7 +6,7 @@
 export interface LoggedEvent {
   id: number;
   /**
-   * One of `EVENT_KINDS`, or the noun of a document; `gap`: changes before this event may be
+   * A kind of `EVENT_KINDS`, or the noun of a document; `gap`: changes before this event may be
    * missing.
    */
   kind: string;

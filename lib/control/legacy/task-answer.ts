@@ -82,7 +82,7 @@ function parse(text: string): Parsed {
  */
 function completion({ value, isUnreadable }: Parsed): PostedEnd {
   if (isUnreadable) {
-    return failure('BadAgentAnswer', 'the answer of the agent is no JSON; whether the task ran is unknown');
+    return failure('BadAgentAnswer', 'the answer of the agent is not JSON; whether the task ran is unknown');
   }
   const result = typeof value === 'object' ? (value ?? {}) : { value };
   return { outcome: 'complete', result: result as JsonObject };
@@ -115,5 +115,5 @@ function meaningOf(status: number, hasMessage: boolean): TaskError {
     return { code: 'NotThisServer', message };
   }
   if (status >= 400) return { code: 'Failed', message: `the agent refused the task with HTTP ${status}` };
-  return { code: 'BadAgentAnswer', message: `the agent answered HTTP ${status}, which is no answer to a task` };
+  return { code: 'BadAgentAnswer', message: `the agent answered HTTP ${status}, which is not an answer to a task` };
 }

@@ -7,7 +7,7 @@ import type { RawData } from 'ws';
 export interface AgentSocket {
   /** Bytes that the network has not yet taken. */
   readonly bufferedAmount: number;
-  /** One of the states of WebSocket, such as WebSocket.OPEN. */
+  /** A state of WebSocket, such as WebSocket.OPEN. */
   readonly readyState: number;
   on(event: 'message', listener: (data: RawData, isBinary: boolean) => void): unknown;
   on(event: 'pong', listener: (data: Buffer) => void): unknown;

@@ -4,7 +4,7 @@ const MAX_VERSIONS = 20;
 const OTHER = 'other';
 const PLAIN_VERSION = /^[\w.+-]{1,40}$/;
 
-/** The most frequent versions; all further ones, and texts that are no versions, count as `other`. */
+/** The most frequent versions; all further ones, and texts that are not versions, count as `other`. */
 export function countVersions(versions: Iterable<string>): Record<string, number> {
   const counts = new Map<string, number>();
   for (const version of versions) {

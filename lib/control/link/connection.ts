@@ -104,7 +104,7 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class AgentConnection implements SessionSocket {
   serverUuid: string;
-  /** Its hello says it; undefined before its session. */
+  /** The version that the agent's hello names; undefined before its session. */
   agentVersion: string | undefined;
   readonly quota: SenderQuota;
   readonly #deps: ConnectionDeps;

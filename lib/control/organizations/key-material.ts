@@ -11,7 +11,7 @@ const MAX_BITS = 8192;
 /** Checks with a large exponent are slow, too. */
 const MAX_EXPONENT = 2n ** 32n;
 
-/** A public key that verifies no signature: its private key was deleted. It is no secret. */
+/** A public key that verifies no signature: its private key was deleted. It is not a secret. */
 export const UNUSED_KEY = `-----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA8rrkxQO+lLvKuo+ZzDL/
 lu4buPGlAQEoPMOQjCslvxneJrKGuHy2OEcQahlSShnFZo8oloAyWd+3SVRaxcjL
@@ -35,7 +35,7 @@ export function checkPublicKey(pem: string): void {
   if (publicExponent >= MAX_EXPONENT) throw refused('has a public exponent of more than 32 bits; use 65537');
 }
 
-/** Undefined if it is no key. */
+/** Undefined if it is not a key. */
 export function parsePublicKey(pem: string): KeyObject | undefined {
   try {
     return createPublicKey(pem);

@@ -41,7 +41,7 @@ interface NodeRow {
 const MAX_KEYS_TRIED = 20;
 
 /**
- * Those who have the name, for a request about the organization; undefined if there is no such
+ * Principals with this name, for a request about the organization; undefined if there is no such
  * organization. Users and clients have names of their own, so there may be one of each.
  */
 export async function findPrincipals(

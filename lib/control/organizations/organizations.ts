@@ -92,7 +92,7 @@ export class Organizations {
     return { name, kind, groups: new Set(memberOf), needs: neededGroups(new Set(existing)), actor, organization };
   }
 
-  /** Those of these uuids that are organizations. */
+  /** Returns the uuids that are organizations. */
   async existing(uuids: readonly string[]): Promise<ReadonlySet<string>> {
     return new Set((await this.documents.organizations.getMany(uuids)).keys());
   }

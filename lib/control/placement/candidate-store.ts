@@ -70,7 +70,7 @@ export async function readChunk(
   return rows.map(toCandidate);
 }
 
-/** Those of these servers that exist. */
+/** Returns the candidates among these servers; a server that does not exist is left out. */
 export async function readCandidates(
   database: Queryable,
   loadQuery: LoadQuery,

@@ -28,7 +28,7 @@ const pipeline = z
   .superRefine((entries, context) => {
     for (const name of entries.flatMap((entry) => entry.split('|'))) {
       if (!STEP_NAMES.includes(name))
-        context.addIssue(`${name} is no step of placement${suggestion(name, STEP_NAMES)}`);
+        context.addIssue(`${name} is not a step of placement${suggestion(name, STEP_NAMES)}`);
     }
   })
   .transform((entries): Pipeline => entries.map((entry) => entry.split('|') as StepName[]));
@@ -93,7 +93,7 @@ export const placementSettings = {
       z.int().min(0).max(1_000_000),
     )
     .default(10_000)
-    .describe('VMs for which one caller may hold room at the same time, with `tokens`; 0 is no limit'),
+    .describe('VMs for which one caller may hold room at the same time, with `tokens`; 0 means no limit'),
 };
 
 export interface PlacementSettings {

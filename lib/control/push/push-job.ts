@@ -58,7 +58,7 @@ export interface PushJobSnapshot {
   ticketTimeoutMs: number;
   /** Nodes whose task exists and has not ended, whether or not its start is known. */
   started: number;
-  /** Those of them whose task was not cancelled. */
+  /** Nodes among them whose task was not cancelled. */
   toCancel: number;
   /** Nodes that a caller wants to be aborted, which has not been done yet. */
   toAbort: number;
@@ -81,7 +81,7 @@ export type AbortCause = 'no-quorum' | 'voting-timeout' | 'run-timeout' | 'failu
 
 export type CoordinatorAction =
   | { do: 'wait'; forMs: number | undefined }
-  /** It has its ticket: its agents are asked. */
+  /** The job has its ticket: its agents are asked. */
   | { do: 'begin-voting' }
   /** Let ready nodes start, at most so many; the first time the job becomes `running`. */
   | { do: 'start'; most: number }

@@ -257,12 +257,12 @@ export class Tasks {
     return listAllTasks(this.#deps.database, filter);
   }
 
-  /** Those of these servers that have an unfinished task. */
+  /** Returns the servers that have an unfinished task. */
   async busyAmong(serverUuids: readonly string[]): Promise<ReadonlySet<string>> {
     return new Set(serverUuids.length === 0 ? [] : await readBusyAmong(this.#deps.database, serverUuids));
   }
 
-  /** Those of these tasks that have ended, or whose record was deleted. */
+  /** Returns the tasks that have ended, or whose record was deleted. */
   async endedAmong(ids: readonly string[]): Promise<string[]> {
     return ids.length === 0 ? [] : readEndedAmong(this.#deps.database, ids);
   }

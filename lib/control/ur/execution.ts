@@ -59,7 +59,7 @@ export const noReply = { outcome: 'failure', error: taskEnds.timedOut } as const
 export const replyLost = (reason: string): PostedEnd =>
   failure('OutcomeUnknown', `${reason}; whether the script ran is unknown`);
 
-/** @returns why it is no reply, if so */
+/** @returns why it is not a reply, if so */
 export function readReply(content: Buffer): UrReply | string {
   if (content.length > MAX_REPLY_BYTES) return `it has more than ${MAX_REPLY_BYTES} bytes`;
   const parsed = parseObject(content);
@@ -75,7 +75,7 @@ export function readReply(content: Buffer): UrReply | string {
 export const badReply = (reason: string): PostedEnd =>
   failure('BadAgentAnswer', `Ur's reply was not kept: ${reason}; the script ran`);
 
-/** A reboot that the script asked for is no failure of the script; Ur itself says 0 then. */
+/** A reboot that the script asked for is not a failure of the script; Ur itself says 0 then. */
 function endOfScript({ exitStatus, stdout, stderr }: UrReply): PostedEnd {
   const exitCode = exitStatus === REBOOT_STATUS ? 0 : exitStatus;
   return { outcome: 'complete', result: { exitCode, signal: null, stdout, stderr } };

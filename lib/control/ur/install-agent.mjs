@@ -107,7 +107,7 @@ function entriesOf(bytes) {
     const size = Number.parseInt(header.toString('latin1', 124, 136), 8);
     const from = at + BLOCK_BYTES;
     const isNamed = header.length === BLOCK_BYTES && header.toString('latin1', 0, 100).replace(/\0.*$/s, '') === name;
-    if (!isNamed || !(size >= 0) || from + size > bytes.length) throw new InstallError('the file is no package');
+    if (!isNamed || !(size >= 0) || from + size > bytes.length) throw new InstallError('the file is not a package');
     at = from + Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
     return bytes.subarray(from, from + size);
   });

@@ -20,7 +20,7 @@ const option = z.union([text, z.boolean(), z.array(text).max(MAX_OPTIONS)]);
 const urAgent = z.strictObject({
   /** The file of the public key, on the instance; read at each installation. */
   key: text,
-  /** Those of the agent's configuration file. */
+  /** The options of the agent's configuration file. */
   options: z
     .record(z.string().max(100), option)
     .refine((given) => Object.keys(given).length <= MAX_OPTIONS, `has more than ${MAX_OPTIONS} options`)

@@ -97,7 +97,7 @@ export function parseExpiry(request: ExpiryRequest): Expiry | Issue {
   const text = request.expiresAt;
   const atMs = parseTime(text);
   if (atMs === undefined) {
-    const message = 'is no time in ISO 8601 between the years 0001 and 9999, such as 2030-12-31T23:59:59.000Z or 3000';
+    const message = 'is not a time in ISO 8601 between the years 0001 and 9999, such as 2030-12-31T23:59:59.000Z or 3000';
     return { field: 'expires_at', message };
   }
   return { atMs, text };
@@ -108,7 +108,7 @@ function parseDuration(seconds: number): Expiry | Issue {
   if (inMs >= 1 && seconds <= MAX_EXPIRES_IN_SECONDS) return { inMs };
   return {
     field: 'expires_in',
-    message: `is no number of seconds greater than 0 and up to ${MAX_EXPIRES_IN_SECONDS}`,
+    message: `is not a number of seconds greater than 0 and up to ${MAX_EXPIRES_IN_SECONDS}`,
   };
 }
 

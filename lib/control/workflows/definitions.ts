@@ -82,7 +82,7 @@ const refreshSysinfo: WorkflowStep = {
   work: { kind: 'task', task: 'server_sysinfo', keepsSysinfo: true },
 };
 
-/** Those of the parameters of the job that its task has, too. */
+/** Selects the parameters of the job that its task has, too. */
 const only = (names: readonly string[]) => (params: JsonObject) =>
   Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
 

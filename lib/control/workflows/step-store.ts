@@ -92,7 +92,7 @@ interface WaitingJob {
   stepMs: number;
 }
 
-/** Those of these jobs that exist, by id. */
+/** Returns the jobs that exist, by id. */
 export async function readWaitingJobs(database: Queryable, ids: readonly string[]): Promise<Map<string, WaitingJob>> {
   const { rows } = await database.query<{ id: string; is_canceled: boolean; step_ticks: string }>(
     `select j.id, j.cancel_requested_at is not null as is_canceled, cnapi_tick() - j.step_tick as step_ticks

@@ -30,7 +30,7 @@ interface NewWorkflowJob {
 const UNIQUE_VIOLATION = '23505';
 /** Jobs that have not ended: an instance carries out 2,000 duties. */
 export const MAX_UNFINISHED_WORKFLOWS = 1_000;
-/** Those of one caller, so that no caller leaves no room for others. */
+/** Unfinished jobs of one caller, so that no caller takes all the room. */
 export const MAX_UNFINISHED_OF_CALLER = 500;
 
 /**

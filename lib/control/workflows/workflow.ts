@@ -46,7 +46,7 @@ interface PlannedStep {
   name: string;
   /** How often it is tried. */
   maxTries: number;
-  /** Its work is a task, which ends by itself after a cancel. */
+  /** Whether the step's work is a task, which ends by itself after a cancel. */
   isTask: boolean;
 }
 

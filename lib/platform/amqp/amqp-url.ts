@@ -11,7 +11,7 @@ const HEARTBEAT_SECONDS = 10;
  */
 export function parseAmqpUrl(text: string): string {
   if (!/^amqps?:\/\//.test(text) || !URL.canParse(text))
-    throw new TypeError('is no amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]');
+    throw new TypeError('is not an amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]');
   const url = new URL(text);
   if (url.hostname === '') throw new TypeError('names no host');
   if (url.search !== '' || url.hash !== '') throw new TypeError('has parameters; it may have none');

@@ -69,7 +69,7 @@ function reasonNotTraits(of: string, traits: unknown): string | undefined {
   const wrong = names.find((name) => !isTrait(traits[name]));
   return wrong === undefined
     ? undefined
-    : `"${of}.traits.${wrong}" is no boolean, text of at most ${MAX_NAME_CHARS} characters or list of at most ${MAX_NAMES} such texts`;
+    : `"${of}.traits.${wrong}" is not a boolean, text of at most ${MAX_NAME_CHARS} characters or list of at most ${MAX_NAMES} such texts`;
 }
 
 function reasonNotPlatforms(of: string, value: JsonObject): string | undefined {
@@ -80,7 +80,7 @@ function reasonNotPlatforms(of: string, value: JsonObject): string | undefined {
     const pairs = Object.entries(platforms);
     if (pairs.length > MAX_VERSIONS) return `"${of}.${name}" has more than ${MAX_VERSIONS} versions`;
     if (!pairs.flat().every(isName))
-      return `"${of}.${name}" has a version or platform that is no text of at most ${MAX_NAME_CHARS} characters`;
+      return `"${of}.${name}" has a version or platform that is not text of at most ${MAX_NAME_CHARS} characters`;
   }
   return undefined;
 }

@@ -119,7 +119,7 @@ const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(),
 /** The result of a command, as the agent's task `command_execute` defines it. */
 export type CommandTaskResult = Known<z.output<typeof commandResult>>;
 
-/** Its route checks it, because a failure is 412. */
+/** A parameter that the route checks itself, because a failure is 412. */
 const anyText = (description: string) => z.unknown().optional().meta({ type: 'string' }).describe(description);
 
 export const serverTaskContracts = contracts({

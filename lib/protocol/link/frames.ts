@@ -95,7 +95,7 @@ export type RefusalCode = (typeof REFUSAL_CODES)[number];
  */
 const refuse = z.object({
   type: z.literal('refuse'),
-  /** One of REFUSAL_CODES; a newer instance may send another code. */
+  /** A code of REFUSAL_CODES; a newer instance may send another one. */
   code: word,
   message: text,
   retryAfterMs: z.int().min(0).max(3_600_000).optional(),

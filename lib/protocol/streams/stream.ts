@@ -58,7 +58,7 @@ export type TerminalSize = z.infer<typeof terminalSize>;
 export const terminal = terminalSize.extend({
   type: z
     .string()
-    .regex(/^[0-9A-Za-z][0-9A-Za-z.+_-]{0,49}$/, 'is no type of a terminal, such as xterm-256color')
+    .regex(/^[0-9A-Za-z][0-9A-Za-z.+_-]{0,49}$/, 'is not a type of a terminal, such as xterm-256color')
     .default('xterm'),
 });
 export type Terminal = z.infer<typeof terminal>;
@@ -68,7 +68,7 @@ export const streamName = z
   .string()
   .regex(
     /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/,
-    'is no name of a stream; open one at GET /servers/:server_uuid/stream',
+    'is not a name of a stream; open one at GET /servers/:server_uuid/stream',
   );
 
 export const streamGreeting = z.object({ stream: streamName });

@@ -18,7 +18,7 @@ const running: ContainerState = { name: 'running', run: 2 };
 const stopping: ContainerState = { name: 'stopping', run: 2, killAt: NOW + 5_000, signal: 'SIGINT' };
 /** Stopped by an agent of an earlier version, or without time. */
 const unsignalled: ContainerState = { name: 'stopping', run: 2, killAt: NOW + 5_000 };
-/** Its kill has failed. */
+/** The state of a container whose kill has failed. */
 const overdue: ContainerState = { name: 'stopping', run: 2, killAt: NOW };
 const stopped: ContainerState = { name: 'stopped', run: 2, exit };
 const failed: ContainerState = { name: 'failed', reason: 'There is no room.' };

@@ -190,9 +190,9 @@ const WRONG: readonly [string, TestImage | Buffer, RegExp][] = [
     /not a file/,
   ],
   ['it has no index', spoilt((all) => all.filter(({ path }) => path !== 'index.json')), /no index\.json/],
-  ['its index is no JSON', spoilt((all) => all.map(withIndex('{'))), /is not JSON/],
+  ['its index is not JSON', spoilt((all) => all.map(withIndex('{'))), /is not JSON/],
   ['its index is empty', spoilt((all) => all.map(withIndex('{"schemaVersion":2,"manifests":[]}'))), /no image for/],
-  ['it is no archive', Buffer.from('no archive at all'), /cut off/],
+  ['it is not an archive', Buffer.from('no archive at all'), /cut off/],
   ['it is empty', Buffer.alloc(0), /cut off/],
   ['it is a bomb', gzipArchiveOf([{ path: 'zeros', contents: Buffer.alloc(80 * MIB) }]), /more than/],
 ];

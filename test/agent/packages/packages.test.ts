@@ -183,7 +183,7 @@ const own: Record<string, { about: Parameters<typeof add>[1]; isLaunched?: boole
   'without the program of an agent': {
     about: { version: '0.2.0' },
     code: 'InvalidPackage',
-    message: /^The package is refused: it has no lib\/agent\/main\.ts, so it is no agent$/,
+    message: /^The package is refused: it has no lib\/agent\/main\.ts, so it is not an agent$/,
   },
   'of an older version': {
     about: { version: '0.0.9', files: [PROGRAM] },

@@ -16,7 +16,7 @@ import type { AgentFrame } from '../../../lib/protocol/link/frames.ts';
 import { until } from '../../support/until.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
-/** Its timers fire when the test says so. */
+/** A node whose timers fire when the test says so. */
 function node(fields: Partial<PushParticipantDeps> = {}) {
   const sent: AgentFrame[] = [];
   const timers = new Map<number, () => void>();

@@ -13,7 +13,7 @@ t.test('versions are in the order of Semantic Versioning', (t) => {
   t.end();
 });
 
-t.test('what is no version of a package is not one', (t) => {
+t.test('what is not a version of a package is not one', (t) => {
   for (const text of ['1', '1.2', '01.2.3', '1.2.3+build', '1.2.3-', '1.2.3-a..b', '../1.2.3', '1.2.3-a/b', '1.2.3\n'])
     t.notMatch(text, PACKAGE_VERSION, JSON.stringify(text));
   t.end();

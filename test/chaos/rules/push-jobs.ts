@@ -64,7 +64,7 @@ export function pushCommandsRunOnce(world: World): Findings {
 
 const statesOf = ({ nodes }: StoredPushJob): string => nodes.map(({ state }) => state).join(', ');
 
-/** Whether something caused the job's end and those of its nodes. That one instance died is no cause. */
+/** Whether something caused the job's end and those of its nodes. That one instance died is not a cause. */
 function hasCause({ outcome, nodes }: StoredPushJob, faults: readonly Fault[], isAborted: boolean): boolean {
   if (outcome === 'aborted' && isAborted) return true;
   const instances = new Set(faults.map((fault) => (isOfInstance(fault) ? fault.instance : undefined)));

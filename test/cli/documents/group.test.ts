@@ -62,7 +62,7 @@ t.test('server groups on the command line', async (t) => {
       });
   });
 
-  await t.test('an empty value that is no text is wrong usage, and so is a text for a list', async (t) => {
+  await t.test('an empty value that is not text is wrong usage, and so is a text for a list', async (t) => {
     for (const field of ['where', 'servers'])
       t.match(await cli.run('group', 'create', 'name=x', `${field}=`), {
         code: 2,

@@ -3,7 +3,7 @@ import { errorOf, exitCodeOf, hasSucceeded } from '../../../lib/cli/output/task-
 
 t.test('success, error text and exit code of a task are derived from its end', (t) => {
   t.ok(hasSucceeded({ status: 'complete', result: { exitCode: 0 } }));
-  t.ok(hasSucceeded({ status: 'complete' }), 'a task that is no command');
+  t.ok(hasSucceeded({ status: 'complete' }), 'a task that is not a command');
   const failures: [object, string][] = [
     [{ status: 'complete', result: { exitCode: 3 } }, 'exit code 3'],
     [{ status: 'complete', result: { exitCode: null, signal: 'SIGSEGV' } }, 'ended by SIGSEGV'],

@@ -82,7 +82,7 @@ t.test('mistakes in commands about VMs', async (t) => {
     }
   });
 
-  await t.test('an agent that does not know a stream is no broken connection', async (t) => {
+  await t.test('an agent that does not know a stream is not a broken connection', async (t) => {
     agent.answer = () => ({ error: { code: 'UnknownTask', message: 'Unknown task' } });
     const { code, stderr } = await cli.run('vm', 'logs', 'web');
     t.equal(code, 1);

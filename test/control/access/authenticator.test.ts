@@ -67,7 +67,7 @@ t.test('without a token, only public routes are allowed', async (t) => {
   );
 });
 
-t.test('Basic credentials are ignored: they admit nobody and are no failed authentication', async (t) => {
+t.test('Basic credentials are ignored: they admit nobody and do not count as failed authentications', async (t) => {
   const trustedNetworks = [{ text: '192.0.2.0/24', roles: ['operator'] }] as const;
   const { authenticator } = await start(t, { trustedNetworks });
   const basic = [`Basic ${Buffer.from('admin:secret').toString('base64')}`];

@@ -82,7 +82,7 @@ t.test('an operator sets up a zone with TLS and tokens, runs a command and revok
   const asJob = { CNAPI_TOKEN_FILE: jobToken };
   const done = await run(['exec', serverUuid, '--', 'echo', 'hello there'], asJob);
   t.match(done, { code: 0, stdout: /hello there/ }, done.stderr);
-  t.match(await run(['token', 'list'], asJob), { code: 1, stderr: /role admin/ }, 'an operator is no admin');
+  t.match(await run(['token', 'list'], asJob), { code: 1, stderr: /role admin/ }, 'an operator is not an admin');
 
   const audited: Record<string, unknown>[] = JSON.parse((await run(['audit', '--json'])).stdout);
   const said = audited.map(({ actor, action, status }) => [actor, action, status]);

@@ -20,7 +20,7 @@ export interface Working {
   end(error?: Error): void;
 }
 
-/** Its work ends when the test says so, or when it is aborted. */
+/** A handler whose work ends when the test says so, or when it is aborted. */
 export class ScriptedHandler implements DutyHandler {
   readonly working = new Map<string, Working>();
   /** All generations that were begun here. */

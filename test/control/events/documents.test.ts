@@ -44,7 +44,7 @@ for (const kind of ['Postgres', 'PGlite'] as const) {
     await t.rejects(store.put(told, 'b', { uuid: 'c' }, { also: () => 'delete from cnapi_events where id = 1 / 0' }), {
       code: 'InvalidQuery',
     });
-    t.same(await events(), [], 'what changes nothing is no event');
+    t.same(await events(), [], 'what changes nothing is not an event');
   });
 }
 

@@ -60,7 +60,7 @@ t.test("an unknown path is 404 and a wrong method 405, in the words of Triton's 
   t.match(wrong.headers.get('allow'), /GET/);
 });
 
-t.test('malformed JSON, or JSON that is no object, is 400 InvalidContent', async (t) => {
+t.test('malformed JSON, or JSON that is not an object, is 400 InvalidContent', async (t) => {
   const { call } = await startApi(t);
   const json = { 'content-type': 'application/json' };
   for (const content of ['{', '[1]', '"x"', 'null', '{"a":1}}']) {

@@ -63,7 +63,7 @@ t.test('a caller has as many claims as it may, not counting what has expired', a
   t.equal(await outcomeOf(other, { vmUuid: second, ...mine }), 'claimed');
   t.equal(await outcomeOf(server, mine), 'many');
   t.match(await load(server), { vms: 1 }, 'nothing is left of it');
-  t.equal(await outcomeOf(other, { vmUuid: second, ...mine }), 'claimed', 'an equal request is no other claim');
+  t.equal(await outcomeOf(other, { vmUuid: second, ...mine }), 'claimed', 'an equal request is the same claim');
   t.equal(await outcomeOf(server, { ...mine, caller: 'another' }), 'claimed');
   t.equal(await outcomeOf(server, { maxClaims: 0 }), 'claimed', 'nobody is counted');
   await expire(first);

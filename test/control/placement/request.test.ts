@@ -13,7 +13,7 @@ const B = '11111111-2222-4333-8444-555555555555';
 
 const LONG = 'x'.repeat(201);
 const TEXTS = 'text of at most 200 characters or list of at most 100 such texts';
-const PLATFORM = 'has a version or platform that is no text of at most 200 characters';
+const PLATFORM = 'has a version or platform that is not text of at most 200 characters';
 const MANY = Array.from({ length: 11 }, () => Array.from({ length: 10 }, String));
 const namesOf = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [index, 'x']));
 
@@ -73,9 +73,9 @@ t.test('wrong values are named', async (t) => {
     ['"vm.ram" is not a number above 0 (MiB)', { ram: -1 }, {}],
     ['"vm.traits" is not an object', { traits: [] }, {}],
     ['"vm.ram" is missing (MiB)', { ram: undefined }, {}],
-    [`"vm.traits.a" is no boolean, ${TEXTS}`, { traits: { a: 1 } }, {}],
-    [`"vm.traits.a" is no boolean, ${TEXTS}`, { traits: { a: LONG } }, {}],
-    [`"vm.traits.a" is no boolean, ${TEXTS}`, { traits: { a: [LONG] } }, {}],
+    [`"vm.traits.a" is not a boolean, ${TEXTS}`, { traits: { a: 1 } }, {}],
+    [`"vm.traits.a" is not a boolean, ${TEXTS}`, { traits: { a: LONG } }, {}],
+    [`"vm.traits.a" is not a boolean, ${TEXTS}`, { traits: { a: [LONG] } }, {}],
     ['"vm.traits" has more than 100 traits', { traits: namesOf(101) }, {}],
     ['"vm.traits" has a name of more than 200 characters', { traits: { [LONG]: 'x' } }, {}],
     ['"package.min_platform" has more than 20 versions', {}, { package: { min_platform: namesOf(21) } }],

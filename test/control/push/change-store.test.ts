@@ -186,7 +186,7 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
     ).rows.map(({ server_uuid, abort_requested }) => [server_uuid, abort_requested]);
   const unknownServer = randomUUID();
   t.same(await request('hard', firstOf(running), unknownServer), { state: 'running', missing: [unknownServer] });
-  t.same(await requested(), [], 'one of them is no node');
+  t.same(await requested(), [], 'one of them is not a node');
   t.same(await request('hard', firstOf(ended), firstOf(running)), { state: 'running', missing: [] });
   await request('soft', firstOf(running), firstOf(softly));
   t.same(

@@ -49,7 +49,7 @@ t.test('a new server has the defaults and no stored status', (t) => {
 t.test('fields of a server are derived from its sysinfo', (t) => {
   const cases: [string, object, object][] = [
     ['memory as text', { 'MiB of Memory': '4095' }, { ram: 4095 }],
-    ['memory that is no number', { 'MiB of Memory': 'much' }, { ram: undefined }],
+    ['memory that is not a number', { 'MiB of Memory': 'much' }, { ram: undefined }],
     ['memory as number', { 'MiB of Memory': 4095.9 }, { ram: 4095 }],
     ['the boot time', { 'Boot Time': '0' }, { last_boot: '1970-01-01T00:00:00.000Z' }],
     ['the creation of the pool', { 'Zpool Creation': 1 }, { created: '1970-01-01T00:00:01.000Z' }],

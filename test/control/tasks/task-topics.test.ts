@@ -27,7 +27,7 @@ t.test('a hint for more servers than fit into one message reaches the run whole'
   t.strictSame(received.flatMap(hintedServers), servers);
 });
 
-t.test('other messages, and what is no uuid, are no hints', async (t) => {
+t.test('other messages, and what is not a uuid, are not hints', async (t) => {
   t.strictSame(hintedServers({ kind: 'roster', server_uuids: ['a'] }), []);
   t.strictSame(hintedServers({ kind: 'tasks', server_uuids: 'a' }), []);
   t.strictSame(hintedServers({ kind: 'tasks', server_uuids: ['a', 1, null] }), ['a']);

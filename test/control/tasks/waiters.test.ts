@@ -38,7 +38,7 @@ async function collect(
   return into;
 }
 
-/** Its state on a standby that had received no later events. */
+/** Resets the task to its state on a standby that had received no later events. */
 async function goBack(database: Database, id: string, lastSeq: number): Promise<void> {
   await database.query('delete from cnapi_task_events where task_id = $1::uuid and seq > $2::int', [id, lastSeq]);
   await database.query('update cnapi_tasks set last_seq = $2::int where id = $1::uuid', [id, lastSeq]);

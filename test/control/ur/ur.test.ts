@@ -26,7 +26,7 @@ const messages = [
     expect: { serverUuid: UUID },
   },
   {
-    name: 'a reply is no message for the shared queue',
+    name: 'a reply is not a message for the shared queue',
     key: `ur.execute-reply.${UUID}.1`,
     content: bytes({ UUID }),
     expect: { defect: 'routing-key' },

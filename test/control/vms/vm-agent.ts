@@ -7,7 +7,7 @@ import type { TestApp } from '../../support/apps.ts';
 import { joinAgent, type Machine, newMachine, type ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
-/** Their names begin with `machine_`. */
+/** The names of tasks about VMs, without their beginning `machine_`. */
 const VM_TASKS = [
   'create',
   'load',

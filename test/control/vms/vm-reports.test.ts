@@ -196,7 +196,7 @@ t.test('the end of a task changes its VM in the same commit, and older reports d
   t.same(await stored(server), { [uuid]: vm('running', 5) });
   await endOf(await task('machine_boot'), 'complete', { vm: 'no VM' });
   await endOf(await task('machine_boot'), 'complete', { vm: { uuid, state: '\u0000' } });
-  t.same(await stored(server), { [uuid]: vm('running', 5) }, 'what is no VM');
+  t.same(await stored(server), { [uuid]: vm('running', 5) }, 'what is not a VM');
   await endOf(await task('machine_destroy'), 'complete', {});
   t.same(await stored(server), {});
   await report(server, { [uuid]: vm('destroying', 6) });

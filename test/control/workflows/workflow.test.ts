@@ -52,7 +52,7 @@ const rows: [about: string, from: WorkflowState, event: WorkflowEvent, to: Workf
   ],
   ['a step that was tried often enough fails the job', at('begun', 1, 1), failed(), undo('due', 1, left('failed', 2))],
   [
-    'a step for which a repeat is no use fails the job',
+    'a step for which a repeat does not help fails the job',
     at('begun', 1),
     failed(true),
     undo('due', 1, left('failed', 2)),

@@ -15,7 +15,7 @@ import { drainRun, type Run } from '../roster/model.ts';
 
 const SECOND = 1000;
 const TIMES: DrainTimes = { drainAgentsMs: 5000, drainWaitsMs: 8000 };
-/** It has left by then, whatever its agents and callers do. */
+/** An instance has left by then, whatever its agents and callers do. */
 const LONGEST_MS = TIMES.drainWaitsMs + 4000;
 
 export interface LeavingInstance {
@@ -25,7 +25,7 @@ export interface LeavingInstance {
   agents: number;
   movingAgents: number;
   unanswered: number;
-  /** It has sent its request to leave to the database and has no answer yet. */
+  /** Whether the instance has asked the database to leave and has no answer yet. */
   isAsking: boolean;
 }
 
@@ -122,7 +122,7 @@ function second(product: Rules, before: State): State {
   return state;
 }
 
-/** It knows of others what it last read. */
+/** The instance knows of others what it last read. */
 function carriedOut(state: State, at: number, effect: DrainEffect, others: number): State {
   const { agents, movingAgents, run, drain } = state.instances[at] as LeavingInstance;
   switch (effect.do) {

@@ -82,7 +82,7 @@ export interface InstanceState {
   run: string;
   isUp: boolean;
   isFrozen: boolean;
-  /** It may change the status of servers that it never held. */
+  /** Whether the instance may change the status of servers that it never held. */
   mayMarkOthersUnknown: boolean;
   session: SessionState | undefined;
   registrations: number;

@@ -255,7 +255,7 @@ function resends(state: State, connection: Connection, frame: DownFrame): Move<S
   return [...sent, ...late(state, connection.instance, { frame, epoch: connection.epoch })];
 }
 
-/** It restarts at once under the same name and has lost everything it held. */
+/** The instance restarts at once under the same name and has lost everything it held. */
 function crashes(state: State, at: number): Move<State>[] {
   return spend(state, 'crashInstance').map((left) => {
     const mine = left.connections.filter(({ instance }) => instance === at);

@@ -10,7 +10,7 @@ export interface Ticket {
   queue: number;
   place: number;
   status: TicketStatus;
-  /** Its expiry has passed. */
+  /** Whether the ticket's expiry has passed. */
   isDue: boolean;
 }
 

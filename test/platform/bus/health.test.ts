@@ -53,7 +53,7 @@ const rows: { name: string; events: HealthEvent[]; healthy: boolean; misses: num
     misses: 0,
   },
   {
-    name: 'beats in flight on a lost connection are no misses of the next one',
+    name: 'beats in flight on a lost connection do not count as misses of the next one',
     events: [tick, tick, lost, tick],
     healthy: false,
     misses: 0,

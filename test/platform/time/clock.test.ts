@@ -32,7 +32,7 @@ t.test('a delay that is longer than a timer of Node lasts as long as it says', a
   await asleep;
 });
 
-t.test('a long delay is no timer that Node warns of', async (t) => {
+t.test('a long delay is not a timer that Node warns of', async (t) => {
   const warnings: string[] = [];
   const note = ({ name }: Error) => warnings.push(name);
   process.on('warning', note);

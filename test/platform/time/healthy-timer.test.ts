@@ -90,7 +90,7 @@ t.test('the last healthy moment is now, until a tick is more than a period overd
   t.equal(healthyTimer.lastHealthyAt, healthyAt);
 });
 
-t.test('standing still for exactly the limit is no stall', async (t) => {
+t.test('standing still for exactly the limit is not a stall', async (t) => {
   const { clock, seen } = startTicker();
   await clock.stall(2_000);
   t.same(seen.stalls, []);

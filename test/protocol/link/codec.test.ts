@@ -55,7 +55,7 @@ const bad: { name: string; text: string; code: FrameError['code']; message: RegE
   { name: 'a type of the other side', text: '{"type":"welcome"}', code: 'type', message: /welcome/ },
   { name: 'a missing field', text: '{"type":"task_end"}', code: 'fields', message: /task_end\.id/ },
   {
-    name: 'a sequence that is no number',
+    name: 'a sequence that is not a number',
     text: '{"type":"heartbeat","sequence":"1"}',
     code: 'fields',
     message: /sequence/,

@@ -89,7 +89,7 @@ const sql: { name: string; text: string; mutants: string[] }[] = [
       'update a set b = f(1, 2), c = 3 where true ',
     ],
   },
-  { name: 'the condition of an index is no guard', text: 'create index on a (b) where c is null', mutants: [] },
+  { name: 'the condition of an index is not a guard', text: 'create index on a (b) where c is null', mutants: [] },
   {
     name: 'interpolated expressions are not changed',
     text: `select a from b where ${SPLICED} limit 1`,

@@ -52,7 +52,7 @@ t.test('an invalid operation is refused, and an oversized one is not read', asyn
   let asked = 0;
   const { say } = await served(t, async () => String(asked++));
   const rows = ['hello\n', '{}\n', '[1]\n', '{"operation":"scale"}\n', `${'x'.repeat(5000)}`, '\n', '\0\n'];
-  for (const row of rows) t.match(await say(row), /^\{"refused":"that is no operation/, row.slice(0, 30));
+  for (const row of rows) t.match(await say(row), /^\{"refused":"that is not an operation/, row.slice(0, 30));
   t.equal(asked, 0);
   for (const instances of [0, 17, 1.5, '3', null])
     t.equal(parseOperation(JSON.stringify({ operation: 'scale', instances })), undefined);

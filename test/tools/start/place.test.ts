@@ -34,7 +34,7 @@ t.test('as root, data that Postgres could not reach goes to a fixed place in /va
   t.strictSame(findPlace(asked), place);
 });
 
-t.test('a file, and what would be in it, is no data directory', async (t) => {
+t.test('a file, and what would be in it, is not a data directory', async (t) => {
   const closed = mkdtempSync(path.join(os.tmpdir(), 'cnapi-place-'));
   t.teardown(() => rmSync(closed, { recursive: true, force: true }));
   const file = path.join(closed, 'file');

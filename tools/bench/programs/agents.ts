@@ -19,7 +19,7 @@ export interface ConnectOrder {
   url: string;
   agents: number;
   perSecond: number;
-  /** They send their sysinfo when the instance requests it, so that their servers can be read. */
+  /** Whether agents send their sysinfo when the instance requests it, so that their servers can be read. */
   sendsSysinfo?: boolean;
 }
 

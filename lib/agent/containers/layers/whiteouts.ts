@@ -51,7 +51,7 @@ function* extended(records: string): Generator<Buffer, void> {
   yield Buffer.alloc((BLOCK_BYTES - (body.length % BLOCK_BYTES)) % BLOCK_BYTES);
 }
 
-/** Its length counts the digits of the length itself. */
+/** A record of a pax header. The length in it counts its own digits too. */
 function record(key: string, value: string): string {
   const rest = ` ${key}=${value}\n`;
   const bytes = Buffer.byteLength(rest);

@@ -143,7 +143,7 @@ function firstLine(stream: Readable): Promise<string> {
   });
 }
 
-/** Its `text` grows to a limit while the stream is read. */
+/** The `text` of the result grows, up to a limit, while the stream is read. */
 function collected(stream: Readable): { text: string } {
   const read = { text: '' };
   stream.setEncoding('utf8');

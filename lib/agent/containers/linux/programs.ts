@@ -12,7 +12,7 @@ export interface ProgramEnd {
   stdout: string;
   /** The program's own message about its failure; the reason if it could not be started. */
   stderr: string;
-  /** It was killed, because it printed more than is kept. */
+  /** The program was killed because it printed more than is kept. */
   hasMoreOutput?: true;
 }
 

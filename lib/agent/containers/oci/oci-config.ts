@@ -34,7 +34,7 @@ interface OciOptions extends MachineFacts {
 }
 
 /**
- * Those of Docker without AUDIT_WRITE, MKNOD and NET_RAW. All of them hold inside the user namespace
+ * Docker's capabilities without AUDIT_WRITE, MKNOD and NET_RAW. They hold inside the user namespace
  * only. SYS_CHROOT stays because servers such as sshd separate privileges by it.
  */
 const CAPABILITIES = [

@@ -30,7 +30,7 @@ interface AccessRecheckerDeps {
   log: Logger;
 }
 
-/** Those who hold something in one organization with one key. */
+/** Callers that hold something open in one organization with one key. */
 interface Holder {
   key: string;
   organization: string;

@@ -76,7 +76,7 @@ function refuseUnstorable(key: string, value: unknown): void {
   if (reason !== undefined) throw new InvalidJobError(`invalid ${key} supplied`, key, `it ${reason}`);
 }
 
-/** It may be empty, as in Chef. */
+/** The command may be empty, as in Chef. */
 function commandOf(value: unknown): string {
   if (typeof value !== 'string') throw new InvalidJobError('invalid command supplied', 'command');
   if (value !== '') checkBy(shape.command, value, 'command');

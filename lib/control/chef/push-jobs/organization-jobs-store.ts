@@ -11,7 +11,7 @@ import type { PushOptions } from '../../push/push-store.ts';
 export interface OrganizationJob {
   id: string;
   command: string;
-  /** Those that everybody may see. */
+  /** Options that everybody may see. */
   options: PushOptions;
   hasFile: boolean;
   /** The name of who asked for it. */

@@ -28,7 +28,7 @@ const BURST_S = 5;
 /** Thousands of agents may connect concurrently, and share one core. */
 const HANDSHAKE_WITHIN_MS = 10_000;
 /**
- * Disconnects before the end of a handshake that are no errors: port checks do this all the time.
+ * Disconnects before the end of a handshake that are not errors: port checks do this all the time.
  */
 const DISCONNECTED = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
 

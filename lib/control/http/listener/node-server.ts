@@ -1,6 +1,6 @@
 /**
  * The limits of Node's HTTP server, and how it treats the bytes of a connection. Called by the
- * listener, before it listens. The parser's `onIncoming` and its result are no documented API of
+ * listener, before it listens. The parser's `onIncoming` and its result are not a documented API of
  * Node; the listener's tests fail if they change.
  */
 import type { IncomingMessage, Server } from 'node:http';

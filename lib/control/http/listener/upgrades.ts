@@ -74,7 +74,7 @@ export class Upgrades {
     this.#deps = deps;
   }
 
-  /** `requireUpgrade` answers a request for such a route that is no upgrade. */
+  /** `requireUpgrade` answers a request for such a route that is not an upgrade. */
   start(
     server: restify.Server,
     routes: readonly UpgradeRoute[],

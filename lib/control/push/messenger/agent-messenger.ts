@@ -55,7 +55,7 @@ export interface PushSession {
   readonly incarnation: string;
   readonly capabilities: ReadonlySet<string>;
   readonly socket: {
-    /** It has not read what it was sent. */
+    /** Whether the agent has not read yet what it was sent. */
     readonly isBackedUp: boolean;
     /** `text`: the encoded frame, if many are sent the same one. */
     send(frame: PushOrderFrame, text?: string): boolean;

@@ -41,7 +41,7 @@ export function findCronIssue(expression: string): string | undefined {
   const { valid, errors } = cron.validateDetailed(expression.trim());
   if (valid) return undefined;
   if (expression.startsWith('@')) return `value is not one of the names ${NAMES.join(', ')}`;
-  return `value is no cron expression: ${errors[0]?.message.replace('is a invalid', 'is an invalid') ?? 'it cannot be read'}`;
+  return `value is not a cron expression: ${errors[0]?.message.replace('is a invalid', 'is an invalid') ?? 'it cannot be read'}`;
 }
 
 export function isTimeZone(name: string): boolean {

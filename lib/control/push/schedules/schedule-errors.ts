@@ -14,7 +14,7 @@ export class PushScheduleEndedError extends CnapiError {
   }
 }
 
-/** It starts no job beside the last one, which has not ended. */
+/** The schedule starts no job while the last one has not ended. */
 export class PushScheduleBusyError extends CnapiError {
   constructor(id: string, { overlap, job }: { overlap: string; job: string | null }) {
     super(

@@ -161,7 +161,7 @@ export interface FullSchedule {
   queued_at: Date | null;
   /** How often callers have changed it. */
   changes: number;
-  /** Its last job has not ended. */
+  /** Whether the schedule's last job has not ended. */
   is_busy: boolean;
 }
 
@@ -187,7 +187,7 @@ export async function claimDueSchedules(database: Queryable, instanceTime: numbe
   return rows.map(({ id }) => id);
 }
 
-/** Those of them that still exist, the longest due first. */
+/** Returns the claimed schedules that still exist, the longest due first. */
 export async function readClaimedSchedules(
   database: Queryable,
   instanceTime: number,

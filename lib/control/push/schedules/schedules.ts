@@ -275,5 +275,5 @@ function isSoAlready(
   return hasTimes && hasActor && overlap === schedule.overlap && isDeepStrictEqual(job, schedule.job);
 }
 
-/** Its last job, which has not ended, prevents another one. */
+/** Whether the schedule's last job, which has not ended, prevents another one. */
 const isBusy = ({ overlap, is_busy }: WholeSchedule): boolean => is_busy && overlap !== 'allow';

@@ -10,7 +10,7 @@ export interface WantedTicket {
   serverUuid: string;
   scope: string;
   id: string;
-  /** It is renewed long before that. */
+  /** The lifetime of a ticket. The ticket is renewed long before that. */
   expiresInSeconds: number;
   /** How long the job waits for it. */
   timeoutMs: number;

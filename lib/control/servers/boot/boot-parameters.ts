@@ -89,7 +89,7 @@ export function withoutBootSecrets<Fields extends BootSecrets>(fields: Fields): 
   };
 }
 
-/** They are fields of a server as well. */
+/** Kernel arguments that are fields of a server as well. */
 const PUBLIC_ARGUMENTS = ['headnode', 'hostname'];
 
 function withoutArguments(sysinfo: unknown): unknown {

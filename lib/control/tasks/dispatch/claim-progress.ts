@@ -82,7 +82,7 @@ export class ClaimProgress {
     for (const { timer } of this.#waiting.values()) timer.cancel();
   }
 
-  /** It waits for another reason now, so it is wanted like any other server. */
+  /** Forgets the refusal: the server waits for another reason now, so it is wanted like any other. */
   #noteNotRefused(serverUuid: string): void {
     if (this.#refused.delete(serverUuid)) this.#wanted.add(serverUuid);
   }

@@ -139,7 +139,7 @@ export async function countUnfinishedTasks(database: Queryable, serverUuid: stri
   return rows[0]?.count ?? 0;
 }
 
-/** Those of these servers that have an unfinished task. */
+/** Returns the servers that have an unfinished task. */
 export async function readBusyAmong(database: Queryable, serverUuids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
     `select s.server_uuid from unnest($1::uuid[]) as s(server_uuid)
@@ -151,7 +151,7 @@ export async function readBusyAmong(database: Queryable, serverUuids: readonly s
   return rows.map(({ server_uuid }) => server_uuid);
 }
 
-/** Those of these tasks that have ended, or whose record was deleted. */
+/** Returns the tasks that have ended, or whose record was deleted. */
 export async function readEndedAmong(database: Queryable, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     `select one.id from unnest($1::uuid[]) as one(id)

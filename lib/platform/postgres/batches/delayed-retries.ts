@@ -51,7 +51,7 @@ export class DelayedRetries<Item> {
     return this.#dueAt;
   }
 
-  /** Those that are tried now, alone or in the parts of a batch, are not among them. */
+  /** Items that wait. Those that are tried now, alone or in parts of a batch, are not included. */
   items(): Item[] {
     const waiting = [...this.#asides.values()].filter(({ dueAt }) => dueAt !== Number.POSITIVE_INFINITY);
     return waiting.map(({ item }) => item);

@@ -260,7 +260,7 @@ export const pushJobContracts = contracts({
     preconditions: [],
     responses: {
       202: { description: 'Asked for; the job ends when its nodes have', schema: pushJob },
-      400: errorResponse('One of `nodes` is no node of the job; nothing was asked for', 'InvalidParameters'),
+      400: errorResponse('One of `nodes` is not a node of the job; nothing was asked for', 'InvalidParameters'),
       ...noJob,
       409: errorResponse('It has ended already', 'PushJobEnded'),
     },

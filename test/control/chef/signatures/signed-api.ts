@@ -41,7 +41,7 @@ export interface SignedApi {
   authenticator: Authenticator;
   /** A signed request. `changes`: headers other than those that were signed. */
   call(method: string, signer: Signer, request?: Partial<Request>, changes?: object): Promise<Answer>;
-  /** One with these headers only. */
+  /** Sends a request with these headers only. */
   send(method: string, headers: object, request?: Partial<Request>): Promise<Answer>;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Answers to refused upgrades and to bytes that are no HTTP request, which have no response object.
+ * Answers to refused upgrades and to bytes that are not an HTTP request, which have no response object.
  */
 import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
@@ -113,7 +113,7 @@ t.test('a refused caller that sends without end is cut off', async (t) => {
   t.pass('although time stands still');
 });
 
-t.test('bytes that are no valid request get an error with a code', async (t) => {
+t.test('bytes that are not a valid request get an error with a code', async (t) => {
   const { port, call } = await startApi(t);
   const ask = async (bytes: string, status: number, code: string) => {
     const seen = await raw(port, bytes);

@@ -20,7 +20,7 @@ function countingSource(limit: number) {
 async function streamOf({ answer, asked }: ReturnType<typeof countingSource>) {
   asked[0]?.answer();
   const answered = await answer;
-  if (!('rows' in answered)) throw new Error('the answer is no stream');
+  if (!('rows' in answered)) throw new Error('the answer is not a stream');
   return answered.rows;
 }
 

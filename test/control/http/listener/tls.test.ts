@@ -158,7 +158,7 @@ t.test('an unfinished handshake is closed after its timeout, even if bytes trick
   await until(() => listenSockets.handshakes === 1, 'another handshake');
   gone.destroy();
   await until(() => listenSockets.handshakes === 0, 'the closed one to be removed');
-  t.equal(listenSockets.failedHandshakes, 2, 'a caller that leaves is no failure');
+  t.equal(listenSockets.failedHandshakes, 2, 'a caller that leaves is not a failure');
 });
 
 t.test('one address may begin a limited number of handshakes; further connections are closed', async (t) => {

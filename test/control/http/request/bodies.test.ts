@@ -24,7 +24,7 @@ t.test('a body is not read when the route has no parameter in it', async (t) => 
       port,
       `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 10\r\n\r\n{"limit":0`,
     );
-    t.match(answer, new RegExp(`^HTTP/1.1 ${status} `), `${path}: broken JSON is no error`);
+    t.match(answer, new RegExp(`^HTTP/1.1 ${status} `), `${path}: broken JSON is not an error`);
   }
   t.equal((await call('DELETE', `/tokens/${SERVER}`, '{')).status, 404);
   t.equal((await call('DELETE', `/servers/${SERVER}/tickets`, '{', json)).status, 400, '`force` may be in the body');

@@ -169,7 +169,7 @@ t.test('wrong requests are refused with 500, as by the reference', async (t) => 
 t.test('an unknown step or weight of the configuration is refused with the name that is meant', async (t) => {
   const zone = await freshZone(t);
   await t.rejects(zone.startApp({ placementSteps: ['hard-filter-setups'] }), {
-    message: /hard-filter-setups is no step of placement; did you mean hard-filter-setup\?/,
+    message: /hard-filter-setups is not a step of placement; did you mean hard-filter-setup\?/,
   });
   await t.rejects(zone.startApp({ placementWeights: { unreserved_rams: 1 } }), {
     message: /unreserved_rams is not one of .*; did you mean unreserved_ram\?/,

@@ -160,7 +160,7 @@ t.test('a zone with servers of two racks', async (t) => {
     for (const [body, errors] of rows) matchLists(t, await errorsOf(body), errors, JSON.stringify(body));
   });
 
-  await t.test('what is no target is refused by the name of its field, and nothing is created', async (t) => {
+  await t.test('what is not a target is refused by the name of its field, and nothing is created', async (t) => {
     const count = async () => (await app.get<{ jobs: unknown[] }>('/push-jobs?limit=1000')).body.jobs.length;
     const before = await count();
     await refused({}, 'servers', /missing/);

@@ -76,7 +76,7 @@ const rows: Record<string, [expression: string, zone: string, after: string, tim
 for (const [name, [expression, zone, after, times]] of Object.entries(rows))
   t.test(name, async (t) => t.same(nextTimes(expression, zone, after, times.length), times));
 
-t.test('what is no cron expression is refused, without reading it at any size', async (t) => {
+t.test('what is not a cron expression is refused, without reading it at any size', async (t) => {
   for (const expression of [
     '',
     '* * * *',

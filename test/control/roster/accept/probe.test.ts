@@ -56,14 +56,14 @@ t.test('another instance is asked once its answer can be received', async (t) =>
   t.same(published, [{ topic: runTopic('other'), message }]);
   subscription?.receive({ alive: 'yes' });
   subscription?.receive({});
-  t.equal(subscriptions.size, 1, 'other messages are no answer');
+  t.equal(subscriptions.size, 1, 'other messages are not an answer');
   subscription?.receive({ alive: true });
   t.ok(await asking);
   t.equal(subscriptions.size, 0);
   t.equal(clock.timers, 0);
 });
 
-t.test('no answer within a second is no sign of life', async (t) => {
+t.test('no answer within a second is not a sign of life', async (t) => {
   const { caller, clock, subscriptions } = setUp();
   const asking = caller.isAlive('a', { run: 'other', epoch: 3 });
   await clock.advance(999);

@@ -86,7 +86,7 @@ t.test('a session lost while its row moved to a new run is lost under the new ru
   t.same(world.runs, ['run', 'new']);
 });
 
-t.test('a session ends once; one that is superseded or stopped with its instance is no loss', async (t) => {
+t.test('a session ends once; one that is superseded or stopped with its instance is not a loss', async (t) => {
   const { clock, sessionLosses, world, connect, logged } = newSessionLosses();
   const [lost, superseded, late] = [connect('lost'), connect('superseded'), connect('late')];
   sessionLosses.lose(lost, 'silent');

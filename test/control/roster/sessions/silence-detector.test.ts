@@ -145,7 +145,7 @@ t.test('after a new run, the sessions that are heard again move to it, and no ot
   t.same(world.asked, [], 'no statement in a run that goes on');
   takeRun();
   await clock.advance(TICK_MS);
-  t.same(world.asked, [], 'what was heard before is no sign of life');
+  t.same(world.asked, [], 'what was heard before is not a sign of life');
   hear('a', 'locked', 'gone');
   await clock.advance(TICK_MS);
   t.same(world.asked, [['a', 'locked', 'gone']]);

@@ -26,7 +26,7 @@ t.test('modules that are refused, in the words of Triton', async (t) => {
     ['a list', [], 'Unexpected format for boot_module: []'],
     ['null', null, 'Unexpected format for boot_module: null'],
     ['no content', { path: 'x' }, 'Unexpected format for boot_module: {"path":"x"}'],
-    ['a path that is no text', { ...good, path: 5 }, 'Unexpected format for boot_module: {"path":5'],
+    ['a path that is not text', { ...good, path: 5 }, 'Unexpected format for boot_module: {"path":5'],
     ['another type', { ...good, type: 'hex' }, "Unsupported type hex for module 'etc/ppt_aliases'"],
     ['a path out of the folder', { ...good, path: '../x' }, path('../x')],
     ['a path that goes up', { ...good, path: 'a/../../x' }, path('a/../../x')],

@@ -72,9 +72,9 @@ t.test("inputs that crash Triton's CNAPI get a 4xx that names the field", async 
       /transitional_status/,
     ],
     ['an update of the defaults', 'POST', '/servers/default', { comments: 'x' }, 409, /server_uuid/],
-    ['a server id that is no UUID', 'POST', '/servers/zzz', {}, 409, /Invalid server_uuid/],
-    ['a task id that is no UUID', 'GET', '/tasks/zzz', undefined, 409, /Invalid taskid/],
-    ['a wait with a task id that is no UUID', 'GET', '/tasks/zzz/wait', undefined, 409, /Invalid taskid/],
+    ['a server id that is not a UUID', 'POST', '/servers/zzz', {}, 409, /Invalid server_uuid/],
+    ['a task id that is not a UUID', 'GET', '/tasks/zzz', undefined, 409, /Invalid taskid/],
+    ['a wait with a task id that is not a UUID', 'GET', '/tasks/zzz/wait', undefined, 409, /Invalid taskid/],
   ];
   for (const [name, method, path, sent, status, message] of cases) {
     const { status: got, body } = await call(method, path, sent);

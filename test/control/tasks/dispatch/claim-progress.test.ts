@@ -44,7 +44,7 @@ t.test('a server without an answered claim in a whole period is found at its end
   t.same(progress.endPeriod(), ['a', 'c']);
   progress.wanted(['b']);
   progress.heldUp(['a']);
-  t.same(progress.endPeriod(), ['a', 'c', 'd'], 'a claim that a locked row holds up is no answer');
+  t.same(progress.endPeriod(), ['a', 'c', 'd'], 'a claim that a locked row holds up is not an answer');
   progress.stop();
   t.end();
 });

@@ -114,7 +114,7 @@ export class FakeAgent {
   loses: (frame: TaskFrame) => boolean = () => false;
   /** What it does with an attempt that it has recorded in its journal. */
   works: (frame: TaskFrame) => void = (frame) => this.complete(frame.id);
-  /** Its link is slow: what was sent to it has not arrived yet. */
+  /** Bytes that were sent and have not arrived yet, because the link is slow. */
   unsent: () => number = () => 0;
   epoch = 0;
   #instance: Instance | undefined;

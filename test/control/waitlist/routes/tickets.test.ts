@@ -185,7 +185,7 @@ t.test('tickets on two instances', async (t) => {
     t.match(await call(a, 'PUT', `/tickets/${UNKNOWN_UUID}/release`, {}), notFound(`ticket ${UNKNOWN_UUID} not found`));
   });
 
-  t.test("where Triton's CNAPI crashes: an id that is no UUID is 409 and named", async (t) => {
+  t.test("where Triton's CNAPI crashes: an id that is not a UUID is 409 and named", async (t) => {
     const calls = [
       ['GET', ''],
       ['GET', '/wait'],

@@ -45,6 +45,6 @@ for (const [name, waits] of [
   ['its turn', { turn: WAIT_MS }],
   ['a connection', { connection: WAIT_MS }],
 ] as const)
-  t.test(`a wait for ${name} is no time of the statement, so the pause after it is short`, async (t) => {
+  t.test(`a wait for ${name} is not a time of the statement, so the pause after it is short`, async (t) => {
     t.same(await statementsAfter(waits), [WAIT_MS, WAIT_MS + STATEMENT_MS + 100]);
   });

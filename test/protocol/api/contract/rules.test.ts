@@ -6,7 +6,7 @@ import { matchLists } from '../../../support/match-lists.ts';
 
 type Json = Record<string, unknown>;
 
-/** All parts of a description that are no scalar and have no maximum. */
+/** All parts of a description that are not scalars and have no maximum. */
 function unbounded(schema: Json): Json[] {
   const parts = [schema.anyOf, schema.oneOf, schema.allOf].flatMap((part) => (part as Json[] | undefined) ?? []);
   const isKnown = parts.length > 0 || schema.enum !== undefined || schema.const !== undefined;
