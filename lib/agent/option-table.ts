@@ -87,7 +87,7 @@ const ownOptions = {
   'package-key': list(
     'FILE',
     'install packages of agents that this public key has signed (PEM, Ed25519); may be repeated (default: none).',
-    'Its owner can then run anything on this machine',
+    'Whoever owns the token can then run anything on this machine',
   ),
   'package-url': list('URL', 'load packages from URLs that begin with this one; may be repeated (default: none)'),
   'package-path': list('DIR', 'load packages from files in this directory; may be repeated (default: none)'),

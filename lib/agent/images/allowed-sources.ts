@@ -41,7 +41,7 @@ export async function allowedFile(text: string, { directories }: AllowedSources)
     throw new ImageSourceError(`url: the file cannot be read (${messageOf(error)})`, error);
   });
   if (!isAllowed(real)) throw new ImageSourceNotAllowedError(refusal);
-  if (!(await stat(real)).isFile()) throw new ImageSourceError('url: it is not a regular file');
+  if (!(await stat(real)).isFile()) throw new ImageSourceError('url: not a regular file');
   return real;
 }
 
@@ -56,7 +56,7 @@ export function shownUrl(text: string): string {
 /** @throws ImageSourceNotAllowedError */
 function urlOf(text: string): URL {
   const url = URL.parse(text);
-  if (url === null) throw new ImageSourceNotAllowedError('url: it is not a URL; give http:, https: or file:');
+  if (url === null) throw new ImageSourceNotAllowedError('url: not a URL; give http:, https: or file:');
   return url;
 }
 

@@ -1,6 +1,6 @@
 /**
  * The JSON documents of an OCI image layout: index, manifest and configuration (OCI image
- * specification 1.1). They come from strangers: what this server cannot run is refused with the
+ * specification 1.1). They are untrusted input: what this server cannot run is refused with the
  * reason, and what it does not need is ignored.
  */
 import { z } from 'zod';

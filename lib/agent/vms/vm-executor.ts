@@ -117,7 +117,7 @@ export class VmExecutor {
     try {
       await this.removeContainer(uuid, { exceptImage: properties.image_uuid });
     } catch (error) {
-      await this.#fail(entry, `Its container could not be removed: ${messageOf(error)}`, error);
+      await this.#fail(entry, `The container of the VM could not be removed: ${messageOf(error)}`, error);
     }
     await this.provision(entry, spec, { isStarted });
   }
@@ -225,7 +225,7 @@ export class VmExecutor {
       await containers.withLock(entry.record.uuid, ({ container }) => snapshots.restore(container, name));
       effects = await table.enter(entry, { type: 'rolled-back' });
     } catch (error) {
-      await this.#fail(entry, `Its snapshot ${name} could not be restored: ${messageOf(error)}`, error);
+      await this.#fail(entry, `Snapshot ${name} of the VM could not be restored: ${messageOf(error)}`, error);
     }
     await this.#perform(entry, effects);
   }

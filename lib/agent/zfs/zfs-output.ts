@@ -5,7 +5,7 @@
 import { MAX_RESULT_VALUES } from '../../protocol/limits.ts';
 import { ZfsError } from './zfs-error.ts';
 
-/** Values of the result of a task, less what is around them. */
+/** Space left for values in a task's result, without its envelope. */
 const MAX_VALUES = MAX_RESULT_VALUES - 100;
 
 /** The lines of a list with these fields. @throws ZfsError if the result of a task cannot hold them */

@@ -23,7 +23,7 @@ const HOW_TO_SEE_CONTENTS =
 
 /** Explains why an agent may not know a kind of task. */
 export const UNKNOWN_TASK_HINT =
-  'Its agent runs without --containers, which VMs and images need; or it is simulated, or of an earlier version';
+  'The agent of the server runs without --containers, which VMs and images need; or it is simulated, or of an earlier version';
 
 export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof UsageError || error instanceof AddressError)

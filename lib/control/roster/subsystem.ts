@@ -44,7 +44,7 @@ export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
         ),
         gauge(
           'roster_rows_awaiting_returns',
-          'Those of them that stay running after the grace because agents were told to return later',
+          'Servers among them that stay running after the grace because agents were told to return later',
           () => roster.reaper.rowsAwaitingReturns,
         ),
         counter(

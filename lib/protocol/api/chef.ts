@@ -278,7 +278,7 @@ export const chefContracts = contracts({
     responses: {
       ...ofJob,
       200: { description: 'The job as it was', schema: job },
-      409: refused('It has not ended: abort it first'),
+      409: refused('The job has not ended: abort it first'),
     },
   },
   GetChefStdout: {

@@ -96,7 +96,7 @@ const bodies = {
     name: z.string().describe('Of its workflow'),
     server_uuid: uuid(),
     execution: z.enum(WORKFLOW_EXECUTIONS),
-    step: z.string().nullable().describe('Its present step; null: it has ended'),
+    step: z.string().nullable().describe('The present step of the job; null: the job has ended'),
     actor: z.string().nullable().describe('Who created it'),
     time,
   }),

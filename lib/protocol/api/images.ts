@@ -16,7 +16,9 @@ const count = z.int().min(0);
 export const listedServerImage = extensibleObject({
   uuid: z.string(),
   state: z.string().describe('fetching, unpacking, ready, failed or removing'),
-  source: z.string().describe('Its URL without query, `stream`, or `vm` if it was made from a VM of the server'),
+  source: z
+    .string()
+    .describe('The URL of the image without query, `stream`, or `vm` if it was made from a VM of the server'),
   digest: z.string().optional().describe('Of its archive; absent until it is known'),
   size: count.describe('Bytes of its layers, unpacked; images may have layers in common'),
   last_used_at: z.string().describe('When a VM has begun or ended to use it'),

@@ -65,7 +65,7 @@ export const instanceContracts = contracts({
     preconditions: [],
     responses: {
       202: {
-        description: 'It is draining; again is harmless',
+        description: 'The instance is draining; a repeat is harmless',
         schema: instance,
         example: { ...example, state: 'draining' },
       },

@@ -126,7 +126,7 @@ const servers = () =>
   }).transform((value) => [...new Set((value as string[]).map((uuid) => uuid.toLowerCase()))]);
 
 const step = answer({
-  step: z.string().describe('Its name in the configuration'),
+  step: z.string().describe('The name of the step in the configuration'),
   remaining: z.array(z.string()).describe('The servers that it left, at most 100 of them'),
   reasons: z.record(z.string(), z.string()).optional().describe('Why it dropped each server, at most 100 of them'),
 });
@@ -175,10 +175,12 @@ export const placementContracts = contracts({
       vm: checked(object(), reasonNotVm).describe(
         'The VM: `vm_uuid`, `owner_uuid`, `ram` (MiB), and if it has them `quota` (MiB), `cpu_cap`, `traits`, `locality`',
       ),
-      image: checked(object(), reasonNotImage).describe('Its image: `traits` and `requirements`'),
+      image: checked(object(), reasonNotImage).describe('The image of the VM: `traits` and `requirements`'),
       package: checked(object(), reasonNotPackage)
         .optional()
-        .describe('Its package: `quota` and `cpu_cap` if the VM has none, `traits`, `overprovision_…`, platforms'),
+        .describe(
+          'The package of the VM: `quota` and `cpu_cap` if the VM has none, `traits`, `overprovision_…`, platforms',
+        ),
       servers: servers().optional().describe('Only these servers'),
       nic_tags: checked(array(), (value) => (isNameList(value) ? undefined : 'invalid nic_tag'))
         .transform((value) => value as string[])

@@ -231,7 +231,7 @@ export const taskContracts = contracts({
     responses: {
       202: { description: 'Asked for', schema: task },
       ...notFound,
-      409: errorResponse('It has ended already', 'TaskEnded', 'TaskNotCancellable'),
+      409: errorResponse('The task has ended already', 'TaskEnded', 'TaskNotCancellable'),
     },
   },
   FollowTask: {

@@ -189,11 +189,11 @@ export const ticketContracts = contracts({
     lenient: true,
     preconditions: [],
     responses: {
-      204: { description: 'It is active: the lock is yours' },
+      204: { description: 'The ticket is active: the lock is yours' },
       404: errorResponse('No such ticket, or it was deleted meanwhile', 'ResourceNotFound'),
       408: errorResponse('TicketWaitTimeout: the time is up and it is queued still; wait again', 'TicketWaitTimeout'),
-      409: errorResponse('TicketFinished: it was released', 'TicketFinished'),
-      500: errorResponse("It has expired, with Triton's words", 'InternalError'),
+      409: errorResponse('TicketFinished: the ticket was released', 'TicketFinished'),
+      500: errorResponse("The ticket has expired, with Triton's words", 'InternalError'),
       503: errorResponse(
         'InstanceDraining: this instance is draining; ask again immediately, another instance continues the wait',
         'InstanceDraining',
@@ -210,7 +210,7 @@ export const ticketContracts = contracts({
     params: z.object(ofTicket),
     lenient: true,
     preconditions: [],
-    responses: { 204: { description: 'It has ended' }, ...noTicket },
+    responses: { 204: { description: 'The ticket has ended' }, ...noTicket },
   },
   RenewTicket: {
     method: 'POST',
@@ -223,7 +223,7 @@ export const ticketContracts = contracts({
     responses: {
       200: { description: 'Renewed', schema: ticket, example },
       ...noTicket,
-      409: errorResponse('TicketEnded: it has expired or was released; what was lost stays lost', 'TicketEnded'),
+      409: errorResponse('TicketEnded: the ticket has expired or was released; a lost lock stays lost', 'TicketEnded'),
     },
   },
   DeleteTicket: {

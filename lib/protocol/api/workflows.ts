@@ -36,7 +36,7 @@ const job = answer({
   target: z.string().describe('The path of its server'),
   params: z.record(z.string(), z.unknown()),
   actor: z.string().nullable().describe('Who created it'),
-  chain: z.array(step).describe('Its steps'),
+  chain: z.array(step).describe('The steps of the job'),
   chain_results: z.array(stepResult).describe('One for each end of a step; a step that is tried again has several'),
   onerror: z.array(step).describe('Steps that undo what it has begun, if it fails or is canceled'),
   onerror_results: z.array(stepResult),

@@ -46,7 +46,7 @@ t.test('what the configuration does not allow is refused, and no server is asked
     ['an encoded path upwards', `${server.url}/%2e%2e%2fa.tar`, notAllowed(/with this path/)],
     ['a password', server.url.replace('//', '//user:word@'), notAllowed(/^package_file: it holds a user or a pass/)],
     ['another scheme', 'ftp://127.0.0.1/a.tar', notAllowed(/^package_file: ftp: cannot be a source/)],
-    ['no URL', 'a.tar', notAllowed(/^package_file: it is not a URL/)],
+    ['no URL', 'a.tar', notAllowed(/^package_file: not a URL/)],
     ['a file elsewhere', '/etc/passwd', notAllowed(/^package_file: this file is not allowed .* add --package-path$/)],
     ['no file elsewhere', '/nowhere/a.tar', notAllowed(/^package_file: this file is not allowed/)],
     ['a file of another host', 'file://example.com/a.tar', notAllowed(/^package_file: it names no file/)],

@@ -117,7 +117,11 @@ export class ExitWatch {
       // It may have written the status just before it ended.
       const exit = await this.exitOf(watched.run);
       if (exit === undefined) await endUnmonitored(watched.run);
-      this.#report(name, watched, exit ?? { unknown: 'Its monitor (conmon) was killed, so the container was killed' });
+      this.#report(
+        name,
+        watched,
+        exit ?? { unknown: 'The container was killed because its monitor (conmon) was killed' },
+      );
     } catch (err) {
       const fields = { err, container: watched.run.id, container_run: watched.run.number };
       log.error(fields, 'containers: a container without a monitor cannot be ended; the agent tries again');

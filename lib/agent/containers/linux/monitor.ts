@@ -76,11 +76,14 @@ export async function startMonitor(deps: MonitorDeps, request: MonitorRequest): 
     const isLate = new AbortController();
     const late = clock.sleep(timeoutMs, isLate.signal).then(() => undefined);
     const answer = await Promise.race([firstLine(sync), failed, late]).finally(() => isLate.abort());
-    if (answer === undefined) throw new ContainerError(`It was not created within ${timeoutMs / 1000} s`);
+    if (answer === undefined) throw new ContainerError(`Container ${name}: not created within ${timeoutMs / 1000} s`);
     return { pid: pidOf(answer, said.text), monitor: await monitorOf(paths) };
   } catch (error) {
     if (error instanceof ContainerError) throw error;
-    throw new ContainerError(`Its monitor ${file} could not be started: ${(error as Error).message}`, error);
+    throw new ContainerError(
+      `Container ${name}: its monitor ${file} could not be started: ${(error as Error).message}`,
+      error,
+    );
   } finally {
     for (const stream of [errors, gate, sync]) stream.destroy();
     child.unref();
@@ -119,7 +122,7 @@ function pidOf(line: string, errors: string): number {
   const pid = answer?.data ?? -1;
   if (pid > 0) return pid;
   const stderr = answer?.message ?? (errors.trim() || 'the monitor said nothing');
-  throw new ContainerError(`It could not be created: ${reasonOfEnd({ stderr, exitCode: null })}`);
+  throw new ContainerError(`The container could not be created: ${reasonOfEnd({ stderr, exitCode: null })}`);
 }
 
 function parsed(line: string): { data?: number; message?: string } | undefined {

@@ -24,7 +24,8 @@ const COMMAND_MS = 10_000;
 /** @throws ContainerError */
 export async function startOci(runtime: OciRuntime, name: string, timeoutMs: number): Promise<void> {
   const end = await runToEnd(runtime.file, [...runtime.args, 'start', name], { timeoutMs });
-  if (end.exitCode !== 0) throw new ContainerError(`Its program could not be started: ${reasonOfEnd(end)}`);
+  if (end.exitCode !== 0)
+    throw new ContainerError(`Container ${name}: its program could not be started: ${reasonOfEnd(end)}`);
 }
 
 /** Ignores a container that has ended. @throws ContainerError */
@@ -33,20 +34,22 @@ export async function signalOci(runtime: OciRuntime, name: string, signal: strin
   if (end.exitCode === 0) return;
   const status = await statusOfOci(runtime, name);
   if (status === undefined || status === 'stopped') return;
-  throw new ContainerError(`It could not be sent ${signal}: ${reasonOfEnd(end)}`);
+  throw new ContainerError(`Container ${name}: ${signal} could not be sent: ${reasonOfEnd(end)}`);
 }
 
 /** Pauses or resumes the processes of a container. @throws ContainerError */
 export async function freezeOci(runtime: OciRuntime, name: string, command: 'pause' | 'resume'): Promise<void> {
   const end = await runToEnd(runtime.file, [...runtime.args, command, name], { timeoutMs: COMMAND_MS });
-  if (end.exitCode !== 0) throw new ContainerError(`Its processes could not ${command}: ${reasonOfEnd(end)}`);
+  if (end.exitCode !== 0)
+    throw new ContainerError(`Container ${name}: ${command} of its processes failed: ${reasonOfEnd(end)}`);
 }
 
 /** @param file with `linux.resources` of the OCI specification @throws ContainerError */
 export async function limitOci(runtime: OciRuntime, name: string, file: string): Promise<void> {
   const args = [...runtime.args, 'update', '--resources', file, name];
   const end = await runToEnd(runtime.file, args, { timeoutMs: COMMAND_MS });
-  if (end.exitCode !== 0) throw new ContainerError(`Its limits could not be changed: ${reasonOfEnd(end)}`);
+  if (end.exitCode !== 0)
+    throw new ContainerError(`Container ${name}: its limits could not be changed: ${reasonOfEnd(end)}`);
 }
 
 /** Undefined if the runtime does not know the container. */

@@ -11,11 +11,11 @@ export async function measureTree(directory: string, maxEntries: number): Promis
   let [bytes, entries] = [0, 0];
   const measure = async (path: string, depth: number): Promise<void> => {
     if (depth > MAX_DEPTH)
-      throw new ContainerError(`It has directories that are more than ${MAX_DEPTH} deep; remove them`);
+      throw new ContainerError(`The directory has directories that are more than ${MAX_DEPTH} deep; remove them`);
     for await (const entry of await opendir(path)) {
       entries += 1;
       if (entries > maxEntries)
-        throw new ContainerError(`It has more than ${maxEntries} files and directories; remove some`);
+        throw new ContainerError(`The directory has more than ${maxEntries} files and directories; remove some`);
       const inner = join(path, entry.name);
       if (entry.isDirectory()) await measure(inner, depth + 1);
       else bytes += (await lstat(inner)).size;

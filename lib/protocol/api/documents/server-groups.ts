@@ -14,7 +14,9 @@ export const serverGroups = documentNoun({
   fields: {
     name: text().regex(/^[A-Za-z0-9_.-]{1,100}$/, 'value is not 1 to 100 letters, digits and . _ -'),
     servers: uuidArray(MAX_SERVERS).optional().describe('Uuids of its servers; or else `where`'),
-    where: serverConditions().optional().describe('Its servers meet all of these conditions, whenever it is used'),
+    where: serverConditions()
+      .optional()
+      .describe('The servers of the group meet all of these conditions, whenever the group is used'),
     description: boundedText(500).optional(),
   },
   indexes: { name: 'string' },

@@ -68,7 +68,7 @@ export const pushJob = answer({
   env: z.record(z.string(), z.string()).optional().describe('Secret values show as (secret)'),
   file_specified: z.boolean().optional(),
   capture_output: z.boolean().optional(),
-  ticket: heldTicket.optional().describe('It waits for this ticket, and holds it until its end'),
+  ticket: heldTicket.optional().describe('The job waits for this ticket, and holds it until the job ends'),
   actor: z.string().nullable().describe('Who created it'),
   created_at: z.string(),
   updated_at: z.string().describe('When the job entered its present status; changes of its nodes do not count'),
@@ -88,7 +88,7 @@ export const pushNode = answer({
   busy_with: uuid().optional().describe('The push job that had the server'),
   task_id: uuid().optional().describe('The run of the command: its output is in GET /tasks/:taskid'),
   exit_code: z.int().optional().describe('Exit code of the command; 128 + N if signal N ended it'),
-  cancelled: z.boolean().optional().describe('Its command was told to end'),
+  cancelled: z.boolean().optional().describe('The command of the node was told to end'),
   updated_at: z.string().describe('When its status last changed'),
 }).meta({ id: 'PushNode' });
 

@@ -210,7 +210,7 @@ export const pushJobContracts = contracts({
       400: errorResponse('A value that the job cannot have; nothing was changed', 'InvalidParameters'),
       ...noJob,
       409: errorResponse(
-        'It has ended, is being aborted, or runs already and its quorum was to be changed; nothing was changed',
+        'The job has ended, is being aborted, or runs already and its quorum was to be changed; nothing was changed',
         'PushJobEnded',
         'PushJobNotChangeable',
       ),
@@ -235,7 +235,7 @@ export const pushJobContracts = contracts({
       400: errorResponse('A server that does not exist, or is a node already; nothing was added', 'InvalidParameters'),
       ...noJob,
       409: errorResponse(
-        'It waits for its ticket, is being aborted, has ended, or takes no more votes; nothing was added',
+        'The job waits for its ticket, is being aborted, has ended, or takes no more votes; nothing was added',
         'PushJobEnded',
         'PushJobNotChangeable',
       ),
@@ -262,7 +262,7 @@ export const pushJobContracts = contracts({
       202: { description: 'Asked for; the job ends when its nodes have', schema: pushJob },
       400: errorResponse('One of `nodes` is not a node of the job; nothing was asked for', 'InvalidParameters'),
       ...noJob,
-      409: errorResponse('It has ended already', 'PushJobEnded'),
+      409: errorResponse('The job has ended already', 'PushJobEnded'),
     },
   },
   DeletePushJob: {
@@ -276,7 +276,7 @@ export const pushJobContracts = contracts({
     responses: {
       204: { description: 'Deleted' },
       ...noJob,
-      409: errorResponse('It has not ended: abort it first', 'PushJobNotEnded'),
+      409: errorResponse('The job has not ended: abort it first', 'PushJobNotEnded'),
     },
   },
 });

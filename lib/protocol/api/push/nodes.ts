@@ -7,7 +7,7 @@ export const NODE_AVAILABILITIES = ['idle', 'in_job', 'rehab', 'down'] as const;
 
 const state = answer({
   server_uuid: uuid(),
-  name: z.string().describe('Its hostname'),
+  name: z.string().describe('The hostname of the server'),
   status: z
     .enum(NODE_AVAILABILITIES)
     .describe(

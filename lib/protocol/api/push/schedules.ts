@@ -273,7 +273,7 @@ export const pushScheduleContracts = contracts({
       400: errorResponse('A value that it cannot have; nothing was changed', 'InvalidParameters'),
       ...noSchedule,
       409: errorResponse(
-        'It has ended, or other requests changed it at the same moment; nothing was changed',
+        'The schedule has ended, or other requests changed it at the same moment; nothing was changed',
         'PushScheduleEnded',
         'PushScheduleConflict',
       ),
@@ -292,7 +292,7 @@ export const pushScheduleContracts = contracts({
       400: errorResponse('The job cannot be created now, for example because no server matches', 'InvalidParameters'),
       ...noSchedule,
       409: errorResponse(
-        'Its last job has not ended and `overlap` is not `allow`, the key was used with another body, or the schedule was changed at the same moment; nothing was started',
+        'The last job of the schedule has not ended and `overlap` is not `allow`, the key was used with another body, or the schedule was changed at the same moment; nothing was started',
         'PushScheduleBusy',
         'IdempotencyConflict',
         'PushScheduleConflict',

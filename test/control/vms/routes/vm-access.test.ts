@@ -39,7 +39,7 @@ t.test('VMs with tokens required', async (t) => {
     env: [SECRET],
     cmd: [SECRET],
     vnc: { password: SECRET },
-    error: `It could not be created: exec: "${SECRET}": executable file not found in $PATH`,
+    error: `The container could not be created: exec: "${SECRET}": executable file not found in $PATH`,
   };
   agent.answer = ({ name }) => ({ result: name === 'machine_load' ? vm : { environment: SECRET } });
   agent.report({ ...vm, a_field_of_next_year: SECRET });
