@@ -1,10 +1,10 @@
 /**
  * The drivers of an instance that several subsystems use: roster, tasks, duties, waitlist, events,
- * servers, the agent link, legacy agents, servers that speak Ur, push jobs and organizations, over given databases, a given
- * bus and a given listener (`Ingress`). `app.ts` passes real ones. The simulation passes its own and
- * runs these drivers unchanged on a virtual clock. The subsystems (`subsystem-list.ts`) take what they
- * need from the fields; `subsystem-host.ts` starts, connects and stops them. A driver that only one
- * subsystem uses is made in its `open`.
+ * servers, the agent link, legacy agents, servers that speak Ur, push jobs and organizations. The
+ * caller gives the databases, the bus and the listener (`Ingress`): `app.ts` passes real ones; the
+ * simulation passes its own and runs these drivers unchanged on a virtual clock. The subsystems
+ * (`subsystem-list.ts`) take what they need from the fields; `subsystem-host.ts` starts, connects and
+ * stops them. A driver that only one subsystem uses is created in its `open`.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Logger } from '../platform/log.ts';

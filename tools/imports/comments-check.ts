@@ -4,13 +4,16 @@
  * - A documentation comment names its subject. One that begins with "Of" or "As", or with a pronoun
  *   such as "It" or "Those", can only be read together with the declaration below it. A comment
  *   after `//` may begin with a pronoun, because the line above it is its context.
- * - "It is not a number" instead of "it is no number". "There is no number" is fine.
+ * - A negated noun is "not a number", rather than "no number", after "is" and "are". "There is no
+ *   number" is fine.
  */
 import { readSources, type SourceFile } from './source.ts';
 
 const BEGINNING = /^\s*\/\*\*\s*(.*)$/;
-const WITHOUT_SUBJECT = /^(Of|As|It|Its|They|Their|Them|Those|One(?= (?:of|that|which|is|at|after|whose|in|with|by)\b))\b/;
-const NEGATED_NOUN = /(?<!\bthere )\b(?:is|are) no (?!(?:longer|more|less|fewer|better|later|faster|slower|such)\b)\w+/i;
+const WITHOUT_SUBJECT =
+  /^(Of|As|It|Its|They|Their|Them|Those|One(?= (?:of|that|which|is|at|after|whose|in|with|by)\b))\b/;
+const NEGATED_NOUN =
+  /(?<!\bthere )\b(?:is|are) no (?!(?:longer|more|less|fewer|better|later|faster|slower|such)\b)\w+/i;
 
 export function checkComments(root: string): string[] {
   return readSources(root, ['server.ts', 'lib', 'tools', 'test']).flatMap((file) => [

@@ -114,5 +114,5 @@ const noServers = new Networks([
 /** A mapped IPv4 address counts as the address it maps. */
 function refusalOf(host: string, { allowLoopback, networks }: AllowedAddresses): string | undefined {
   if (isLoopback(host)) return allowLoopback || new Networks(networks).contain(host) ? undefined : 'a loopback address';
-  return noServers.contain(host) ? 'no address of a server' : undefined;
+  return noServers.contain(host) ? 'not an address of a server' : undefined;
 }

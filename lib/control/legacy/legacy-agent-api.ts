@@ -135,7 +135,8 @@ export class LegacyAgentApi {
   async history(serverUuid: string, requestId: string): Promise<unknown[]> {
     const answer = await this.#ask(serverUuid, requestId, { method: 'GET', path: '/history' });
     const list = listOfAnswer(answer);
-    if (list === undefined) throw new AgentRequestError(serverUuid, 'its answer to GET /history is not a list of tasks');
+    if (list === undefined)
+      throw new AgentRequestError(serverUuid, 'its answer to GET /history is not a list of tasks');
     return list;
   }
 

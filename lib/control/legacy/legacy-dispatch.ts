@@ -148,7 +148,7 @@ export class LegacyDispatch implements PostDispatch {
     return posts > 0 && bytes > 0;
   }
 
-  /** Without room here, the sweep leaves all these servers their time (`hasRoom`). */
+  /** While this instance has no room (`hasRoom`), the sweep does not expire tasks of these servers. */
   endClaimPeriod(): string[] {
     return this.#mayClaim() ? this.#progress.endPeriod() : [];
   }
@@ -184,7 +184,7 @@ export class LegacyDispatch implements PostDispatch {
   }
 
   /**
-   * Held posts end as unknown, and their ends go to the recorder. `Tasks` limits its time.
+   * Held posts end as unknown, and their ends go to the recorder. `Tasks.stop` limits the time.
    */
   async stop(): Promise<void> {
     this.stopClaiming();

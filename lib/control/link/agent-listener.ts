@@ -12,7 +12,6 @@ interface AgentSession extends TaskSession {
 }
 
 /** Sysinfo is not dispatched: the link server stores it. */
-
 type NounFrame = Exclude<SessionFrame, { type: 'sysinfo' }>;
 
 type ByType = { [Frame in NounFrame as Frame['type']]: Frame };

@@ -217,7 +217,7 @@ const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / pe
 
 /**
  * Limits the rate of a job's starts by a token bucket, kept as the time at which it is full again
- * (platform/rate-limiter.ts). Each start also stores this time with the job, on the
+ * (platform/limiting/rate-limiter.ts). Each start also stores this time with the job, on the
  * database's clock: a holder of the duty that begins, or begins again, continues from it. Then it
  * counts on its own clock.
  */

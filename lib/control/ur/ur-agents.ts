@@ -1,7 +1,7 @@
 /**
- * The servers that speak Ur as the rest of an instance sees them. Connects what this folder has to one broker, and
- * posts the tasks of such servers, which a legacy dispatch has claimed like those of legacy agents: once, by the process
- * that the row names, with one end (docs/design/legacy-agents.md). Without `amqpUrl` nothing is listened to. Made by
+ * Servers that speak Ur, for the rest of an instance. Connects the parts of this folder to one
+ * broker. Posts tasks that `LegacyDispatch` has claimed. Only the run named in the row posts a task,
+ * and only once (docs/design/legacy-agents.md). Without `amqpUrl` no broker is used. Created by
  * `core.ts`.
  */
 import { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
@@ -205,7 +205,7 @@ export class UrAgents {
       await this.#deps.servers.update(serverUuid, { transitional_status: 'rebooting' }, REBOOT_RETRIES);
     } catch (error) {
       const fields = { server_uuid: serverUuid, reason: messageOf(error) };
-      this.#deps.log.warn(fields, 'ur: that a server reboots was not stored');
+      this.#deps.log.warn(fields, 'ur: could not store that a server reboots');
     }
   }
 

@@ -27,7 +27,7 @@ export const EXCHANGE = 'amq.topic';
 /** Shared by all instances. */
 export const SHARED_QUEUE = 'ur.cnapi';
 export const SHARED_BINDINGS = ['ur.startup.#', 'ur.sysinfo.#'];
-/** What a server says is not news after this time, and Ur says it again. */
+/** Messages older than this are dropped; Ur repeats them every minute. */
 export const MESSAGE_LIFETIME_MS = 90_000;
 
 /** A sysinfo of a server has about 40 KB. */

@@ -97,7 +97,8 @@ export function parseExpiry(request: ExpiryRequest): Expiry | Issue {
   const text = request.expiresAt;
   const atMs = parseTime(text);
   if (atMs === undefined) {
-    const message = 'is not a time in ISO 8601 between the years 0001 and 9999, such as 2030-12-31T23:59:59.000Z or 3000';
+    const message =
+      'is not a time in ISO 8601 between the years 0001 and 9999, such as 2030-12-31T23:59:59.000Z or 3000';
     return { field: 'expires_at', message };
   }
   return { atMs, text };

@@ -1,7 +1,8 @@
 /**
- * The waits of all workflow jobs that this instance carries out. However many they are, one round reads a
- * bounded number of statements: not one for each job, and none because a task of somebody else has ended.
- * A job that is woken looks for itself, so to be woken in vain is harmless. Owned by `workflow-runner.ts`.
+ * The waits of all workflow jobs that this instance carries out. A round runs a bounded number of
+ * statements: the number depends neither on the number of jobs nor on other callers' tasks. A job
+ * that is woken checks its own condition, so waking it too often is harmless. Owned by
+ * `workflow-runner.ts`.
  */
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';

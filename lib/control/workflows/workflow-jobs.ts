@@ -93,7 +93,7 @@ export class WorkflowJobs {
     const reason = reasonNotMaskable(params);
     if (reason !== undefined) throw new BadSecretParamsError(reason);
     const shown = maskParams(params);
-    // Of the masked parameters, as of a task.
+    // The hash covers the masked parameters, as for tasks.
     const requestHash = digestOf([name, serverUuid, shown]);
     const job = {
       ...{ id, name, serverUuid, params, requestHash, requestId, actor, record, ...stepNames(name, params) },

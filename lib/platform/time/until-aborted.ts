@@ -1,4 +1,4 @@
-/** Resolves or rejects as `work` does, or rejects with the reason of `signal`. The work goes on then. */
+/** Resolves or rejects as `work` does, or rejects with the reason of `signal`. Aborting does not stop `work`. */
 export function untilAborted<Result>(work: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {

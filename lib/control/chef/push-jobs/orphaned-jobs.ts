@@ -65,7 +65,7 @@ export class OrphanedJobs {
       log.info({ push_job: id, organization }, 'push job: aborting, its organization has been deleted');
     } catch (error) {
       if (error instanceof PushJobEndedError || error instanceof PushJobNotFoundError) return;
-      // The next look tries again; one locked job keeps no other one (law 9).
+      // The next round tries again; a locked job does not delay the others (law 9).
       log.warn({ push_job: id, organization, reason: messageOf(error) }, 'push job: could not be aborted yet');
     }
   }

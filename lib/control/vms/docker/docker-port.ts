@@ -1,7 +1,7 @@
 /**
  * A TCP port for the caller of one stream, who speaks what a codec of this folder reads. It has no
- * token: only the address that has asked for it may connect, once and within 30 seconds. Made by
- * routes/docker-task.ts; docker-port-state.ts draws its states.
+ * token: only the address that has asked for it may connect, once and within 30 seconds. Created by
+ * docker-task.ts; docker-port-state.ts draws its states.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
