@@ -37,51 +37,25 @@ const DEFAULT_TIMEOUT_MS = 3_600_000;
 const SIGNAL_MS = 200;
 
 const MORE = `
-Servers are uuids, beginnings of uuids (at least four characters), or hostnames. All of them are looked up first. If one is unknown, nothing runs (exit \
-code 2). Several words after -- are a command and its arguments; they are passed on unchanged. A single word is passed to sh, so \
-pipes and redirections work. With --script the words are the arguments of the script, whose first line may name an interpreter. \
-Commands run as the user of the agent. In production that is root.
+Servers are uuids, beginnings of uuids (at least four characters), or hostnames. If one is unknown, nothing runs. Several words after \
+-- are a command and its arguments, passed on unchanged. A single word is passed to sh, so pipes and redirections work. With --script \
+the words are the arguments of the script. Commands run as the user of the agent. In production that is root.
 
-On one server the command is a task (cnapi task). On several servers it is a push job (cnapi job) that needs no agreement: it runs \
-wherever an agent is ready. A server that is down, or that is busy with another push job, is not waited for; it counts as not started. \
-The whole run may take one day. With --push-commands, an agent runs only allowed commands of push jobs.
+On one server the command is a task (cnapi task), and all its output is shown. On several servers it is a push job (cnapi job) without \
+a vote: a server that is down or busy with another push job counts as not started, and output beyond 1 MiB of a stream may be missing.
 
-On a terminal, control characters in the output are shown as escapes such as \\x1b, unless --raw is given. To a pipe or a file the \
-output goes unchanged. With several servers each line begins with the name of its server. Bytes that are not UTF-8 become U+FFFD.
+The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits immediately. When the terminal \
+is lost, or with --detach, the commands continue.
 
-With one server all output is shown: a command that writes faster than about 640 KB a second waits, as it would at a slow \
-pipe. With several servers no command waits, and output beyond 1 MiB of a stream may be missing: cnapi keeps the first and \
-the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to \
-the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4. \
-A terminal shows what follows a missing part after two seconds; if the result of the task has that part, it is shown at the end.
+Without -i the command has no standard input. In a loop, redirect the input of this program from /dev/null. With -t the command runs in a \
+terminal; cnapi exec -it web-1 -- bash is a shell. ${ESCAPE_TEXT}
 
-With --ticket SCOPE/ID the command is a push job, also on one server. It waits up to ten minutes for the lock SCOPE/ID of the whole \
-datacenter, and cnapi releases the lock when the command has ended on all servers. cnapi job start has --ticket-server and \
---ticket-timeout.
+Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if its --timeout expired. \
+Otherwise: 0 the command ended with 0 on all servers; 1 it failed or was not started on some; 2 wrong usage, or an unknown name; 3 for \
+some servers no instance could say how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); \
+128 + N when signal N ended this program, 141 when the reader of its output ended.
 
-The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits immediately. SIGTERM does the \
-same. When the terminal is lost (SIGHUP) nothing is cancelled: this program exits, running commands continue, and the command is \
-not started on servers that still waited for --concurrency. Under nohup this program continues to the end. Ctrl-C does not reach \
-it when a script started it in the background.
-
-When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), the running commands are cancelled as with the first Ctrl-C, \
-nothing more is reported, and the exit code is 141. With --detach nothing is cancelled.
-
-When the output cannot be written, as on a full disk, the running commands continue to their ends, and the exit code is that of \
-missing output. With --detach the ids are then written to stderr.
-
-With -i the command reads what this program reads, and with -t it runs in a terminal; cnapi exec -it web-1 -- bash is a shell. \
-Its output is not recorded. When the connection breaks, the command is ended as at a cancel. ${ESCAPE_TEXT}
-
-Without -i the command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
-its input from /dev/null. If the agent is killed, a command with -i may read the end of its input too early: where that matters, pass \
-the length or a digest as an argument, and check it before the input is used.
-
-Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
-its --timeout expired, as with timeout(1).
-Otherwise: 0 the command ended with 0 on all servers; 1 it failed or was not started on some; 2 wrong usage, or an unknown name; 3 for some servers no instance could say \
-how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended \
-this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.
+More about output, signals, input and locks: docs/exec.md
 `;
 
 export function execCommand(runner: CommandRunner): Command {
