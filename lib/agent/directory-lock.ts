@@ -1,8 +1,8 @@
 /**
  * A lock on a directory, which one process at a time holds. Each process writes a lock file named
- * after itself and then looks for others. If two start together, at least one sees the other, so they
- * never both continue. A lock file whose process is gone is ignored and removed; the start time in its
- * name distinguishes the process from a later one with the same pid.
+ * after itself and then looks for others. If two start together, at least one sees the other, so
+ * they never both continue. A lock file whose process is gone is ignored and removed; the start
+ * time in its name distinguishes the process from a later one with the same pid.
  */
 import { readdir, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -25,7 +25,9 @@ export async function takeDirectoryLock(directory: string): Promise<DirectoryLoc
   return { holder, release };
 }
 
-/** The living process that has locked the directory; undefined if none has. @param own is left out */
+/**
+ * The living process that has locked the directory; undefined if none has. @param own is left out
+ */
 export async function lockHolder(directory: string, own?: string): Promise<number | undefined> {
   for (const name of await readdir(directory)) {
     const [, pid, startTime] = LOCK.exec(name) ?? [];

@@ -104,7 +104,8 @@ function looksOf(path: string): string {
     const stat = statSync(path, { throwIfNoEntry: false });
     return stat ? `${stat.ino} ${stat.size} ${stat.mtimeMs} ${stat.ctimeMs}` : ABSENT;
   } catch (error) {
-    // For example, a directory became unreadable. Reading the file then fails as well, and reports the reason.
+    // For example, a directory became unreadable. Reading the file then fails as well, and reports
+    // the reason.
     return messageOf(error);
   }
 }

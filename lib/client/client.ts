@@ -339,8 +339,9 @@ export class CnapiClient {
   }
 
   /**
-   * Deletes what the parameters name. Also succeeds when an attempt may have deleted it (`mayBeDone`)
-   * and the repeated request finds nothing. Only for objects that no longer exist after it: a revoked token does.
+   * Deletes what the parameters name. Also succeeds when an attempt may have deleted it
+   * (`mayBeDone`) and the repeated request finds nothing. Only for objects that no longer exist
+   * after it: a revoked token does.
    */
   async delete<One extends Contract>(contract: One, params: Params<One>, limits: CallLimits = {}): Promise<void> {
     await this.http.call({ ...requestOf(contract, params), ...limits }).catch((error: unknown) => {

@@ -56,8 +56,8 @@ export function withdrawLocal(configFolder: string, data: string): void {
 }
 
 /**
- * The token file of the `npm start` that listens at the address; undefined when there is none. Reads
- * the folder each time: after a supervisor has ended, another program at its address must not
+ * The token file of the `npm start` that listens at the address; undefined when there is none.
+ * Reads the folder each time: after a supervisor has ended, another program at its address must not
  * receive the token, however long this process runs. Files that cannot be read or trusted are
  * ignored.
  */
@@ -113,7 +113,9 @@ function parse(file: string): z.output<typeof contents> | undefined {
   }
 }
 
-/** A pid alone is not enough: the system gives the pid of a process that has ended to another one. */
+/**
+ * A pid alone is not enough: the system gives the pid of a process that has ended to another one.
+ */
 function isRunning({ pid, process: identity }: z.output<typeof contents>): boolean {
   return isAlive(pid) && processIdentity(pid) === identity;
 }

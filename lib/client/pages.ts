@@ -15,7 +15,10 @@ interface Page<Item> {
   next?: string | undefined;
 }
 
-/** Yields the items of all pages, at most `wanted`. A page with a `next` may be shorter than its limit. */
+/**
+ * Yields the items of all pages, at most `wanted`. A page with a `next` may be shorter than its
+ * limit.
+ */
 export async function* pages<Item>(
   read: (request: PageRequest) => Promise<Page<Item>>,
   wanted = Number.POSITIVE_INFINITY,
@@ -30,7 +33,10 @@ export async function* pages<Item>(
   }
 }
 
-/** Yields all items of a list that does not say what comes next: a page that is not full is the last. */
+/**
+ * Yields all items of a list that does not say what comes next: a page that is not full is the
+ * last.
+ */
 export function fullPages<Item>(
   read: (request: PageRequest) => Promise<readonly Item[]>,
   idOf: (item: Item) => string,

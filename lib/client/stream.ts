@@ -41,7 +41,9 @@ export class ClientStream {
     this.#socket = socket;
   }
 
-  /** Resolves when the instance has named it. @throws ApiError, NoAnswerError, UnexpectedAnswerError */
+  /**
+   * Resolves when the instance has named it. @throws ApiError, NoAnswerError, UnexpectedAnswerError
+   */
   static async open(http: FailoverClient, serverUuid: string, events: ClientStreamEvents): Promise<ClientStream> {
     const path = `/servers/${serverUuid}/stream`;
     const options = { protocol: STREAM_SUBPROTOCOL, socket: STREAM_SOCKET };

@@ -159,7 +159,8 @@ export class App {
   }
 
   /**
-   * Drains, then stops; an instance that is not live yet stops immediately. Repeating it is harmless.
+   * Drains, then stops; an instance that is not live yet stops immediately. Repeating it is
+   * harmless.
    */
   drain(reason: string): void {
     this.#core.drain(reason);

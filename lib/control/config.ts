@@ -30,8 +30,8 @@ const ms = whole(1, 86_400_000);
 const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
 const networkRoles = z.union([networkRole.transform((role) => [role]), z.array(networkRole).min(1)]);
 /**
- * Written in a file as `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`, and in the
- * environment as `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`.
+ * Written in a file as `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`, and in
+ * the environment as `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`.
  */
 const trustedNetworks = z
   .preprocess(networksOfText, z.record(z.string(), networkRoles))
@@ -301,7 +301,7 @@ export class ConfigError extends CnapiError {
   }
 }
 
-/** Reads `file` (if given) and the environment. @throws ConfigError naming every wrong key and how to fix it */
+/** Reads `file`, if given, and the environment. @throws ConfigError that names every wrong key */
 export function loadConfig(file: string | undefined, environment: Record<string, string | undefined>): Config {
   return parseConfig({ ...(file === undefined ? {} : readFile(file)), ...fromEnvironment(environment) });
 }

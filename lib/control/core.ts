@@ -3,8 +3,8 @@
  * servers, the agent link, legacy agents, servers that speak Ur, push jobs and organizations. The
  * caller gives the databases, the bus and the listener (`Ingress`): `app.ts` passes real ones; the
  * simulation passes its own and runs these drivers unchanged on a virtual clock. The subsystems
- * (`subsystem-list.ts`) take what they need from the fields; `subsystem-host.ts` starts, connects and
- * stops them. A driver that only one subsystem uses is created in its `open`.
+ * (`subsystem-list.ts`) take what they need from the fields; `subsystem-host.ts` starts, connects
+ * and stops them. A driver that only one subsystem uses is created in its `open`.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Logger } from '../platform/log.ts';
@@ -214,7 +214,8 @@ export class Core {
   }
 
   /**
-   * Drains, then stops; an instance that is not live yet stops immediately. Repeating it is harmless.
+   * Drains, then stops; an instance that is not live yet stops immediately. Repeating it is
+   * harmless.
    */
   drain(reason: string): void {
     if (this.subsystemHost.isLive) this.roster.drainer.begin(reason);

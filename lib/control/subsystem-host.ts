@@ -7,8 +7,8 @@
  *
  * - `start()` waits for an unreachable database. It fails on errors that waiting does not fix (a
  *   taken port, a refused password).
- * - `stop()` may be called at any time. A part that fails to stop, or not in time, does not keep the
- *   others running. The databases are stopped last.
+ * - `stop()` may be called at any time. A part that fails to stop, or not in time, does not keep
+ *   the others running. The databases are stopped last.
  * - The roster decides when a drain begins and ends (`roster/relocation/drainer.ts`); the hooks for
  *   it are here.
  */

@@ -1,8 +1,8 @@
 /**
  * A subsystem: what one noun contributes to an instance. Each noun's folder defines it
  * (`subsystem.ts`), and `subsystem-list.ts` lists them in order. From that list follow the schema,
- * the checks of `cnapi doctor` and, folded by `subsystem-host.ts`, the routes, start, drain, stop, duties,
- * metrics and chores of an instance. Everything is optional.
+ * the checks of `cnapi doctor` and, folded by `subsystem-host.ts`, the routes, start, drain, stop,
+ * duties, metrics and chores of an instance. Everything is optional.
  *
  *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ beginStop ─▶ disconnect ─▶ stop
  *
@@ -19,7 +19,9 @@ import type { RunListener } from './roster/run-listener.ts';
 
 /** Deletes data past its retention. */
 export interface Chore {
-  /** Key of the row in `cnapi_chores`. A run within half an hour of another instance's is left out. */
+  /**
+   * Key of the row in `cnapi_chores`. A run within half an hour of another instance's is left out.
+   */
   name: string;
   /** Does one bounded batch and returns the number of deleted rows. Repeated until that is zero. */
   batch(): Promise<number>;
@@ -44,7 +46,10 @@ export interface Subsystem {
    * becomes unreachable meanwhile.
    */
   prepare?(): Promise<void>;
-  /** Called in the order of the list. Resolves when the subsystem is ready, or when `signal` has aborted. */
+  /**
+   * Called in the order of the list. Resolves when the subsystem is ready, or when `signal` has
+   * aborted.
+   */
   start?(signal: AbortSignal): Promise<void> | void;
 
   /** Work that a drain must not cut off, such as requests without an answer. */

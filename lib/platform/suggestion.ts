@@ -3,7 +3,10 @@
 /** Fewer equal characters are likely to be a coincidence. */
 const LEAST_LIKENESS = 3;
 
-/** `; did you mean NAME?` with the known name that shares the longest beginning or end with this one; or nothing. */
+/**
+ * `; did you mean NAME?` with the known name that shares the longest beginning or end with this
+ * one; or nothing.
+ */
 export function suggestion(name: string, known: readonly string[]): string {
   const likeness = (other: string) => Math.max(commonStart(name, other), commonStart(reversed(name), reversed(other)));
   const [best] = known.toSorted((one, other) => likeness(other) - likeness(one));

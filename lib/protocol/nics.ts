@@ -1,11 +1,14 @@
 /**
- * The NIC tags of a server: names of the networks that its NICs reach. A change names NICs by their MAC
- * addresses. Checked by the routes and again by the agent. Pure.
+ * The NIC tags of a server: names of the networks that its NICs reach. A change names NICs by their
+ * MAC addresses. Checked by the routes and again by the agent. Pure.
  */
 import { z } from 'zod';
 import { isJsonObject } from './json/bounded-json.ts';
 
-/** `update` adds the tags to those that a NIC has, `replace` gives it exactly these, `delete` removes them. */
+/**
+ * `update` adds the tags to those that a NIC has, `replace` gives it exactly these, `delete`
+ * removes them.
+ */
 export const NIC_ACTIONS = ['update', 'replace', 'delete'] as const;
 
 export type NicAction = (typeof NIC_ACTIONS)[number];

@@ -20,7 +20,9 @@ export const pushEnds = {
   aborted: 'Aborted',
 } as const;
 
-/** A node of a push job has not ended while it has one of these. In SQL: cnapi_is_push_node_open. */
+/**
+ * A node of a push job has not ended while it has one of these. In SQL: cnapi_is_push_node_open.
+ */
 export const OPEN_NODE_STATUSES: readonly string[] = ['new', 'ready', 'running'];
 
 /** Why an agent votes against a job, or withdraws its vote. */

@@ -13,7 +13,10 @@ export const MAX_RECOVERY_TOKEN_CHARS = 4096;
 /** In hexadecimal. Sysinfo has it of the active and the staged configuration. */
 export const templateDigest = (template: string): string => createHash('sha512').update(template).digest('hex');
 
-/** The uuid of a configuration: the beginning of the digest in the form of a version 5 (RFC 9562, section 5.5). */
+/**
+ * The uuid of a configuration: the beginning of the digest in the form of a version 5 (RFC 9562,
+ * section 5.5).
+ */
 export function recoveryUuidOf(digest: string): string {
   const variant = ((Number.parseInt(digest[16] ?? '0', 16) & 0x3) | 0x8).toString(16);
   return [

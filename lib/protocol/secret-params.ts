@@ -35,8 +35,8 @@ export function reasonNotMaskable(params: JsonObject): string | undefined {
 const URL_PARAMS: Readonly<Record<string, string>> = { agent_install: 'package_file', image_ensure_present: 'url' };
 
 /**
- * Makes a URL that may hold a secret a secret param: it has a user, a query or a fragment. Agents refuse
- * a URL with a password, but the params of the task are stored nevertheless.
+ * Makes a URL that may hold a secret a secret param: it has a user, a query or a fragment. Agents
+ * refuse a URL with a password, but the params of the task are stored nevertheless.
  */
 export function withSecretUrl(task: string, params: JsonObject): JsonObject {
   const name = Object.hasOwn(URL_PARAMS, task) ? URL_PARAMS[task] : undefined;

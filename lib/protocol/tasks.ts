@@ -86,7 +86,9 @@ export function taskKind(name: string): TaskKind {
   return Object.hasOwn(TASK_KINDS, name) ? (TASK_KINDS[name] as TaskKind) : { idempotent: false, params: {} };
 }
 
-/** The capability of an instance that answers an inventory with held tasks (`inventory_settled`). */
+/**
+ * The capability of an instance that answers an inventory with held tasks (`inventory_settled`).
+ */
 export const SETTLED_CAPABILITY = 'inventory-settled';
 
 export const taskCapability = (name: string): string => `task:${name}`;

@@ -1,6 +1,7 @@
 /**
  * The tasks of VMs, for the table in tasks.ts. All but `machine_create` work on the VM that `uuid`
- * names. vms.ts has the schemas of their parameters. Idempotent tasks recognize what is already done.
+ * names. vms.ts has the schemas of their parameters. Idempotent tasks recognize what is already
+ * done.
  */
 import type { TaskKind } from './task-kind.ts';
 

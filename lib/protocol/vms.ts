@@ -22,7 +22,10 @@ const MAX_NAME_CHARS = 256;
 export const VM_STATES = ['provisioning', 'running', 'stopping', 'stopped', 'failed', 'destroying'] as const;
 export type VmState = (typeof VM_STATES)[number];
 
-/** This project has containers only, as the brand `oci`; Triton has `joyent`, `lx`, `kvm` and `bhyve`. */
+/**
+ * This project has containers only, as the brand `oci`; Triton has `joyent`, `lx`, `kvm` and
+ * `bhyve`.
+ */
 const VM_BRANDS = ['oci'] as const;
 
 /** Error codes of the tasks of VMs, in addition to those of all tasks. */
@@ -151,7 +154,10 @@ const changeable = {
 type ChangeableField = keyof typeof changeable;
 export const CHANGEABLE_FIELDS: readonly ChangeableField[] = Object.keys(changeable) as ChangeableField[];
 
-/** What a VM gets that asks for nothing else: vmadm's defaults, which has no limit of processor time; here it is one core. */
+/**
+ * What a VM gets that asks for nothing else: vmadm's defaults, which has no limit of processor
+ * time; here it is one core.
+ */
 export const VM_DEFAULTS = { max_physical_memory: 256, cpu_cap: 100, quota: 10, max_lwps: 2_000, autoboot: true };
 export const DEFAULT_BRAND = 'oci';
 
@@ -233,7 +239,10 @@ export const vm = z.object({
   dns_domain: z.string().optional(),
   create_timestamp: z.string(),
   last_modified: z.string(),
-  /** When the last run began, and how it ended. `exit_status` is 128 + N after signal N, null if unknown. */
+  /**
+   * When the last run began, and how it ended. `exit_status` is 128 + N after signal N, null if
+   * unknown.
+   */
   boot_timestamp: z.string().optional(),
   exit_timestamp: z.string().optional(),
   exit_status: z.number().nullable().optional(),

@@ -1,7 +1,8 @@
 /**
  * Names of ZFS, by the rules of ZFS itself (zfs(8), "ZFS File System Hierarchy", and zfsprops(7)).
- * What passes begins with a letter, so it is not an option of a program, and has neither `%`, which ZFS
- * keeps for itself, nor `,`, which makes a list. Checked by the routes and again by the agent. Pure.
+ * What passes begins with a letter, so it is not an option of a program, and has neither `%`, which
+ * ZFS keeps for itself, nor `,`, which makes a list. Checked by the routes and again by the agent.
+ * Pure.
  */
 
 const MAX_NAME_CHARS = 255;

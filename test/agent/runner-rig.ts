@@ -1,6 +1,6 @@
 /**
- * A runner for tests. The disk of its journal can be blocked, and its tasks run until a test releases
- * them.
+ * A runner for tests. The disk of its journal can be blocked, and its tasks run until a test
+ * releases them.
  */
 import type { Test } from 'tap';
 import { z } from 'zod';

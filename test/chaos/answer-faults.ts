@@ -20,8 +20,8 @@ const BYTES_PER_SECOND = 100_000;
 /** The time until the instance knows of the tasks and reads them. */
 const READING_MS = 1_500;
 /**
- * The time from the beginning of the fault is the sum of the agents' patience (`serverSilenceMs`), the
- * deadline for an unread answer (four fifths of `leaseMs`), and an accept that is retried.
+ * The time from the beginning of the fault is the sum of the agents' patience (`serverSilenceMs`),
+ * the deadline for an unread answer (four fifths of `leaseMs`), and an accept that is retried.
  */
 const LEFT_WITHIN_MS = 4_000 + 3_000 + 4_000 + 2_000;
 

@@ -79,7 +79,10 @@ const during: Partial<Fault> = { servers: [], from: 59_000, to: 62_000, settledA
 const killed: Partial<Fault> = { ...during, part: 'instance', instance: 0, name: 'instance killed' };
 const agentKilled: Partial<Fault> = { ...during, part: 'agent', servers: [B], name: 'agent killed' };
 
-/** An end of a job, the state of one of its nodes, what happened meanwhile, and which of them need a cause. */
+/**
+ * An end of a job, the state of one of its nodes, what happened meanwhile, and which of them need a
+ * cause.
+ */
 const jobEnds: readonly [
   what: string,
   outcome: string,

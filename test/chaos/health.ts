@@ -12,7 +12,9 @@ import type { Recorder } from './recorder.ts';
 
 const LOOK_MS = 250;
 const ROSTER_MS = 400;
-/** reconnectMaxMs + ownerlessGraceMs: how long a time at which an agent was told to return matters. */
+/**
+ * reconnectMaxMs + ownerlessGraceMs: how long a time at which an agent was told to return matters.
+ */
 const RETURN_GRACE_MS = 13_000;
 /** Shorter times are normal. */
 const STARVED_MS = 40;

@@ -26,7 +26,8 @@ const PATIENCE_MS = 150_000;
 
 /** True when the job has ended. */
 export async function pushRound({ servers, caller, recorder, random, effects }: PushPlan): Promise<boolean> {
-  // The script is one quoted word: a simulated server prints it, and refuses commands that need a shell.
+  // The script is one quoted word: a simulated server prints it, and refuses commands that need a
+  // shell.
   const line = `read -r up _ < /proc/uptime; echo "push $CHEF_PUSH_JOB_ID $$ $1 $up" >> ${effects}`;
   const command = `sh -c '${line}' sh $PPID\nsleep ${random.fraction() < 0.5 ? 0.1 : 3}`;
   const times = { voting_timeout_ms: VOTING_MS, run_timeout_ms: RUN_MS };

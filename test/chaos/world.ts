@@ -104,7 +104,10 @@ export class World {
     return Math.max(0, ...byWho.values());
   }
 
-  /** Whether agents that were told to return later were awaited: then those of a dead instance have more time. */
+  /**
+   * Whether agents that were told to return later were awaited: then those of a dead instance have
+   * more time.
+   */
   wasDeferring(from: number, to: number): boolean {
     return this.entries('deferring').some(({ at }) => from <= at && at <= to);
   }

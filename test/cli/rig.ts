@@ -11,7 +11,9 @@ import { until } from '../support/until.ts';
 export const CNAPI = path.resolve(import.meta.dirname, '../../tools/cnapi');
 const MAIN = path.resolve(import.meta.dirname, '../../lib/cli/main.ts');
 
-/** `lock` passes its streams to a child; the others take paths relative to the working directory. */
+/**
+ * `lock` passes its streams to a child; the others take paths relative to the working directory.
+ */
 const NEEDS_PROCESS: ReadonlySet<string> = new Set(['lock', '--file', '--public-key', '--script']);
 
 export interface Ran {
@@ -45,8 +47,8 @@ export class Cli {
   }
 
   /**
-   * Runs a command, in this process if that makes no difference: a process of its own costs several times
-   * as much.
+   * Runs a command, in this process if that makes no difference: a process of its own costs several
+   * times as much.
    */
   async run(...args: string[]): Promise<Ran> {
     if (args.some((arg) => NEEDS_PROCESS.has(arg))) return this.start(args).ended;
@@ -72,8 +74,9 @@ export class Cli {
   }
 
   /**
-   * `keepsInput`: what is written to `child.stdin` later is input, too. `wrapper`: start through tools/cnapi. `under`: a program, with its arguments, that starts it.
-   * `program`: another program instead.
+   * `keepsInput`: what is written to `child.stdin` later is input, too. `wrapper`: start through
+   * tools/cnapi. `under`: a program, with its arguments, that starts it. `program`: another program
+   * instead.
    */
   start(
     args: readonly string[],

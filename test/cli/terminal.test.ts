@@ -1,4 +1,7 @@
-/** The program in a real terminal (tmux): what it draws, what it escapes, and how it leaves the terminal. */
+/**
+ * The program in a real terminal (tmux): what it draws, what it escapes, and how it leaves the
+ * terminal.
+ */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';

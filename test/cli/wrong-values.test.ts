@@ -1,4 +1,7 @@
-/** Values that are wrong; most of them only an instance can check: every command ends with the same exit code. */
+/**
+ * Values that are wrong; most of them only an instance can check: every command ends with the same
+ * exit code.
+ */
 import t from 'tap';
 import { freshZone } from '../support/apps.ts';
 import { startAgents } from '../support/simulated-agents.ts';

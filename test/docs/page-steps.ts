@@ -1,4 +1,7 @@
-/** What docs/adding-a-noun.md tells its reader to do, read from the page, and a copy in which to do it. */
+/**
+ * What docs/adding-a-noun.md tells its reader to do, read from the page, and a copy in which to do
+ * it.
+ */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -70,7 +73,10 @@ export function carryOut(copy: string, { newFiles, additions }: PageSteps): void
   }
 }
 
-/** The first line with the word in backquotes, as in a page; otherwise the first with the word, as in code. */
+/**
+ * The first line with the word in backquotes, as in a page; otherwise the first with the word, as
+ * in code.
+ */
 function lineOf(word: string, lines: readonly string[]): number {
   const quoted = lines.findIndex((line) => line.includes(`\`${word}\``));
   return quoted >= 0 ? quoted : lines.findIndex((line) => new RegExp(`\\b${word}\\b`).test(line));

@@ -47,7 +47,9 @@ t.test('what the runbooks quote in the first column of a table is said by the pr
   }
 });
 
-/** Texts in backquotes that look like a log line, `subject: what happened`, or that a log "says". */
+/**
+ * Texts in backquotes that look like a log line, `subject: what happened`, or that a log "says".
+ */
 function logLinesIn(page: string): string[] {
   const text = page.replace(/^```[\s\S]*?^```/gm, '').replace(/\s+/g, ' ');
   const alike = [...text.matchAll(/`([a-z][a-z -]*: [a-z][^`]* [^`]*)`/g)];

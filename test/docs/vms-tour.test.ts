@@ -1,4 +1,7 @@
-/** The tour of docs/vms.md, line by line: `npm start` with containers, an image, and the life of a VM. */
+/**
+ * The tour of docs/vms.md, line by line: `npm start` with containers, an image, and the life of a
+ * VM.
+ */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

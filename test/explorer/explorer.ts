@@ -1,8 +1,8 @@
 /**
- * Walks every interleaving of a small world, breadth first, each state once (states are known by the hash of their key).
- * Checks what must hold in every state and over every step, and that from every state an end can be reached without a
- * further fault. What it finds comes with the shortest way there. A world is data and pure functions; its steps are the
- * product's own.
+ * Walks every interleaving of a small world, breadth first, each state once (states are known by
+ * the hash of their key). Checks what must hold in every state and over every step, and that from
+ * every state an end can be reached without a further fault. What it finds comes with the shortest
+ * way there. A world is data and pure functions; its steps are the product's own.
  */
 import { hash } from 'node:crypto';
 import { cpuUsage } from 'node:process';
@@ -72,8 +72,8 @@ class Walk<State> {
   readonly #maxStates: number;
   readonly #indexes = new Map<string, number>();
   /**
-   * The state from which each state was first reached, and the number of the move, by the index of the
-   * state; -1 for an initial state.
+   * The state from which each state was first reached, and the number of the move, by the index of
+   * the state; -1 for an initial state.
    */
   readonly #parents: number[] = [];
   readonly #ordinals: number[] = [];

@@ -1,6 +1,6 @@
 /**
- * pgbouncer in transaction mode: every statement has its timeouts and time zone wherever it runs, server
- * sessions keep no settings, and instances survive a restart of pgbouncer.
+ * pgbouncer in transaction mode: every statement has its timeouts and time zone wherever it runs,
+ * server sessions keep no settings, and instances survive a restart of pgbouncer.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';

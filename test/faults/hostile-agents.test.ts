@@ -148,8 +148,8 @@ async function halfOpen(t: Test, instance: Instance): Promise<void> {
 const EMPTY_ARRAYS = `{"type":"status","status":{"vms":[${'[],'.repeat(2_700_000)}0]}}`;
 
 /**
- * The connection is read no faster than its quota allows, so each flood takes a few seconds whatever
- * its size.
+ * The connection is read no faster than its quota allows, so each flood takes a few seconds
+ * whatever its size.
  */
 async function floods(t: Test, { witness }: Stage, { url, program }: Instance): Promise<void> {
   const machine = newMachine();

@@ -2,7 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { faultTest } from '../support/fault-test.ts';
 
 faultTest('three instances killed one after the other lose nothing', { simulated: 20 }, async ({ zone }) => {
-  // Each is down for longer than its lease. `npm run chaos -- --plan instances` restarts them sooner.
+  // Each is down for longer than its lease. `npm run chaos -- --plan instances` restarts them
+  // sooner.
   for (const instance of zone.instances) {
     await sleep(1_500);
     await instance.program.kill();

@@ -21,8 +21,8 @@ interface Stage {
 const PLAN = { agents: 1, simulated: 10, old: 8 };
 const SHORT_START_GRACE = { startGraceMs: 2_000, reconnectMaxMs: 2_000 };
 /**
- * The time from the last heartbeat: 11 s + 4 s + 1 s, and 8 s more if the instance that received it is
- * down.
+ * The time from the last heartbeat: 11 s + 4 s + 1 s, and 8 s more if the instance that received it
+ * is down.
  */
 const SILENT_WITHIN_MS = 25_000;
 

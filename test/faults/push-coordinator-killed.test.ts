@@ -1,6 +1,6 @@
 /**
- * The instance that carries out a push job is killed while agents vote, while commands run, and while
- * they are aborted: another one continues, each command runs once, and no server is kept.
+ * The instance that carries out a push job is killed while agents vote, while commands run, and
+ * while they are aborted: another one continues, each command runs once, and no server is kept.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -103,7 +103,10 @@ t.test('VMs of many clients, while instances and agents are killed', { skip }, a
     return (await until(look, `the end of the creation of ${uuid}`, PATIENCE_MS)).state;
   };
 
-  /** Does what a provisioning workflow does: allocates, takes a ticket, creates the VM, releases the ticket. */
+  /**
+   * Does what a provisioning workflow does: allocates, takes a ticket, creates the VM, releases the
+   * ticket.
+   */
   async function provision(caller: Caller): Promise<void> {
     const vm: KnownVm = { uuid: randomUUID(), server: '', boots: 0, maybe: 0, snapshots: [], isGone: false };
     const owner_uuid = randomUUID();

@@ -68,7 +68,8 @@ class Campaign {
     this.#note(await this.#feeder.inspect());
     const before = await this.#feeder.vitals();
     const { after, seconds, leaks } = await this.#watchUpTo(inputs, 1, before);
-    // What grows with the inputs grows again; a table that is made when it is first needed does not.
+    // What grows with the inputs grows again; a table that is made when it is first needed does
+    // not.
     if (leaks.length > 0) this.#note((await this.#watchUpTo(2 * this.#inputs, 2, after)).leaks);
     return {
       part: this.#part.name,

@@ -6,8 +6,8 @@ const KIB = 1024;
 export const MIB = 1024 * KIB;
 
 /**
- * JSON with as many values as its bytes allow, or otherwise expensive for its length. With `#`, which
- * stands for a number, they are the members of one object.
+ * JSON with as many values as its bytes allow, or otherwise expensive for its length. With `#`,
+ * which stands for a number, they are the members of one object.
  */
 const PIECES = [
   '[],',

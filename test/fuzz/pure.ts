@@ -88,7 +88,9 @@ const TARGET = {
   fields: new Map(Object.entries(TYPES).map(([name, type]) => [name, { type, sql: `"${name}"` }])),
 };
 
-/** The texts that a filter may cause: names of the target, operators, and placeholders of values. */
+/**
+ * The texts that a filter may cause: names of the target, operators, and placeholders of values.
+ */
 const HARMLESS =
   /^(?:"(?:name|size|setup|made|owner)"|::(?:text|numeric|boolean|timestamptz|uuid)|\$\d+|and|like|true|[()= ])*$/;
 

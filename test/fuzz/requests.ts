@@ -1,7 +1,8 @@
 /**
- * Requests made of the OpenAPI document that an instance serves: each operation with the parameters that it declares,
- * valid and not, and then what HTTP itself allows any caller to do to them: paths, headers, bodies, framing.
- * `{server}`, `{task}`, `{ticket}` and `{instance}` in them stand for ids that are known only while it runs, `{mebibyte}` for as much.
+ * Requests made of the OpenAPI document that an instance serves: each operation with the parameters
+ * that it declares, valid and not, and then what HTTP itself allows any caller to do to them:
+ * paths, headers, bodies, framing. `{server}`, `{task}`, `{ticket}` and `{instance}` in them stand
+ * for ids that are known only while it runs, `{mebibyte}` for as much.
  */
 import fc from 'fast-check';
 import { brokenJson, hostileJson, hostileName, hostileText, objectText, shortHostileText } from './hostile.ts';

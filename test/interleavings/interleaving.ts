@@ -1,6 +1,7 @@
 /**
- * Two calls at once, in a known order: the first is stopped somewhere, seen to stand there, the second is run until it has
- * ended or stands at a lock itself, then the first is let go. Nothing is timed: who waits is read from pg_stat_activity.
+ * Two calls at once, in a known order: the first is stopped somewhere, seen to stand there, the
+ * second is run until it has ended or stands at a lock itself, then the first is let go. Nothing is
+ * timed: who waits is read from pg_stat_activity.
  *
  *     points to stop the first leg at
  *       clock     where it asks for the time: after its locks, before it writes

@@ -1,8 +1,8 @@
 /**
  * I2, I3, I4 and I8 of docs/design.md as questions to the database, and that nothing is left of a
  * removed server: each returns the violations.
- * They read the rows and the log of their changes from `$1` on. Asked after each pair, and during and
- * after the random mix.
+ * They read the rows and the log of their changes from `$1` on. Asked after each pair, and during
+ * and after the random mix.
  *
  * Two transactions that did not see each other have each acted as if the other did not exist. If
  * the guard of one is the change of the other, that alone is the defect, whatever its effect this

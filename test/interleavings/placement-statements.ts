@@ -24,7 +24,10 @@ const claimOf = (vmUuid: string, { serverUuid }: Seat, ram: number, caller = CAL
   ...{ caller, maxClaims: caller === CALLER_OF_ONE ? 1 : 1_000 },
 });
 
-/** On the server of most calls: a claim that counts, and one that expired long ago. Two VMs have none. */
+/**
+ * On the server of most calls: a claim that counts, and one that expired long ago. Two VMs have
+ * none.
+ */
 export async function createClaims(
   database: Queryable,
   seat: Seat | undefined,

@@ -52,7 +52,10 @@ export async function createPushJobs(
   return { aborted: duty };
 }
 
-/** The job, its duty, its node of one server, and that server's place in it: the statements that lock them. */
+/**
+ * The job, its duty, its node of one server, and that server's place in it: the statements that
+ * lock them.
+ */
 export function pushHoldsOf({ serverUuid }: Seat, jobs: PushJobs): Record<string, string> {
   const duty = Object.values(jobs)[0];
   if (duty === undefined) return {};

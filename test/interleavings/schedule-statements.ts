@@ -34,7 +34,9 @@ export const newSchedule = (fields: Partial<NewSchedule> = {}): NewSchedule => (
   ...{ actor: undefined, nextAt: AT, ...fields },
 });
 
-/** Creates a schedule that is due, one whose time waits, one that is paused and one that has ended. */
+/**
+ * Creates a schedule that is due, one whose time waits, one that is paused and one that has ended.
+ */
 export async function createSchedules(database: Queryable, job: string): Promise<Record<ScheduleKind, string>> {
   const made = async () => {
     const schedule = newSchedule();

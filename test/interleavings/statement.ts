@@ -162,7 +162,9 @@ export interface Statement {
   name: string;
   /** The store's export itself. */
   run: unknown;
-  /** Whether the statement changes and locks nothing, which is checked in a read-only transaction. */
+  /**
+   * Whether the statement changes and locks nothing, which is checked in a read-only transaction.
+   */
   isReadOnly: boolean;
   calls: readonly Call[];
 }

@@ -1,4 +1,7 @@
-/** The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one is missing. */
+/**
+ * The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one
+ * is missing.
+ */
 import { dutyStatements } from './duty-statements.ts';
 import { eventStatements } from './event-statements.ts';
 import { placementStatements } from './placement-statements.ts';

@@ -1,4 +1,6 @@
-/** Calls of statements about tasks and reports that are about VMs; only the world of VMs has any. */
+/**
+ * Calls of statements about tasks and reports that are about VMs; only the world of VMs has any.
+ */
 import type { ReportToStore, storeReports } from '../../lib/control/servers/server-store.ts';
 import type { AttemptReport } from '../../lib/control/tasks/reports/report-store.ts';
 import type { WrittenTasks } from '../../lib/control/tasks/store/change-result.ts';
@@ -8,7 +10,9 @@ import { CnapiError } from '../../lib/platform/errors.ts';
 import type { CallOf, Seat, TaskKind, VmKind, World } from './statement.ts';
 import { reportOf, vmOf } from './vm-world.ts';
 
-/** Not in the random mix: on its fast clock a report undoes the end of a task after milliseconds. */
+/**
+ * Not in the random mix: on its fast clock a report undoes the end of a task after milliseconds.
+ */
 const weight = 0;
 const AT = '2030-01-01T00:00:00.000Z';
 

@@ -1,4 +1,7 @@
-/** VMs for a world: on each server one that runs, one that is being created, and the tasks about them. */
+/**
+ * VMs for a world: on each server one that runs, one that is being created, and the tasks about
+ * them.
+ */
 import { randomUUID } from 'node:crypto';
 import { type ReportToStore, storeReports } from '../../lib/control/servers/server-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';

@@ -40,7 +40,10 @@ const stepTask = (): Begin['task'] => ({
   ...{ timeoutMs: 60_000, idempotent: false },
 });
 
-/** Creates a job whose first step is due, one whose first step has begun and one that has ended, each on a server. */
+/**
+ * Creates a job whose first step is due, one whose first step has begun and one that has ended,
+ * each on a server.
+ */
 export async function createWorkflowJobs(
   database: Queryable,
   run: string,

@@ -1,7 +1,8 @@
 /**
  * The worlds in which pairs run, built by the product's own statements. Each has three servers, so
  * that there is an order for locking sets of rows, and for each server a task of every kind.
- * Anything due in a world is due by hours. Longer than 400 lines: one function for each world, all on the same ground.
+ * Anything due in a world is due by hours. Longer than 400 lines: one function for each world, all
+ * on the same ground.
  */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
@@ -195,7 +196,9 @@ const identity = (cnapiUuid: string) => {
   return { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
 };
 
-/** A world whose agents are connected under epoch 2; then, on request, lost, or their instance dies. */
+/**
+ * A world whose agents are connected under epoch 2; then, on request, lost, or their instance dies.
+ */
 async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerless'): Promise<StillWorld> {
   const { database, me, gone } = ground;
   const writer = name === 'ownerless' ? gone : me;

@@ -1,4 +1,6 @@
-/** `node lint.mjs FILE`: prints a JSON list of what redocly's recommended rules find in a document. */
+/**
+ * `node lint.mjs FILE`: prints a JSON list of what redocly's recommended rules find in a document.
+ */
 import { createConfig, lint } from '@redocly/openapi-core';
 
 const config = await createConfig({ extends: ['recommended'] });

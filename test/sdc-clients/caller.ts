@@ -1,6 +1,7 @@
 /**
  * Uses the client as Triton's programs do, for tests. A line of JSON on stdin is one call, and a
- * line on stdout is what its callback got. Calls run concurrently. The client package is unmodified.
+ * line on stdout is what its callback got. Calls run concurrently. The client package is
+ * unmodified.
  *
  *     {"id": 1, "url": "http://127.0.0.1:8080", "method": "getServer", "args": ["…"]}
  *

@@ -1,6 +1,6 @@
 /**
- * The VM methods of the client that Triton's own programs use, against an instance with two servers:
- * one has an agent of this project, the other one a legacy agent of Triton.
+ * The VM methods of the client that Triton's own programs use, against an instance with two
+ * servers: one has an agent of this project, the other one a legacy agent of Triton.
  */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';

@@ -81,8 +81,8 @@ function instanceDies({ random, instances, at }: Drawn): Fault[] {
 }
 
 /**
- * The other instance tells its agents to return later than the usual grace allows, and decides about
- * their servers.
+ * The other instance tells its agents to return later than the usual grace allows, and decides
+ * about their servers.
  */
 function othersDefer({ random, instances, at }: Drawn): Fault[] {
   return [

@@ -148,7 +148,10 @@ export type Change = {
   [Table in keyof Rows]: { table: Table; before: Rows[Table] | null; after: Rows[Table] | null };
 }[keyof Rows];
 
-/** The tables that `subsystem-coverage.ts` names, the reports with VMs, and one of the simulation itself. */
+/**
+ * The tables that `subsystem-coverage.ts` names, the reports with VMs, and one of the simulation
+ * itself.
+ */
 type WatchedTable = TableOf<'simulated'> | 'cnapi_server_reports' | 'cnapi_sim_duty_steps';
 
 const COLUMNS: Record<WatchedTable, string> = {

@@ -24,7 +24,9 @@ export interface Unrecovered {
   what: string;
 }
 
-/** Time for tasks to end. It includes their own deadlines, which are shortened in the simulation. */
+/**
+ * Time for tasks to end. It includes their own deadlines, which are shortened in the simulation.
+ */
 const WORK_DONE_MS = 74_000;
 
 /** A wait as its caller saw it. */

@@ -55,7 +55,8 @@ t.test('a violation is reported with all unneeded faults and work left out', asy
 });
 
 async function find(number: number, ...options: string[]): Promise<{ code: number; output: string }> {
-  // One seed almost always suffices, and then optimising PGlite's code costs more CPU time than it saves.
+  // One seed almost always suffices, and then optimising PGlite's code costs more CPU time than it
+  // saves.
   const once = options.includes('--shrink') ? [] : ['--liftoff-only'];
   const args = [...once, main, '--defect', String(number), ...options];
   try {

@@ -386,8 +386,8 @@ function applyOne(change: TextChange): void {
 }
 
 /**
- * Puts the applied defect into the migrations, if its text is in one of them. Changes them in place:
- * the instances of the simulation compare the database with the same ones.
+ * Puts the applied defect into the migrations, if its text is in one of them. Changes them in
+ * place: the instances of the simulation compare the database with the same ones.
  */
 export function makeDefective(migrations: readonly Migration[]): void {
   for (const { find, put } of inMigrations) {

@@ -1,4 +1,7 @@
-/** I8: a duty has one holder, a former holder writes nothing, and each ends once with all its work done. */
+/**
+ * I8: a duty has one holder, a former holder writes nothing, and each ends once with all its work
+ * done.
+ */
 import type { DutyRow, DutyStepRow, InstanceRow } from './changes.ts';
 import type { World } from './world.ts';
 

@@ -176,8 +176,8 @@ function killAgent(world: World, fault: Extract<Fault, { kind: 'agent-killed' }>
 }
 
 /**
- * Cuts the connections of an agent, so that it gets a new session; then its machine restarts from a backup
- * made before that session.
+ * Cuts the connections of an agent, so that it gets a new session; then its machine restarts from a
+ * backup made before that session.
  */
 function restoreAgent(world: World, fault: Extract<Fault, { kind: 'agent-restored' }>): void {
   const agent = agentOf(world, fault);

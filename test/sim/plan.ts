@@ -354,8 +354,8 @@ function operationOf(number: number, { random, agents }: Pick<Drawn, 'random' | 
 }
 
 /**
- * Adds wide answers. They use a random sequence of their own, so the rest of the plan is the same as
- * without them.
+ * Adds wide answers. They use a random sequence of their own, so the rest of the plan is the same
+ * as without them.
  */
 function widen(operations: readonly Operation[], random: SeededRandom): void {
   for (const operation of operations)

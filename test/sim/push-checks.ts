@@ -1,13 +1,14 @@
 /**
- * I9: nothing of a push job starts below its quorum or after its end, a server takes part in one job
- * at a time, each node and each job ends once, with an end that has a cause, and no server and no
- * ticket is kept. A job with a ticket asks nobody before it holds it.
+ * I9: nothing of a push job starts below its quorum or after its end, a server takes part in one
+ * job at a time, each node and each job ends once, with an end that has a cause, and no server and
+ * no ticket is kept. A job with a ticket asks nobody before it holds it.
  *
  * The quorum counts the votes that are stored when the job begins to run. A vote that an agent
  * withdraws in that moment counts: its node ends as `unavailable`, and its command does not start.
  *
- * Callers change quorum and timeouts of a job that goes on. A coordinator may have decided by what it
- * read just before; so an end is judged by the most lenient of the values that were ever in force.
+ * Callers change quorum and timeouts of a job that goes on. A coordinator may have decided by what
+ * it read just before; so an end is judged by the most lenient of the values that were ever in
+ * force.
  */
 import type { NodeStatus } from '../../lib/protocol/api/push/job-schemas.ts';
 import type { PushBusyRow, PushJobRow, PushNodeRow } from './changes.ts';
@@ -275,7 +276,9 @@ export class PushChecks {
     if (ready < row.quorum) this.#violated(row.id, `began to run with ${ready} ready nodes of ${row.quorum}`);
   }
 
-  /** Checks that the job has a cause that its end names; the death of an instance is not a cause. */
+  /**
+   * Checks that the job has a cause that its end names; the death of an instance is not a cause.
+   */
   #checkAbort(seen: Seen, before: PushJobRow): void {
     const { row, nodes, madeAt, askedAt, startedAt, maxQuorum, minVotingTimeoutMs, minRunTimeoutMs } = seen;
     const { now } = this.#world.time;

@@ -18,7 +18,10 @@ export function isStepOfNode(before: PushNodeRow | null, after: PushNodeRow, isL
   return event !== undefined && stagesOf(before).some((stage) => nextStateOf(stage, event, isLate) === after.state);
 }
 
-/** The stages in which the node may have been at the event. A round may see a start and its end at once. */
+/**
+ * The stages in which the node may have been at the event. A round may see a start and its end at
+ * once.
+ */
 function stagesOf(before: PushNodeRow | null): readonly NodeStage[] {
   if (before === null) return ['new'];
   switch (before.state) {

@@ -21,7 +21,9 @@ export interface PushWork {
   aborts: { afterMs: number; how: 'soft' | 'hard' }[];
   /** The queue in which the job waits for its ticket. */
   ticketQueue: number | undefined;
-  /** What callers ask of the job while it goes on, in this order; what comes too late is refused. */
+  /**
+   * What callers ask of the job while it goes on, in this order; what comes too late is refused.
+   */
   changes: PushChange[];
 }
 
@@ -71,7 +73,9 @@ export function pushOf(plan: Plan): Plan {
   return { ...plan, faults, operations: [...kept, ...operations] };
 }
 
-/** Changes use a random sequence of their own, so the rest of the plan is the same as without them. */
+/**
+ * Changes use a random sequence of their own, so the rest of the plan is the same as without them.
+ */
 function laterOf(random: SeededRandom, agents: number): Pick<PushWork, 'ticketQueue' | 'changes'> {
   const ticketQueue = random.chance(0.25) ? random.whole(0, 1) : undefined;
   const count = random.chance(0.5) ? random.whole(1, 3) : 0;

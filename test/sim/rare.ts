@@ -60,8 +60,8 @@ function journalsFromBackups({ random, plan, at }: Drawn): Partial<Rare> {
 }
 
 /**
- * The run of one instance, or of all, while they run: their agents are connected, and other instances see their
- * rows without an owner.
+ * The run of one instance, or of all, while they run: their agents are connected, and other
+ * instances see their rows without an owner.
  */
 function runsDeclaredDead({ random, plan, at }: Drawn): Fault[] {
   const isAll = random.chance(0.5);
@@ -86,7 +86,9 @@ function allLeave({ random, at }: Drawn): Partial<Rare> {
   return { faults: [{ at, kind: 'instances-drained', downMs: Math.round(random.between(500, 4_000)) }] };
 }
 
-/** An instance that runs and is always late must report that itself, and let others take its agents. */
+/**
+ * An instance that runs and is always late must report that itself, and let others take its agents.
+ */
 function tooSlow({ random, plan, at }: Drawn): Partial<Rare> {
   const instance = random.whole(0, plan.instances - 1);
   return { faults: [{ at, kind: 'instance-lagging', instance, ms: Math.round(random.between(9_000, 15_000)) }] };

@@ -1,4 +1,7 @@
-/** What a caller does who reboots a server: asks for it, waits for the job, and cancels it if it takes too long. */
+/**
+ * What a caller does who reboots a server: asks for it, waits for the job, and cancels it if it
+ * takes too long.
+ */
 import type { Operation } from './plan.ts';
 import type { SimClient } from './sim-client.ts';
 import type { World } from './world.ts';

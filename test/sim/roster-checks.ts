@@ -112,7 +112,10 @@ export class RosterChecks {
       this.#world.violated('I1', `${name} became unknown (${row.reason}) while ${owner.name} holds its session`);
   }
 
-  /** An agent that does what an instance told it is not lost. No world lasts longer than it may be told. */
+  /**
+   * An agent that does what an instance told it is not lost. No world lasts longer than it may be
+   * told.
+   */
   #checkObeys(name: string, row: RosterRow): void {
     const { agents, time } = this.#world;
     const deferral = this.#deferrals.get(row.server_uuid);
@@ -199,7 +202,8 @@ export class RosterChecks {
   }
 
   /**
-   * Checks an agent without a link. Its silence counts from a check of all heartbeats, once per period.
+   * Checks an agent without a link. Its silence counts from a check of all heartbeats, once per
+   * period.
    */
   #checkLegacyDetection(name: string, quietMs: number): void {
     const config = this.#world.instances[0]?.config;

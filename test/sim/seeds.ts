@@ -21,7 +21,10 @@ const LEAST_PER_SEED: Partial<Counts> = {
 /** The least counts of rare seeds, which are few. */
 const LEAST_PER_RARE_SEED: Partial<Counts> = { tasks: 5, executions: 5, tickets: 4, changes: 40 };
 
-/** The least counts of seeds in which many agents arrive and do little else: each agent's row changes twice. */
+/**
+ * The least counts of seeds in which many agents arrive and do little else: each agent's row
+ * changes twice.
+ */
 const LEAST_PER_ARRIVING_SEED: Partial<Counts> = { tasks: 1, changes: 1_200 };
 
 /** The least counts of seeds with duties, which do little else. */

@@ -1,8 +1,7 @@
 /**
- * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and records each. MS and
- * OUTCOME may be lists, of which each server takes one by its number.
- * A command is a process of its own: it continues when the agent dies, until it is done or its
- * process group is ended.
+ * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and records each.
+ * MS and OUTCOME may be lists, of which each server takes one by its number. A command is a process
+ * of its own: it continues when the agent dies, until it is done or its process group is ended.
  */
 import type { ProcessGroup } from '../../lib/agent/journal/journal.ts';
 import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/agent/machine/machine.ts';
@@ -73,8 +72,8 @@ export class SimServer {
   }
 
   /**
-   * The agent's own record of its commands is gone: nobody will end the running ones. `accepted`: the
-   * tasks that the journal still has as accepted.
+   * The agent's own record of its commands is gone: nobody will end the running ones. `accepted`:
+   * the tasks that the journal still has as accepted.
    */
   forgot(accepted: readonly Pick<TaskFrame, 'params'>[] = []): void {
     for (const execution of this.executions) {

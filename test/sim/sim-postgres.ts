@@ -1,11 +1,13 @@
 /**
- * The one Postgres of the simulated world: PGlite with the product's own migrations, its clock the virtual one, and a trigger
- * on each table of coordination that tells the checks of every change as it commits. It can be away, frozen, slow, and
- * can fail statements before or after it has carried them out.
+ * The one Postgres of the simulated world: PGlite with the product's own migrations, its clock the
+ * virtual one, and a trigger on each table of coordination that tells the checks of every change as
+ * it commits. It can be away, frozen, slow, and can fail statements before or after it has carried
+ * them out.
  *
- * PGlite has one connection: statements run one after the other, in the order in which they reach it. Races within
- * Postgres are for test/interleavings. One thing about locks is simulated: Postgres keeps what a statement has locked until
- * its client has read the whole answer, and an answer that does not fit the buffers waits for its client (`unread-answers.ts`).
+ * PGlite has one connection: statements run one after the other, in the order in which they reach
+ * it. Races within Postgres are for test/interleavings. One thing about locks is simulated:
+ * Postgres keeps what a statement has locked until its client has read the whole answer, and an
+ * answer that does not fit the buffers waits for its client (`unread-answers.ts`).
  */
 import { type PGlite, types } from '@electric-sql/pglite';
 import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
@@ -85,8 +87,9 @@ const WIDE_ANSWER_MS = [20, 200] as const;
 const HEALTHY: PostgresTrouble = { state: 'up', slowMs: 0, failing: 0, losingAnswers: 0 };
 
 /**
- * Empties everything but the records of the migrations and of the bucket of servers. Other buckets are dropped: instances
- * create them in each world, as on a new database, and a world would otherwise differ from the same world later.
+ * Empties everything but the records of the migrations and of the bucket of servers. Other buckets
+ * are dropped: instances create them in each world, as on a new database, and a world would
+ * otherwise differ from the same world later.
  */
 const emptyAll = `
 do $$ declare names text; begin
@@ -128,7 +131,8 @@ export class SimPostgres {
 
   static async open(): Promise<SimPostgres> {
     const pglite = await openPglite({ parsers: { [types.INT8]: parseInt8 } });
-    // One plan for each statement of a world: planning it five times would cost more than a worse plan does.
+    // One plan for each statement of a world: planning it five times would cost more than a worse
+    // plan does.
     await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off; set plan_cache_mode = force_generic_plan`);
     const postgres = new SimPostgres(pglite);
     makeDefective(migrations);
@@ -274,7 +278,8 @@ export class SimPostgres {
   }
 
   /**
-   * Returns an answer that does not fit the buffers. It is given up if its client does not read it in time.
+   * Returns an answer that does not fit the buffers. It is given up if its client does not read it
+   * in time.
    */
   async #unreadAnswer<Result>(statement: Statement<Result>, result: Result): Promise<UnreadAnswer | undefined> {
     // A transaction has no text, and may have no result.

@@ -1,7 +1,8 @@
 /**
- * One process of the simulated world: its clock, its chance, and the gate through which everything comes in. A dead one
- * hears nothing any more and asks for nothing; a frozen one hears it all when it thaws, timers first, each late, as a real one.
- * One whose work takes time hears it when it is done with what came before (`sim-loop.ts`).
+ * One process of the simulated world: its clock, its chance, and the gate through which everything
+ * comes in. A dead one hears nothing any more and asks for nothing; a frozen one hears it all when
+ * it thaws, timers first, each late, as a real one. One whose work takes time hears it when it is
+ * done with what came before (`sim-loop.ts`).
  *
  *     running ──freeze──▶ frozen ──thaw──▶ running        any ──kill──▶ dead
  */
@@ -109,7 +110,9 @@ export class SimProcess {
     for (const { phase, run } of this.#held.splice(0)) this.#deps.time.schedule(0, phase, run);
   }
 
-  /** Connections of the process end as the machine's kernel ends them; without power they do not. */
+  /**
+   * Connections of the process end as the machine's kernel ends them; without power they do not.
+   */
   kill({ isPowerless = false } = {}): void {
     if (this.#state === 'dead') return;
     this.#state = 'dead';

@@ -1,7 +1,7 @@
 /**
- * Seeds named `vms-N`: VMs that are created, stopped, started and deleted in place of most work of a
- * common plan, while their agents and the instances are killed, frozen and cut off. Some are created
- * on two servers at once. The common seeds have no VMs, so that they stay unchanged.
+ * Seeds named `vms-N`: VMs that are created, stopped, started and deleted in place of most work of
+ * a common plan, while their agents and the instances are killed, frozen and cut off. Some are
+ * created on two servers at once. The common seeds have no VMs, so that they stay unchanged.
  */
 import type { Fault, Operation, Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';

@@ -1,7 +1,7 @@
 /**
- * I10: a workflow job goes from step to step, each step starts one task, and only the holder of the job's
- * duty carries it out. A canceled job begins no further step of its chain. A job ends once, as what became
- * of its steps says, and leaves no agent paused.
+ * I10: a workflow job goes from step to step, each step starts one task, and only the holder of the
+ * job's duty carries it out. A canceled job begins no further step of its chain. A job ends once,
+ * as what became of its steps says, and leaves no agent paused.
  */
 import type { TaskRow, WorkflowJobRow } from './changes.ts';
 import type { World } from './world.ts';

@@ -130,8 +130,8 @@ export class Workload {
   }
 
   /**
-   * Creates a task. A request with a key is repeated until it is answered. Without a key, nobody knows after a
-   * lost answer whether the task was accepted.
+   * Creates a task. A request with a key is repeated until it is answered. Without a key, nobody
+   * knows after a lost answer whether the task was accepted.
    */
   async #create(
     client: SimClient,
@@ -245,7 +245,10 @@ export class Workload {
     await Promise.all([...asked, ...acts]);
   }
 
-  /** Until it is accepted, and its task has ended. A refusal with 409 may be of a server that is away. */
+  /**
+   * Until it is accepted, and its task has ended. A refusal with 409 may be of a server that is
+   * away.
+   */
   async #endTask(client: SimClient, request: Request): Promise<void> {
     for (let tries = 0; tries < 20; tries++) {
       const answer = await client.ask(request);
@@ -327,8 +330,8 @@ export class Workload {
   }
 
   /**
-   * When the ticket expires by the database's clock, which the holder may use here. Undefined when it no
-   * longer holds the ticket.
+   * When the ticket expires by the database's clock, which the holder may use here. Undefined when
+   * it no longer holds the ticket.
    */
   async #expiryOf(client: SimClient, ticket: string): Promise<number | undefined> {
     const answer = await client.insist({ route: 'GetTicket', params: { ticket_uuid: ticket } });

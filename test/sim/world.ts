@@ -46,10 +46,16 @@ export interface Counts {
   pushJobs: number;
   pushRuns: number;
   aborts: number;
-  /** Changes of push jobs that were accepted, and jobs that began to vote once they had their tickets. */
+  /**
+   * Changes of push jobs that were accepted, and jobs that began to vote once they had their
+   * tickets.
+   */
   pushChanges: number;
   pushTickets: number;
-  /** Workflow jobs that have ended, reboots, jobs that succeeded, and agents that were told to resume after others. */
+  /**
+   * Workflow jobs that have ended, reboots, jobs that succeeded, and agents that were told to
+   * resume after others.
+   */
   workflowJobs: number;
   reboots: number;
   rebooted: number;

@@ -116,7 +116,10 @@ export async function openPackages(
   };
 }
 
-/** The files in the agent's directory of packages, by their path there without the digest of a version. */
+/**
+ * The files in the agent's directory of packages, by their path there without the digest of a
+ * version.
+ */
 export async function packageFiles({ data }: PackageShop): Promise<string[]> {
   const directory = join(data, 'packages');
   const found = await readdir(directory, { recursive: true, withFileTypes: true });

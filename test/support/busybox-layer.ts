@@ -1,6 +1,6 @@
 /**
- * A small image in two layers, from the static busybox of the distribution: the lower one is a whole
- * root file system, the upper one changes it and removes /etc/motd and what was in /opt.
+ * A small image in two layers, from the static busybox of the distribution: the lower one is a
+ * whole root file system, the upper one changes it and removes /etc/motd and what was in /opt.
  */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';

@@ -155,7 +155,9 @@ export class ContainerMachine {
       await writeFile(join(parent, name, 'cgroup.procs'), String(pid)).catch(() => undefined);
   }
 
-  /** Everything that exists of containers: directories, states, exits, groups, mounts, processes. */
+  /**
+   * Everything that exists of containers: directories, states, exits, groups, mounts, processes.
+   */
   async traces(): Promise<string[]> {
     const places = [allContainers(this.directory), exitsOf(this.directory), runtimeRoot(this.directory)];
     const files = (await Promise.all(places.map((place) => readdir(place)))).flat();

@@ -22,7 +22,8 @@ const PATTERNS = allContracts.map((contract) => ({
 export function contractOf(method: string, target: string): Contract | undefined {
   const path = (target.split(/[?#]/, 1)[0] ?? '').replace(/\/+/g, '/');
   const found = PATTERNS.filter(({ contract, pattern }) => contract.method === method && pattern.test(path));
-  // If `/vms/nics/update` and `/vms/:vm_uuid/update` both match, the router prefers the one with fewer parameters.
+  // If `/vms/nics/update` and `/vms/:vm_uuid/update` both match, the router prefers the one with
+  // fewer parameters.
   const parameters = (one: Contract) => one.path.split('/:').length;
   return found.map(({ contract }) => contract).sort((one, other) => parameters(one) - parameters(other))[0];
 }

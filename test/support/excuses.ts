@@ -42,7 +42,10 @@ export class Excuses {
     return this.#of(serverUuid).some(({ from, to }) => from <= answeredAt && askedAt <= to + OLD_ANSWER_MS);
   }
 
-  /** The server may have become `unknown` at this time, if that is the end of a session before its return. */
+  /**
+   * The server may have become `unknown` at this time, if that is the end of a session before its
+   * return.
+   */
   coverChange(serverUuid: string, { at, epoch }: { at: number; epoch: number }): boolean {
     return this.#of(serverUuid).some(({ from, to, nextEpoch }) => from <= at && at <= to && epoch < nextEpoch);
   }

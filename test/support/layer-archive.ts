@@ -1,4 +1,6 @@
-/** Archives of image layers for tests: tar with pax headers, also ones that are wrong on purpose. */
+/**
+ * Archives of image layers for tests: tar with pax headers, also ones that are wrong on purpose.
+ */
 import { gzipSync } from 'node:zlib';
 import { Header, type types } from 'tar';
 

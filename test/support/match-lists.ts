@@ -7,8 +7,8 @@
 import type { Test } from 'tap';
 
 /**
- * Like `t.match`, and each list must have exactly as many items as its pattern; `{}` matches only an
- * empty object. Write `Array` or `Object` for any.
+ * Like `t.match`, and each list must have exactly as many items as its pattern; `{}` matches only
+ * an empty object. Write `Array` or `Object` for any.
  */
 export function matchLists(t: Test, found: unknown, pattern: unknown, message = 'should match pattern'): boolean {
   return t.match(withLengths(found, pattern), withLengths(pattern, pattern), message);

@@ -12,7 +12,10 @@ export class MemoryRecords<Value> implements RecordFiles<Value> {
     this.#idOf = idOf;
   }
 
-  /** The record cannot be read any more; by default it is one of a newer agent. `repair` restores it. */
+  /**
+   * The record cannot be read any more; by default it is one of a newer agent. `repair` restores
+   * it.
+   */
   damage(id: string, reason = 'The record has version 2, and this agent writes 1'): { repair(): void } {
     const right = this.kept.get(id) ?? '';
     this.kept.delete(id);

@@ -1,4 +1,6 @@
-/** Folders for tests that mount. At the end everything below is unmounted, and the folder deleted. */
+/**
+ * Folders for tests that mount. At the end everything below is unmounted, and the folder deleted.
+ */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, realpath } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

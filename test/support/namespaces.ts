@@ -1,6 +1,6 @@
 /**
- * Real network namespaces and bridges for tests. Each namespace is that of a process, which ends with
- * the test; bridges have names of their own and are removed at the end.
+ * Real network namespaces and bridges for tests. Each namespace is that of a process, which ends
+ * with the test; bridges have names of their own and are removed at the end.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

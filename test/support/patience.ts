@@ -5,8 +5,8 @@
  * never asserts a time that only such a suspension exceeds; that would prove nothing about the
  * product. A test proves that something happens, why it happens, and that nothing happens too
  * early. It gives up only when something surely hangs, and prints in a comment how long it took.
- * The times are checked where time is a parameter (test/control/roster, on a manual clock) and measured by
- * the bench.
+ * The times are checked where time is a parameter (test/control/roster, on a manual clock) and
+ * measured by the bench.
  */
 
 /**
@@ -16,8 +16,8 @@
 export const HANG_MS = Number(process.env.CNAPI_TEST_HANG_MS ?? 60_000);
 
 /**
- * Time limit of a test file that starts real processes: several times the duration of the longest one on
- * an idle machine.
+ * Time limit of a test file that starts real processes: several times the duration of the longest
+ * one on an idle machine.
  */
 export const FILE_TIMEOUT_MS = 900_000;
 

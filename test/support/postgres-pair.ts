@@ -21,7 +21,9 @@ interface Server {
   program: Program;
 }
 
-/** Starts a primary and a standby. `synchronous`: a commit is answered once both have it on disk. */
+/**
+ * Starts a primary and a standby. `synchronous`: a commit is answered once both have it on disk.
+ */
 export async function startPostgresPair(t: Teardown, { synchronous = false } = {}): Promise<PostgresPair> {
   const quarters = new Quarters();
   t.teardown(() => quarters.clear());

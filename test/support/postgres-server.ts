@@ -258,12 +258,14 @@ export function ownedTemporaryFolder({ uid, gid }: Identity, parent: string = os
 }
 
 const MEMORY_FOLDER = '/dev/shm';
-/** Databases of some 10 MB, as many as tests run at a time, and the log of changes: at most 1 GB. */
+/**
+ * Databases of some 10 MB, as many as tests run at a time, and the log of changes: at most 1 GB.
+ */
 const MEMORY_FOLDER_BYTES = 3 * 1024 ** 3;
 
 /**
- * A folder in memory if there is room. To copy a test database takes 25 ms of the processor there, and
- * 400 ms on a disk of a virtual machine.
+ * A folder in memory if there is room. To copy a test database takes 25 ms of the processor there,
+ * and 400 ms on a disk of a virtual machine.
  */
 function fastFolder(): string {
   if (!existsSync(MEMORY_FOLDER)) return os.tmpdir();

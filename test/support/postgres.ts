@@ -34,9 +34,9 @@ export function testServerUrl(): Promise<string> {
 }
 
 /**
- * A new empty database, dropped when `t` ends; with `migrations` applied if given. These are applied
- * once for each server and then copied, which takes a fifth of the time. As files, because the
- * default also writes each page to the log of changes, which takes three times as long here.
+ * A new empty database, dropped when `t` ends; with `migrations` applied if given. These are
+ * applied once for each server and then copied, which takes a fifth of the time. As files, because
+ * the default also writes each page to the log of changes, which takes three times as long here.
  */
 export async function freshDatabase(
   t: Teardown,

@@ -1,14 +1,15 @@
 /**
  * Real RabbitMQ for tests: a private broker on free loopback ports, with a node name, a cookie, an
- * epmd and a folder of its own. It can be killed, restarted, frozen and thawed. A shell process, the
- * keeper, ends the broker when this process ends for any reason. Its disk can be too full for it (`setAlarm`).
+ * epmd and a folder of its own. It can be killed, restarted, frozen and thawed. A shell process,
+ * the keeper, ends the broker when this process ends for any reason. Its disk can be too full for
+ * it (`setAlarm`).
  *
  *     start ──▶ running ──kill()──▶ killed ──restart()──▶ running
  *     any ──this process ends──▶ gone
  *
- * A broker takes seconds to start, so the tests of one file share one (`sharedBroker`). If RabbitMQ is
- * not installed, tests are skipped: `t.test(name, { skip: noRabbitmq }, …)`. With CNAPI_TEST_NO_SKIP=1
- * (continuous integration) they run and fail instead.
+ * A broker takes seconds to start, so the tests of one file share one (`sharedBroker`). If RabbitMQ
+ * is not installed, tests are skipped: `t.test(name, { skip: noRabbitmq }, …)`. With
+ * CNAPI_TEST_NO_SKIP=1 (continuous integration) they run and fail instead.
  */
 import { type ChildProcessByStdio, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -33,7 +34,10 @@ export const noRabbitmq: string | false =
 /** All processes of the broker are in the keeper's process group. */
 const KEEPER = '"$0" </dev/null >"$HOME/out" 2>&1 & cat >/dev/null; kill -KILL 0';
 const STARTS_WITHIN_MS = 60_000;
-/** What a node keeps free of memory and disk does not matter here; one plugin less is a faster start. */
+/**
+ * What a node keeps free of memory and disk does not matter here; one plugin less is a faster
+ * start.
+ */
 const CONFIG = `loopback_users.guest = true
 disk_free_limit.absolute = 1MB
 vm_memory_high_watermark.relative = 0.9
@@ -100,7 +104,9 @@ export class TestBroker {
     (keeper.stdin as Writable & { unref?(): void }).unref?.();
   }
 
-  /** With the alarm, it reads nothing more from connections that publish, until the alarm is over. */
+  /**
+   * With the alarm, it reads nothing more from connections that publish, until the alarm is over.
+   */
   async setAlarm(isOn: boolean): Promise<void> {
     await promisify(execFile)(control, ['set_disk_free_limit', isOn ? '900000GB' : '1MB'], {
       env: this.#environment(),

@@ -1,8 +1,8 @@
 /**
  * Containers in memory, for tests. The host outlives its agents, as a machine
- * does: each agent gets a runtime of its own (`runtime`), and what runs goes on when that is stopped.
- * The first process sleeps (`sleep SECONDS`), ends at once (`true`, `false`, `exit CODE`), or runs
- * until a signal ends it.
+ * does: each agent gets a runtime of its own (`runtime`), and what runs goes on when that is
+ * stopped. The first process sleeps (`sleep SECONDS`), ends at once (`true`, `false`, `exit CODE`),
+ * or runs until a signal ends it.
  */
 
 import { once } from 'node:events';

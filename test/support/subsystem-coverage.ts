@@ -1,7 +1,7 @@
 /**
  * All subsystems, their tables, and which tests of concurrency use each: the one list from which
- * the simulation (`test/sim`) and the forced interleavings (`test/interleavings`) take their tables.
- * `subsystem-coverage.test.ts` compares it with the subsystems of the product.
+ * the simulation (`test/sim`) and the forced interleavings (`test/interleavings`) take their
+ * tables. `subsystem-coverage.test.ts` compares it with the subsystems of the product.
  */
 
 /**
@@ -28,7 +28,10 @@ const OWN_ROW = 'each statement is guarded on its own row';
 const LOG = 'triggers add its rows; test/control/events tests its statements';
 const NO_HTTP = 'requests of the simulation call the handlers of routes directly';
 
-/** Coverage by the folder of the subsystem in `lib/control`. Nouns of the bucket store have no entry. */
+/**
+ * Coverage by the folder of the subsystem in `lib/control`. Nouns of the bucket store have no
+ * entry.
+ */
 export const subsystemCoverage = {
   roster: {
     tables: {
@@ -155,7 +158,9 @@ export const tablesFor = <Kind extends TableTest>(kind: Kind): TableOf<Kind>[] =
     'tests' in one && one.tests.includes(kind) ? [name as TableOf<Kind>] : [],
   );
 
-/** The tables of which the interleavings log each change, with the columns that name the subjects. */
+/**
+ * The tables of which the interleavings log each change, with the columns that name the subjects.
+ */
 export const loggedTables: readonly { table: string; key: string }[] = Object.entries(tableCoverage).flatMap(
   ([table, one]) => ('logKey' in one && one.logKey !== undefined ? [{ table, key: one.logKey }] : []),
 );

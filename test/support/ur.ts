@@ -1,8 +1,9 @@
 /**
- * A stand-in for Ur, the program of a server without an agent: it speaks Ur's protocol with a real broker, and really
- * runs the scripts that it is sent. As Ur, it acknowledges a script before it runs it, and answers 0 for the exit
- * status 113, after which the server reboots (`reboots`). Differences: it says its sysinfo when the test wants it,
- * and for `/usr/bin/sysinfo`, which this machine lacks, it answers with the sysinfo that the test gives.
+ * A stand-in for Ur, the program of a server without an agent: it speaks Ur's protocol with a real
+ * broker, and really runs the scripts that it is sent. As Ur, it acknowledges a script before it
+ * runs it, and answers 0 for the exit status 113, after which the server reboots (`reboots`).
+ * Differences: it says its sysinfo when the test wants it, and for `/usr/bin/sysinfo`, which this
+ * machine lacks, it answers with the sysinfo that the test gives.
  */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -60,8 +60,8 @@ export class Witness {
   }
 
   /**
-   * Makes the server's agent count as dead, whatever its status. Call it before the fault begins, and wait
-   * for it.
+   * Makes the server's agent count as dead, whatever its status. Call it before the fault begins,
+   * and wait for it.
    */
   async excuse(serverUuid: string): Promise<void> {
     const from = Date.now();

@@ -1,7 +1,8 @@
 /**
- * A real ZFS for tests, by zfs-fuse, on a file. Its daemon keeps its socket, its cache and its mounts at
- * fixed places, so it has a mount namespace of its own where those are empty, and what the test
- * gives its agent as `zfs` and `zpool` enters that namespace. With the daemon everything is gone.
+ * A real ZFS for tests, by zfs-fuse, on a file. Its daemon keeps its socket, its cache and its
+ * mounts at fixed places, so it has a mount namespace of its own where those are empty, and what
+ * the test gives its agent as `zfs` and `zpool` enters that namespace. With the daemon everything
+ * is gone.
  */
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -40,8 +41,8 @@ export function lacksZfs(): string | false {
 }
 
 /**
- * With a pool `tank`, of which nothing is mounted: with zfs-fuse, a file system is busy for a moment
- * after it was unmounted, so that its destroy fails, which unmounts it.
+ * With a pool `tank`, of which nothing is mounted: with zfs-fuse, a file system is busy for a
+ * moment after it was unmounted, so that its destroy fails, which unmounts it.
  */
 export async function startZfsFuse(t: Test): Promise<ZfsFuse> {
   const directory = await mkdtemp(join(tmpdir(), 'cnapi-test-zfs-'));

@@ -1,6 +1,6 @@
 /**
- * A query that may not use sequential scans and has no other way has an enormous estimated cost. Postgres
- * before 18 then compiles it each time it runs, which takes longer than the query.
+ * A query that may not use sequential scans and has no other way has an enormous estimated cost.
+ * Postgres before 18 then compiles it each time it runs, which takes longer than the query.
  */
 import t from 'tap';
 import { migrations } from '../../lib/control/subsystem-list.ts';

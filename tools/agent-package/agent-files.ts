@@ -1,6 +1,6 @@
 /**
- * The files of the agent's program: what its programs import, and the npm packages that those need, as
- * package-lock.json lists them.
+ * The files of the agent's program: what its programs import, and the npm packages that those need,
+ * as package-lock.json lists them.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
@@ -37,7 +37,10 @@ function closureOf(root: string): { sources: Set<string>; packages: Set<string> 
   return { sources, packages: withDependencies(root, packages) };
 }
 
-/** Types are erased, so their packages are not needed; they are not in the lock of the product either. */
+/**
+ * Types are erased, so their packages are not needed; they are not in the lock of the product
+ * either.
+ */
 function withDependencies(root: string, packages: Set<string>): Set<string> {
   const locked = readJson(path.join(root, 'package-lock.json')).packages as Record<string, LockedPackage>;
   for (const name of packages)

@@ -1,4 +1,7 @@
-/** `npm run agent-package`: makes and signs packages of agents, and keys for that. docs/agent-packages.md. */
+/**
+ * `npm run agent-package`: makes and signs packages of agents, and keys for that.
+ * docs/agent-packages.md.
+ */
 import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** Generates docs/rest-api.md from the contracts of the API, so that it matches what is served. Pure. */
+/**
+ * Generates docs/rest-api.md from the contracts of the API, so that it matches what is served.
+ * Pure.
+ */
 import type { Contract } from '../../lib/protocol/api/contract/contract.ts';
 import { pathParamsOf, requiredRoleOf, tagOf, tagsOf } from '../../lib/protocol/api/contract/contract.ts';
 import { codesOf, ERROR_CODES } from '../../lib/protocol/api/contract/errors.ts';

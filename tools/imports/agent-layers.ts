@@ -3,7 +3,8 @@
  * containers → images → VMs → tasks → runner → agent.ts → main.ts.
  */
 export const agentLayers = (base: readonly string[]): Readonly<Record<string, readonly string[]>> => ({
-  // The agent. Files that several of its folders share; then what carries out tasks, from the journal to the runner.
+  // The agent. Files that several of its folders share; then what carries out tasks, from the
+  // journal to the runner.
   'agent/task-failure.ts': base,
   'agent/usage-error.ts': base,
   'agent/sync-directory.ts': base,
@@ -56,7 +57,8 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol/streams',
   ],
   'agent/images': [...base, 'agent/containers', 'agent/records', 'platform/dns', 'platform/http-client'],
-  // Versions of the agent's own program, packages of it and of other agents, and what starts a version.
+  // Versions of the agent's own program, packages of it and of other agents, and what starts a
+  // version.
   'agent/directory-lock.ts': [...base, 'agent/machine'],
   'agent/versions': [...base, 'agent/records'],
   'agent/packages': [

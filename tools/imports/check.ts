@@ -1,8 +1,9 @@
 /**
  * Checks the structure of the code as the house style requires: imports run one way, no cycles,
- * files that say in their header that they are pure without I/O, subsystems with a declared type, files of limited length, no mention of a
- * file that does not exist; and the table of allowed imports has no unused entry. Both functions
- * return complaints, one line each; an empty list means success.
+ * files that say in their header that they are pure without I/O, subsystems with a declared type,
+ * files of limited length, no mention of a file that does not exist; and the table of allowed
+ * imports has no unused entry. Both functions return complaints, one line each; an empty list means
+ * success.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -70,7 +71,9 @@ function checkPurity({ name, lines }: SourceFile): string[] {
   return impure.map((specifier) => `${name} imports ${specifier}: a pure file does no I/O`);
 }
 
-/** Without the declared type the compiler accepts a misspelt hook in the object that `open` returns. */
+/**
+ * Without the declared type the compiler accepts a misspelt hook in the object that `open` returns.
+ */
 function checkSubsystem({ name, lines }: SourceFile): string[] {
   const text = lines.join('\n');
   if (!/^ {2}open\b/m.test(text) || /^ {2}open\([^)]*\): Subsystem \{/m.test(text)) return [];
@@ -169,7 +172,9 @@ function startOf(part: string, file: string): string | undefined {
   return start;
 }
 
-/** What a part may import; for a form, the name that stands for its `*` is put into what it allows. */
+/**
+ * What a part may import; for a form, the name that stands for its `*` is put into what it allows.
+ */
 function allowedTo(part: string): readonly string[] | undefined {
   const known = mayImport[part];
   if (known !== undefined) return known;

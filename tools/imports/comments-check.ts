@@ -6,6 +6,8 @@
  *   after `//` may begin with a pronoun, because the line above it is its context.
  * - A negated noun is "not a number", rather than "no number", after "is" and "are". "There is no
  *   number" is fine.
+ * - A line has at most 100 columns. Drawings and tables, which are indented by four spaces, may
+ *   have more.
  */
 import { readSources, type SourceFile } from './source.ts';
 
@@ -15,10 +17,14 @@ const WITHOUT_SUBJECT =
 const NEGATED_NOUN =
   /(?<!\bthere )\b(?:is|are) no (?!(?:longer|more|less|fewer|better|later|faster|slower|such)\b)\w+/i;
 
+const COMMENT_COLUMNS = 100;
+const COMMENT_LINE = /^\s*(?:\/\*\*|\*(?! {4})|\/\/)(?: |$)/;
+
 export function checkComments(root: string): string[] {
   return readSources(root, ['server.ts', 'lib', 'tools', 'test']).flatMap((file) => [
     ...commentsWithoutSubject(file),
     ...negatedNouns(file),
+    ...longLines(file),
   ]);
 }
 
@@ -38,4 +44,12 @@ function negatedNouns({ name, lines }: SourceFile): string[] {
     const [words] = NEGATED_NOUN.exec(line) ?? [];
     return words === undefined ? [] : [`${name}:${index + 1}: "${words}": write "not" and the noun`];
   });
+}
+
+function longLines({ name, lines }: SourceFile): string[] {
+  return lines.flatMap((line, index) =>
+    line.length <= COMMENT_COLUMNS || !COMMENT_LINE.test(line)
+      ? []
+      : [`${name}:${index + 1}: a comment has ${line.length} columns; wrap it at ${COMMENT_COLUMNS}`],
+  );
 }

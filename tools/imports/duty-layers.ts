@@ -12,8 +12,8 @@ export const dutyLayers = ({
   subsystem,
   rest,
 }: SharedImports): Readonly<Record<string, readonly string[]>> => ({
-  // Push jobs: their work is a duty for each job, and a task for each node. They are created for servers, or for
-  // groups of them, which are documents.
+  // Push jobs: their work is a duty for each job, and a task for each node. They are created for
+  // servers, or for groups of them, which are documents.
   'control/push': [
     ...database,
     'platform/moray',

@@ -1,8 +1,9 @@
 /**
  * Finds exports of lib that the product does not need: what no other file imports, and what only
- * tests import although no declaration that the product needs uses it. A rule that statements follow in SQL may be
- * used by tests alone, which compare both: its comment says `In SQL: function`. Reads the forms of export and import that
- * this project uses: declarations, named imports, `import * as`, and `import(…)`.
+ * tests import although no declaration that the product needs uses it. A rule that statements
+ * follow in SQL may be used by tests alone, which compare both: its comment says
+ * `In SQL: function`. Reads the forms of export and import that this project uses: declarations,
+ * named imports, `import * as`, and `import(…)`.
  */
 import path from 'node:path';
 import { codeOf, declarationsOf, readSources, type SourceFile } from './source.ts';
@@ -68,7 +69,8 @@ function importersOf(texts: ReadonlyMap<string, string>, isMeant: (name: string)
 
 /**
  * The declarations of a file that the product needs: those that it imports, those that code outside
- * of declarations mentions, and what these mention in turn. What only mentions itself is not needed.
+ * of declarations mentions, and what these mention in turn. What only mentions itself is not
+ * needed.
  */
 function neededIn(text: string, isImported: (symbol: string) => boolean): Set<string> {
   const parts = partsOf(text);
@@ -84,7 +86,9 @@ function neededIn(text: string, isImported: (symbol: string) => boolean): Set<st
   return needed;
 }
 
-/** The text of each declaration at the top level, by its name; '' has the statements beside them. */
+/**
+ * The text of each declaration at the top level, by its name; '' has the statements beside them.
+ */
 function partsOf(text: string): Map<string, string> {
   const starts = [...text.matchAll(TOP_LEVEL)];
   const parts = new Map<string, string>();

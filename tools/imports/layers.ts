@@ -11,7 +11,10 @@ import { agentLayers } from './agent-layers.ts';
 import { dutyLayers } from './duty-layers.ts';
 import { serverLayers } from './server-layers.ts';
 
-/** Imports that every part may use, and need not: lib/platform itself, its time, network and limits, and JSON. */
+/**
+ * Imports that every part may use, and need not: lib/platform itself, its time, network and limits,
+ * and JSON.
+ */
 export const base: readonly string[] = [
   'platform',
   'platform/time',
@@ -71,8 +74,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/config.ts': [...database, 'platform/bus', 'control/access', 'control/placement', 'control/ur'],
   'control/access': [...database, 'protocol/api'],
   'control/audit': [...database, 'protocol/api'],
-  // These two may become a separate service one day, so their TypeScript imports nothing of servers, sessions or
-  // HTTP.
+  // These two may become a separate service one day, so their TypeScript imports nothing of
+  // servers, sessions or HTTP.
   'control/tasks': [
     ...database,
     'platform/bus',
@@ -90,7 +93,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/link', 'protocol/api', 'control/run-topic.ts'],
   ...serverLayers({ database, rest, subsystem }),
   'control/legacy': [...database, 'platform/bus', 'platform/http-client', 'protocol', ...tasksOfServers],
-  // Servers without an agent, whose Ur speaks AMQP. Their tasks are posted like those of legacy agents.
+  // Servers without an agent, whose Ur speaks AMQP. Their tasks are posted like those of legacy
+  // agents.
   'control/ur': [...database, 'platform/amqp', 'protocol', 'protocol/api', ...tasksOfServers, 'control/legacy'],
   ...dutyLayers({ database, subsystem, rest }),
   'control/images/routes': [...rest, 'control/tasks', 'control/tasks/requests'],
@@ -191,8 +195,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/legacy/routes': [...rest, 'control/access', 'control/servers', 'control/legacy'],
   'control/documents/routes': [...rest, 'platform/moray', 'control/documents'],
   'control/organizations/routes': [...rest, 'control/documents/routes', 'control/organizations'],
-  // Documents of the bucket store, and the nouns that consist of them. A noun that needs another one
-  // gets a line of its own.
+  // Documents of the bucket store, and the nouns that consist of them. A noun that needs another
+  // one gets a line of its own.
   'control/documents': [
     ...base,
     'platform/moray',
@@ -346,7 +350,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/subsystem-list.ts',
   ],
 
-  // Programs that run elsewhere share with the control plane the platform and the protocol, and what their lines name.
+  // Programs that run elsewhere share with the control plane the platform and the protocol, and
+  // what their lines name.
   ...agentLayers(base),
   // It reads the table of instances by the control plane's own statements.
   'name-server': [...database, 'platform/dns', 'control/roster'],
@@ -361,8 +366,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'cli/access/token.ts',
     'cli/instances/doctor.ts',
   ],
-  // Only these two commands may import the control plane: they run a part of it in their own process, without an
-  // instance.
+  // Only these two commands may import the control plane: they run a part of it in their own
+  // process, without an instance.
   'cli/access/token.ts': [...base, 'protocol/api', 'cli', 'control/access/direct-token.ts'],
   'cli/instances/doctor.ts': [...base, 'cli', 'control/doctor'],
 };

@@ -186,8 +186,8 @@ class Tests {
   }
 
   /**
-   * The machine may have stood still: a slow test must fail twice, a wait in vain must be one again,
-   * and then the unchanged product must pass.
+   * The machine may have stood still: a slow test must fail twice, a wait in vain must be one
+   * again, and then the unchanged product must pass.
    */
   async #outcome(
     test: string,

@@ -64,8 +64,8 @@ export async function runTrial(test: string, { root, env, limitMs }: TrialOption
 }
 
 /**
- * Tells an assertion that found something wrong from one that only waited in vain: on a busy machine
- * the latter proves less.
+ * Tells an assertion that found something wrong from one that only waited in vain: on a busy
+ * machine the latter proves less.
  */
 export function failureIn(tap: string, test: string): Pick<Trial, 'outcome' | 'failure'> {
   // tap indents the tests of a file when it runs several files.

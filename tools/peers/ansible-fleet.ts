@@ -1,7 +1,7 @@
 /**
- * Nodes for Ansible: one sshd on loopback that all of them are names of, and an inventory. Each name
- * has connections of its own, as different machines would. Keys and settings are in a folder of the
- * benchmark; the user's own are neither read nor changed.
+ * Nodes for Ansible: one sshd on loopback that all of them are names of, and an inventory. Each
+ * name has connections of its own, as different machines would. Keys and settings are in a folder
+ * of the benchmark; the user's own are neither read nor changed.
  */
 import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';

@@ -62,8 +62,8 @@ export async function handOver(unguarded: Lock, { seconds }: { seconds: number }
 }
 
 /**
- * All contenders request the lock continuously and release it immediately. Turns that have begun are
- * completed after the time is over.
+ * All contenders request the lock continuously and release it immediately. Turns that have begun
+ * are completed after the time is over.
  * @throws when two hold it concurrently
  */
 export async function contend(

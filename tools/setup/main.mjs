@@ -1,9 +1,9 @@
 /**
  * Set-up: everything between a fresh clone and a program that can run. `tools/run` calls it before
  * each program, with the program's file: what is part of the product needs a third of the packages.
- * Without a file it installs all. It prints the path of the Node to use on stdout and progress on stderr; when it
- * cannot continue it exits with 1 and one clear message. Plain JavaScript without dependencies that
- * runs on Node 18, because it runs before anything is installed.
+ * Without a file it installs all. It prints the path of the Node to use on stdout and progress on
+ * stderr; when it cannot continue it exits with 1 and one clear message. Plain JavaScript without
+ * dependencies that runs on Node 18, because it runs before anything is installed.
  *
  *    stamp matches ──────────────────────────────────────────> print the path (no lock, no network)
  *    else: lock ─> stamp matches now? ─> remove stamp ─> runtime and packages ─> links ─> tap
@@ -65,7 +65,10 @@ async function lockSetUp(folder) {
   }
 }
 
-/** Waits for all of them, so that nothing is still written when the lock is released; throws the first failure. */
+/**
+ * Waits for all of them, so that nothing is still written when the lock is released; throws the
+ * first failure.
+ */
 async function allDone(works) {
   const failed = (await Promise.allSettled(works)).find(({ status }) => status === 'rejected');
   if (failed !== undefined) throw failed.reason;

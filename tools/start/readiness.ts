@@ -90,8 +90,9 @@ export interface AgentsQuestion {
 }
 
 /**
- * Resolves to how many servers run: all, or as many as there are when no more come, or after a minute. They are counted once
- * their agents are connected: a server that an earlier run left behind may still count as running.
+ * Resolves to how many servers run: all, or as many as there are when no more come, or after a
+ * minute. They are counted once their agents are connected: a server that an earlier run left
+ * behind may still count as running.
  */
 export async function untilServersRun(question: AgentsQuestion): Promise<number> {
   const { clock, signal, count } = question;

@@ -1,8 +1,8 @@
 /**
- * Runs the short test files of TEST_FILES (a JSON list) one after another in this process, each as a
- * subtest with the file's name. (tap names the folders of `t.testdir` after the arguments of the
- * process, so these must stay short.) The start of a process and the load of the project's modules take
- * longer than most of these files do.
+ * Runs the short test files of TEST_FILES (a JSON list) one after another in this process, each as
+ * a subtest with the file's name. (tap names the folders of `t.testdir` after the arguments of the
+ * process, so these must stay short.) The start of a process and the load of the project's modules
+ * take longer than most of these files do.
  *
  * Each file gets the subtest when it imports `tap`. A module that several test files import must
  * not import `tap`: it is loaded once, and its tests would belong to the file that came first. It
@@ -43,7 +43,8 @@ t.setTimeout(0);
 t.plan(files.length);
 for (const file of files) {
   const url = pathToFileURL(path.resolve(root, file)).href;
-  // Not awaited: what a test file imports waits until this module has been evaluated. tap runs one at a time.
+  // Not awaited: what a test file imports waits until this module has been evaluated. tap runs one
+  // at a time.
   void t.test(file, { timeout }, async (test) => {
     tests.set(url, test);
     await import(url);

@@ -1,9 +1,9 @@
 /**
  * `files.ts JOBS TIMEOUT FILES...`: runs test files with tap, JOBS processes at a time, in this
- * order, and prints their TAP. FILES is a JSON list of the files of one process (sharing.ts). A file
- * may take TIMEOUT seconds. `tap run` would do the same, but loads its
- * recorder of coverage and its mocks into each test file and into each Node that a test starts. A
- * start of an instance then costs half as much again, and no test here uses either.
+ * order, and prints their TAP. FILES is a JSON list of the files of one process (sharing.ts). A
+ * file may take TIMEOUT seconds. `tap run` would do the same, but loads its recorder of coverage
+ * and its mocks into each test file and into each Node that a test starts. A start of an instance
+ * then costs half as much again, and no test here uses either.
  */
 import path from 'node:path';
 import process from 'node:process';

@@ -1,9 +1,9 @@
 /**
  * Divides test files into two kinds that run beside each other. Files that only compute (virtual
  * time, state explorers) need all of a core for minutes, and do not care when they get it. Files
- * that run real processes often wait, but must be served immediately: an agent whose process gets no
- * processor for seconds is silent, and its server unknown. Therefore the first kind runs at a low
- * priority and uses what the other leaves.
+ * that run real processes often wait, but must be served immediately: an agent whose process gets
+ * no processor for seconds is silent, and its server unknown. Therefore the first kind runs at a
+ * low priority and uses what the other leaves.
  */
 import path from 'node:path';
 

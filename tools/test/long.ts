@@ -1,9 +1,10 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
  * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
- * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole zones,
- * `npm start`, real containers, the clients of others, and tests that need a distribution's Postgres, another version
- * of cnapi or a changed copy of it. They start first (order.ts), so the longest come first.
+ * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole
+ * zones, `npm start`, real containers, the clients of others, and tests that need a distribution's
+ * Postgres, another version of cnapi or a changed copy of it. They start first (order.ts), so the
+ * longest come first.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';

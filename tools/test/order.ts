@@ -1,7 +1,7 @@
 /**
  * The order in which test files start. The longest come first, so that none of them runs alone at
- * the end. `npm test` names the slowest files at its end; a new one among them belongs in this list,
- * or in LONG.
+ * the end. `npm test` names the slowest files at its end; a new one among them belongs in this
+ * list, or in LONG.
  */
 import path from 'node:path';
 import { LONG } from './long.ts';

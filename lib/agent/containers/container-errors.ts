@@ -1,4 +1,6 @@
-/** What the callers of containers can act on. A task of the agent ends with its code and message. */
+/**
+ * What the callers of containers can act on. A task of the agent ends with its code and message.
+ */
 import { CnapiError, type FieldError } from '../../platform/errors.ts';
 import type { ContainerRefusal, ContainerState } from './lifecycle.ts';
 

@@ -1,7 +1,8 @@
 /**
- * Parses what a caller asks for into the specification of a container: the edge through which all of
- * them come. What follows can rely on the types of container.ts and on the rules here. The result has
- * a canonical form, so a repeated create is recognized, and it stays the same in a JSON file.
+ * Parses what a caller asks for into the specification of a container: the edge through which all
+ * of them come. What follows can rely on the types of container.ts and on the rules here. The
+ * result has a canonical form, so a repeated create is recognized, and it stays the same in a JSON
+ * file.
  */
 
 import { z } from 'zod';
@@ -33,8 +34,8 @@ const GIB = 1024 * MIB;
 const MAX_ARGS = 1_000;
 const MAX_VARIABLES = 1_000;
 /**
- * Bytes of all arguments and variables, with one pointer each. The kernel gives them a quarter of the
- * usual stack of 8 MiB; 16 KiB are left for what the runtime adds.
+ * Bytes of all arguments and variables, with one pointer each. The kernel gives them a quarter of
+ * the usual stack of 8 MiB; 16 KiB are left for what the runtime adds.
  */
 const MAX_EXEC_BYTES = 2 * MIB - 16 * KIB;
 const POINTER_BYTES = 8;
@@ -139,7 +140,10 @@ export async function parseContainerSpec(input: unknown, allowed: AllowedPlaces)
   return placed(parsed.data, allowed);
 }
 
-/** Replaces directories by their real paths, and sorts mounts: a mount follows the mounts that contain it. */
+/**
+ * Replaces directories by their real paths, and sorts mounts: a mount follows the mounts that
+ * contain it.
+ */
 async function placed(spec: ContainerSpec, allowed: AllowedPlaces): Promise<ContainerSpec> {
   const errors: FieldError[] = [];
   const real = async (field: string, one: string, [within, option]: readonly [readonly string[], string]) => {

@@ -1,6 +1,6 @@
 /**
- * The specification of a container, and what the agent reports about it. Everything here is data that
- * has been checked (container-spec.ts); sizes are bytes, times milliseconds.
+ * The specification of a container, and what the agent reports about it. Everything here is data
+ * that has been checked (container-spec.ts); sizes are bytes, times milliseconds.
  */
 import type { ContainerState } from './lifecycle.ts';
 

@@ -1,7 +1,7 @@
 /**
- * The containers of this server. Each has a record on disk, which is written before anything is done
- * for its new state, so the next agent can continue. What happens to one container happens in order;
- * different containers do not wait for each other. lifecycle.ts says which state follows.
+ * The containers of this server. Each has a record on disk, which is written before anything is
+ * done for its new state, so the next agent can continue. What happens to one container happens in
+ * order; different containers do not wait for each other. lifecycle.ts says which state follows.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '../../platform/errors.ts';
@@ -76,7 +76,10 @@ export class Containers {
     deps.runtime.onEnd(({ id, number }, exit) => this.#handleInBackground(id, { type: 'ended', run: number, exit }));
   }
 
-  /** Finds the containers of an earlier agent, and continues what it had begun; again later where that fails. */
+  /**
+   * Finds the containers of an earlier agent, and continues what it had begun; again later where
+   * that fails.
+   */
   async start(): Promise<void> {
     const { runtime, log } = this.#deps;
     await this.#table.load();
@@ -108,7 +111,9 @@ export class Containers {
     return this.#table.hasUnreadable;
   }
 
-  /** Why the record of a container cannot be read; undefined if it can be read, or does not exist. */
+  /**
+   * Why the record of a container cannot be read; undefined if it can be read, or does not exist.
+   */
   unreadableReason(id: string): string | undefined {
     return this.#table.unreadableReason(id);
   }
@@ -131,7 +136,8 @@ export class Containers {
 
   /**
    * Creates a container without starting it. A repeated create with the same properties returns the
-   * container in its present state. A container that cannot be created is `failed`, with the reason.
+   * container in its present state. A container that cannot be created is `failed`, with the
+   * reason.
    * @throws ContainerExistsError, TooManyContainersError
    */
   async create(spec: ContainerSpec): Promise<Container> {
@@ -211,8 +217,8 @@ export class Containers {
   }
 
   /**
-   * Replaces the specification, except the layers. A container that runs gets its limits now and the
-   * rest at its next start. @throws ContainerNotFoundError, ContainerError
+   * Replaces the specification, except the layers. A container that runs gets its limits now and
+   * the rest at its next start. @throws ContainerNotFoundError, ContainerError
    */
   change(spec: ContainerSpec): Promise<Container> {
     const entry = this.#table.get(spec.id);
@@ -239,7 +245,10 @@ export class Containers {
     throw new ContainerStateError(id, 'is-not-running', state);
   }
 
-  /** The end of a run is reported only after the run was found, so this is repeated until it succeeds. */
+  /**
+   * The end of a run is reported only after the run was found, so this is repeated until it
+   * succeeds.
+   */
   async #recover(entry: Entry, pauseMs = RECOVER_AGAIN_MS.first, loaded = entry.record.state): Promise<void> {
     const { clock, log, runtime } = this.#deps;
     const { signal } = this.#stopping;
@@ -359,7 +368,10 @@ export class Containers {
     for (const listener of this.#listeners) listener(change);
   }
 
-  /** Resolves with the container when `isWanted` accepts its state; with undefined after its deletion. */
+  /**
+   * Resolves with the container when `isWanted` accepts its state; with undefined after its
+   * deletion.
+   */
   #waitForState(id: string, isWanted: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
     return new Promise((resolve) => {
       const look = () => {

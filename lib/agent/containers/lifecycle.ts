@@ -8,8 +8,8 @@
  *        │ failed                  start │             ▼              ▼               ▼
  *        └──────► failed             stopped ◄──────────────────────────────────────────
  *
- * `delete` leads from every state but `creating` to `deleting`; with `force` also while it runs, and
- * then its run is ended first. When everything is removed, the container is gone.
+ * `delete` leads from every state but `creating` to `deleting`; with `force` also while it runs,
+ * and then its run is ended first. When everything is removed, the container is gone.
  *
  * A run is one start of the container, numbered from 1. What belongs to an earlier run changes
  * nothing. An agent that starts reads the states from disk, looks for the runs, and gives each
@@ -32,8 +32,8 @@ export type ContainerState =
   | { name: 'starting'; run: number }
   | { name: 'running'; run: number }
   /**
-   * `killAt`: when the container is killed (wall clock of the machine, milliseconds), also by the next
-   * agent. That one sends `signal` again, because it cannot know whether it was sent.
+   * `killAt`: when the container is killed (wall clock of the machine, milliseconds), also by the
+   * next agent. That one sends `signal` again, because it cannot know whether it was sent.
    */
   | { name: 'stopping'; run: number; killAt: number; signal?: string }
   | { name: 'stopped'; run: number; exit: ContainerExit }
@@ -49,7 +49,10 @@ export type ContainerEvent =
   | { type: 'started'; run: number }
   /** The runtime could not start it; nothing of the run is left. */
   | { type: 'start-failed'; run: number; reason: string }
-  /** `timeoutMs` 0 kills the container immediately. A second stop can only shorten the time of the first. */
+  /**
+   * `timeoutMs` 0 kills the container immediately. A second stop can only shorten the time of the
+   * first.
+   */
   | { type: 'stop'; signal: string; timeoutMs: number }
   | { type: 'signal'; signal: string }
   | { type: 'kill-due'; run: number }

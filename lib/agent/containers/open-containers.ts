@@ -64,8 +64,8 @@ export interface OpenedContainers extends AsyncDisposable {
 const SCOPE_CHARS = 12;
 
 /**
- * Finds the containers of an earlier agent and continues what it had begun. A machine that cannot run
- * containers is not a failure: `summary` says why. Closing it ends no container.
+ * Finds the containers of an earlier agent and continues what it had begun. A machine that cannot
+ * run containers is not a failure: `summary` says why. Closing it ends no container.
  */
 export async function openContainers(deps: OpenContainersDeps): Promise<OpenedContainers> {
   const { directories, bridges, uidRange = DEFAULT_UID_RANGE } = deps;

@@ -1,10 +1,11 @@
 /**
- * The interface between the containers of an agent and the software that runs them. linux-runtime.ts
- * implements it with runc or crun, and conmon; tests have an implementation in memory. No method may
- * block the process that holds the link.
+ * The interface between the containers of an agent and the software that runs them.
+ * linux-runtime.ts implements it with runc or crun, and conmon; tests have an implementation in
+ * memory. No method may block the process that holds the link.
  *
- * A program that is executed in a running container is started by a process outside of it (`runc exec`),
- * which passes on its input and output and exits as it does. This file calls that the runtime process.
+ * A program that is executed in a running container is started by a process outside of it
+ * (`runc exec`), which passes on its input and output and exits as it does. This file calls that
+ * the runtime process.
  */
 import type { Writable } from 'node:stream';
 import type { ContainerSpec, ContainerUsage } from './container.ts';
@@ -45,18 +46,19 @@ export interface PreparedExec {
   /** Command line of the runtime process. */
   readonly argv: readonly string[];
   /**
-   * Resolves when the program has ended, or when the signal fires. The runtime process may run for ever,
-   * because other processes hold its output; the caller kills it once the program's output has arrived.
+   * Resolves when the program has ended, or when the signal fires. The runtime process may run for
+   * ever, because other processes hold its output; the caller kills it once the program's output
+   * has arrived.
    */
   programEnd(signal: AbortSignal): Promise<void>;
   /**
-   * Kills the program and its descendants. Call it before the runtime process is killed: the program
-   * would otherwise see the end of its input and could act on that. @throws ContainerError
+   * Kills the program and its descendants. Call it before the runtime process is killed: the
+   * program would otherwise see the end of its input and could act on that. @throws ContainerError
    */
   kill(): Promise<void>;
   /**
-   * Call it in every case, once the runtime process has ended. If that was killed, this kills the program
-   * and its descendants. @throws ContainerError if something cannot be removed
+   * Call it in every case, once the runtime process has ended. If that was killed, this kills the
+   * program and its descendants. @throws ContainerError if something cannot be removed
    */
   finish(end: ExecExit): Promise<ExecOutcome>;
 }
@@ -77,21 +79,30 @@ export interface ConsoleInput {
 
 export interface ContainerRuntime {
   /**
-   * Makes the root file system and the configuration of the container. After a failure, call `remove`
-   * to delete what was made. @throws ContainerError with the reason
+   * Makes the root file system and the configuration of the container. After a failure, call
+   * `remove` to delete what was made. @throws ContainerError with the reason
    */
   prepare(spec: ContainerSpec): Promise<void>;
-  /** Resolves when the first process runs. @throws ContainerError with the reason; nothing of the run is left then */
+  /**
+   * Resolves when the first process runs. @throws ContainerError with the reason; nothing of the
+   * run is left then
+   */
 
   start(spec: ContainerSpec, run: number): Promise<void>;
-  /** Sends a signal to the first process; to all processes if it is SIGKILL. Ignores a run that has ended. */
+  /**
+   * Sends a signal to the first process; to all processes if it is SIGKILL. Ignores a run that has
+   * ended.
+   */
   signal(run: RunId, signal: string): Promise<void>;
   /** @throws ContainerError */
   prepareExec(run: RunId, request: ExecRequest): Promise<PreparedExec>;
   /** Undefined if the run has no terminal. */
   findConsole(run: RunId): Promise<RunConsole | undefined>;
   usage(run: RunId): Promise<ContainerUsage | undefined>;
-  /** Ids on the machine of the processes of a run, that of the first process first; none if it has ended. */
+  /**
+   * Ids on the machine of the processes of a run, that of the first process first; none if it has
+   * ended.
+   */
   processes(run: RunId): Promise<readonly number[]>;
   /** Gives a run the limits of this specification. @throws ContainerError */
   updateLimits(spec: ContainerSpec, run: number): Promise<void>;

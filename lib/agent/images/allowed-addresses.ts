@@ -1,6 +1,6 @@
 /**
- * The addresses to which an allowed URL may lead. Who controls a name, or its DNS zone, could point it
- * to services of this machine, or to the metadata service of a cloud (169.254.169.254). Private
+ * The addresses to which an allowed URL may lead. Who controls a name, or its DNS zone, could point
+ * it to services of this machine, or to the metadata service of a cloud (169.254.169.254). Private
  * addresses are possible: the image servers of most operators have one.
  */
 import { isIP } from 'node:net';
@@ -29,8 +29,8 @@ const refused = new Networks([
   ...['ff00::/8'],
   // The metadata services of Amazon, Google and Oracle by IPv6.
   ...['fd00:ec2::/32', 'fd20:ce::254', 'fd00:c1::a9fe:a9fe'],
-  // IPv4 within IPv6 at a place that the network decides, or in disguise: no image server needs them.
-  // Translated (RFC 2765), local NAT64 (RFC 8215), Teredo (RFC 4380).
+  // IPv4 within IPv6 at a place that the network decides, or in disguise: no image server needs
+  // them. Translated (RFC 2765), local NAT64 (RFC 8215), Teredo (RFC 4380).
   ...['::ffff:0:0:0/96', '64:ff9b:1::/48', '2001::/32'],
 ]);
 
@@ -44,8 +44,8 @@ function formsWithinIPv6(network: string): string[] {
 }
 
 /**
- * Where to connect for a URL that is allowed, in the order of the answer. They are addresses, so that
- * a second answer of the name server cannot lead elsewhere. Empty when the name is unknown.
+ * Where to connect for a URL that is allowed, in the order of the answer. They are addresses, so
+ * that a second answer of the name server cannot lead elsewhere. Empty when the name is unknown.
  * @throws ImageSourceNotAllowedError
  */
 export async function allowedTargets(url: URL, { urls }: AllowedSources, lookUp: LookUp): Promise<HttpTarget[]> {

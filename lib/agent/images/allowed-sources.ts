@@ -8,7 +8,10 @@ import { messageOf } from '../../platform/errors.ts';
 import { ImageSourceError, ImageSourceNotAllowedError } from './image-errors.ts';
 
 export interface AllowedSources {
-  /** `http:` or `https:` URLs. A path ends at a segment: `https://a/b` allows `https://a/b/c`, not `https://a/bc`. */
+  /**
+   * `http:` or `https:` URLs. A path ends at a segment: `https://a/b` allows `https://a/b/c`, not
+   * `https://a/bc`.
+   */
   urls: readonly string[];
   directories: readonly string[];
 }
@@ -68,7 +71,10 @@ function pathOf(url: URL): string {
   }
 }
 
-/** URL has normalized both: no `..`, and host names in lower case. An encoded slash separates nothing for us. */
+/**
+ * URL has normalized both: no `..`, and host names in lower case. An encoded slash separates
+ * nothing for us.
+ */
 function isBelow(url: URL, prefix: URL): boolean {
   if (url.origin !== prefix.origin) return false;
   const path = prefix.pathname.endsWith('/') ? prefix.pathname : `${prefix.pathname}/`;

@@ -1,6 +1,6 @@
 /**
- * The archive of an image while it arrives: a file that is hashed and bounded as it is written. It can
- * be continued after a cut, also by the next agent.
+ * The archive of an image while it arrives: a file that is hashed and bounded as it is written. It
+ * can be continued after a cut, also by the next agent.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -17,7 +17,10 @@ export const STALLED_MS = 60_000;
 
 export interface ArchiveLimits {
   maxBytes: number;
-  /** Called with the bytes that it will have at least, before they are written; throws to refuse them. */
+  /**
+   * Called with the bytes that it will have at least, before they are written; throws to refuse
+   * them.
+   */
   onBytes(bytes: number): void;
 }
 
@@ -51,7 +54,10 @@ export class ArchiveFile {
     return this.#bytes;
   }
 
-  /** @throws InvalidImageError if `bytes` is more than allowed, NoImageSpaceError if other loads use the space */
+  /**
+   * @throws InvalidImageError if `bytes` is more than allowed, NoImageSpaceError if other loads use
+   * the space
+   */
   expect(bytes: number): void {
     const { maxBytes, onBytes } = this.#limits;
     if (bytes > maxBytes) throw new InvalidImageError(`its archive has more than ${maxBytes} bytes, as many as it may`);

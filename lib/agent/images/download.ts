@@ -1,7 +1,7 @@
 /**
  * Downloads the archive of an image. A cut connection is continued where it ended (`Range` with
- * `If-Range`, RFC 9110 section 13.1.5), also by the next agent: beside the file is a note of what it is
- * a part of. Each redirect must be allowed like the first URL, and so must their addresses.
+ * `If-Range`, RFC 9110 section 13.1.5), also by the next agent: beside the file is a note of what
+ * it is a part of. Each redirect must be allowed like the first URL, and so must their addresses.
  */
 import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -42,7 +42,10 @@ const LOOK_UP_MS = 10_000;
 const HEAD_MS = 30_000;
 const SILENCE_MS = 30_000;
 const TOTAL_MS = 3_600_000;
-/** The note beside a partial download. It has the digest of the URL, because the query may be secret. */
+/**
+ * The note beside a partial download. It has the digest of the URL, because the query may be
+ * secret.
+ */
 const note = z.object({ urlDigest: z.string(), validator: z.string() });
 const PART = /^bytes (\d+)-\d+\/(\d+|\*)$/;
 

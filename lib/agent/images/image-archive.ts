@@ -1,10 +1,11 @@
 /**
- * Finds out what an archive that has arrived is, and takes an OCI image layout apart. What its entries
- * are called never becomes a path: blobs are kept under their digests, which are computed here.
+ * Finds out what an archive that has arrived is, and takes an OCI image layout apart. What its
+ * entries are called never becomes a path: blobs are kept under their digests, which are computed
+ * here.
  *
- * An archive with a file `oci-layout` is an image layout, as `skopeo copy … oci-archive:FILE`, `buildah
- * push` and `docker save` (25 or newer) write it. Any other one is taken as a plain root file system,
- * so it is one layer.
+ * An archive with a file `oci-layout` is an image layout, as `skopeo copy … oci-archive:FILE`,
+ * `buildah push` and `docker save` (25 or newer) write it. Any other one is taken as a plain root
+ * file system, so it is one layer.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

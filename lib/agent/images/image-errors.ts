@@ -21,7 +21,10 @@ export class ImageSourceNotAllowedError extends CnapiError {
   }
 }
 
-/** The source did not give the image, or not all of it. What has arrived is kept, and the next attempt continues. */
+/**
+ * The source did not give the image, or not all of it. What has arrived is kept, and the next
+ * attempt continues.
+ */
 export class ImageSourceError extends CnapiError {
   constructor(message: string, cause?: unknown) {
     super('ImageSourceFailed', 502, message, { cause });

@@ -29,7 +29,10 @@ export interface ImageFilesDeps {
   /** DATA/containers/layers. */
   layers: string;
   unpack: LayeredRootFileSystems['unpack'];
-  /** Size limit of the unpacked layers of all images and of the archives that are arriving, together. */
+  /**
+   * Size limit of the unpacked layers of all images and of the archives that are arriving,
+   * together.
+   */
   maxBytes: number;
   /** Containers may use layers that no image record names any more. */
   containers: Pick<Containers, 'list' | 'hasUnreadable'>;
@@ -75,8 +78,8 @@ export class ImageFiles {
   }
 
   /**
-   * Unpacks the layers of a complete archive. `done` must record that the image has them; they cannot
-   * be removed before it returns. @throws InvalidImageError
+   * Unpacks the layers of a complete archive. `done` must record that the image has them; they
+   * cannot be removed before it returns. @throws InvalidImageError
    */
   unpack(
     uuid: string,
@@ -85,7 +88,10 @@ export class ImageFiles {
     return this.#layerLock.run(async () => done(await this.#unpack(uuid, digest, signal)));
   }
 
-  /** Includes the layers of failed loads. Removes nothing while the record of an image or a container is unreadable. */
+  /**
+   * Includes the layers of failed loads. Removes nothing while the record of an image or a
+   * container is unreadable.
+   */
   removeUnusedLayers(): Promise<void> {
     return this.#layerLock.run(async () => {
       const { images, containers } = this.#deps;
@@ -104,8 +110,8 @@ export class ImageFiles {
   }
 
   /**
-   * Like `unpack`, for an image made on this server. Its layer is named after the image's uuid, because
-   * there is no archive to hash.
+   * Like `unpack`, for an image made on this server. Its layer is named after the image's uuid,
+   * because there is no archive to hash.
    * @throws NoImageSpaceError
    */
   fill(

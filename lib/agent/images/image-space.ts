@@ -33,7 +33,10 @@ export class ImageSpace {
     return Math.max(Math.min(this.#unheldBytes(), bavail * bsize - LEFT_FREE_BYTES) + own, 0);
   }
 
-  /** Makes the image hold `bytes` altogether. @throws NoImageSpaceError; the image then holds what it held before */
+  /**
+   * Makes the image hold `bytes` altogether. @throws NoImageSpaceError; the image then holds what
+   * it held before
+   */
   hold(uuid: string, bytes: number): void {
     const more = bytes - this.#heldBy(uuid);
     if (more <= 0) return;

@@ -18,7 +18,10 @@ export interface VmImage {
 
 /** The layer of an image that is made on this server. */
 export interface ImageContents {
-  /** @returns the bytes that it will have. @throws Error if it has more files and directories than that */
+  /**
+   * @returns the bytes that it will have. @throws Error if it has more files and directories than
+   * that
+   */
   measure(maxEntries: number): Promise<number>;
   /** Writes it into a directory that does not exist yet. */
   write(directory: string): Promise<void>;
@@ -28,8 +31,8 @@ export interface ImageStore {
   /** Undefined if the image, or a part of it, is not on this server. */
   get(uuid: string): Promise<VmImage | undefined>;
   /**
-   * Adds an image of one layer. Its space is reserved before it is written; if that fails, nothing is
-   * left. @throws ImageExistsError
+   * Adds an image of one layer. Its space is reserved before it is written; if that fails, nothing
+   * is left. @throws ImageExistsError
    */
   add(uuid: string, defaults: ImageDefaults, contents: ImageContents): Promise<void>;
   /** Keeps the image on the server while the container uses it. Idempotent. */

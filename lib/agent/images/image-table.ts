@@ -1,6 +1,6 @@
 /**
- * The images of this server by uuid, with their states. image-lifecycle.ts says which state follows.
- * Used by images.ts.
+ * The images of this server by uuid, with their states. image-lifecycle.ts says which state
+ * follows. Used by images.ts.
  */
 import type { Logger } from '../../platform/log.ts';
 import type { RecordFiles } from '../records/record-files.ts';
@@ -40,7 +40,10 @@ export class ImageTable {
     });
   }
 
-  /** An image that is not there, or whose last load failed, is loaded. @throws ImageBusyError, NoImageSpaceError */
+  /**
+   * An image that is not there, or whose last load failed, is loaded. @throws ImageBusyError,
+   * NoImageSpaceError
+   */
   async load(image: Omit<StoredImage, 'state'>): Promise<void> {
     const { uuid } = image;
     const event = { type: 'load' } as const;
@@ -54,7 +57,10 @@ export class ImageTable {
     this.#logChange(uuid, event, { from, to: step.state });
   }
 
-  /** Replaces the properties that `change` returns, if any. @throws ImageNotFoundError, NoImageSpaceError */
+  /**
+   * Replaces the properties that `change` returns, if any. @throws ImageNotFoundError,
+   * NoImageSpaceError
+   */
   async update(uuid: string, change: (image: StoredImage) => Changed | undefined): Promise<void> {
     const entry = this.records.get(uuid);
     await this.records.withLock(entry, async () => {
@@ -64,8 +70,9 @@ export class ImageTable {
   }
 
   /**
-   * On a full disk an image becomes `failed` or `removing` unrecorded, so that it can be deleted. The
-   * next agent repeats the first, and it finds the image as it was, or not at all, instead of the second.
+   * On a full disk an image becomes `failed` or `removing` unrecorded, so that it can be deleted.
+   * The next agent repeats the first, and it finds the image as it was, or not at all, instead of
+   * the second.
    * @param check throws if the image must not have the event now
    * @throws ImageBusyError if the image cannot have the event in its state
    */

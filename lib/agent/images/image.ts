@@ -1,4 +1,7 @@
-/** What the agent knows of an image. Sizes are bytes, times milliseconds of the machine's wall clock. */
+/**
+ * What the agent knows of an image. Sizes are bytes, times milliseconds of the machine's wall
+ * clock.
+ */
 import { UUID } from '../../platform/uuid.ts';
 import { InvalidImageError } from './image-errors.ts';
 import type { ImageState } from './image-lifecycle.ts';
@@ -25,7 +28,10 @@ export interface StoredImage {
   state: ImageState;
   /** The image's URL without query, `stream`, or `vm` if it was made from a VM of this server. */
   source: string;
-  /** Digest of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is known. */
+  /**
+   * Digest of the archive as it arrived: `sha256:` and hexadecimal digits. Absent until it is
+   * known.
+   */
   digest?: string | undefined;
   /** The lowest first. Empty until they are unpacked. */
   layers: readonly ImageLayer[];

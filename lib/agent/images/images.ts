@@ -53,7 +53,10 @@ interface ImageRequest {
   uuid: string;
   /** `http:`, `https:` or `file:`. */
   url: string;
-  /** Expected digest of the archive as it arrives. If absent, any archive from the source is accepted. */
+  /**
+   * Expected digest of the archive as it arrives. If absent, any archive from the source is
+   * accepted.
+   */
   digest?: string | undefined;
 }
 
@@ -68,7 +71,10 @@ const LOADS = 2;
 const UNUSED_MS = 7 * 24 * 3_600_000;
 const EXPIRE_EVERY_MS = 3_600_000;
 const MAX_IMAGES = 1_000;
-/** The source of an image that was made from a VM: it is nowhere else, so only a caller may delete it. */
+/**
+ * The source of an image that was made from a VM: it is nowhere else, so only a caller may delete
+ * it.
+ */
 const MADE_HERE = 'vm';
 
 export class Images implements ImageStore {
@@ -91,7 +97,9 @@ export class Images implements ImageStore {
     this.#expiring = new Loop({ clock, log, what: 'images: removing unused ones', work, pauseMs: EXPIRE_EVERY_MS });
   }
 
-  /** Continues removals, ends what an earlier agent was loading, and removes what no image needs. */
+  /**
+   * Continues removals, ends what an earlier agent was loading, and removes what no image needs.
+   */
   async start(): Promise<void> {
     await this.#files.start();
     await this.#table.records.load();
@@ -151,8 +159,9 @@ export class Images implements ImageStore {
   }
 
   /**
-   * Resolves when the image is ready; immediately if it is. A second call for it joins the first. `signal`
-   * ends the wait, and the load goes on: others may wait for it, and the caller may come again.
+   * Resolves when the image is ready; immediately if it is. A second call for it joins the first.
+   * `signal` ends the wait, and the load goes on: others may wait for it, and the caller may come
+   * again.
    * @throws ImageExistsError if its digest is another one, NoContainersError, and the errors of
    * image-errors.ts
    */
@@ -165,7 +174,10 @@ export class Images implements ImageStore {
     );
   }
 
-  /** Like `ensure`, for an archive that the caller sends. The stream is read to its end, or destroyed on an error. */
+  /**
+   * Like `ensure`, for an archive that the caller sends. The stream is read to its end, or
+   * destroyed on an error.
+   */
   async importArchive(
     archive: AsyncIterable<Buffer>,
     request: Omit<ImageRequest, 'url'>,

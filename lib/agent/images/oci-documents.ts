@@ -74,7 +74,9 @@ export function parseManifest(bytes: Buffer, name: string): Manifest {
   return parsed;
 }
 
-/** @throws InvalidImageError, also if the image is for other machines or does not fit its manifest */
+/**
+ * @throws InvalidImageError, also if the image is for other machines or does not fit its manifest
+ */
 export function parseImageConfig(bytes: Buffer, { arch, layers }: { arch: string; layers: number }): ImageConfig {
   const { os, architecture, config: defaults, rootfs } = parse(config, bytes, 'its configuration');
   if (os !== 'linux' || architecture !== architectureOf(arch))

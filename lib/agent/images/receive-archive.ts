@@ -1,6 +1,6 @@
 /**
- * Writes an archive that comes as a stream: one that is sent here, or a file of this server. A stream
- * that stalls is ended, because it holds one of the few loads.
+ * Writes an archive that comes as a stream: one that is sent here, or a file of this server. A
+ * stream that stalls is ended, because it holds one of the few loads.
  */
 import { Readable } from 'node:stream';
 import type { Clock } from '../../platform/time/clock.ts';

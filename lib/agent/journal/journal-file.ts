@@ -7,7 +7,8 @@
  * reported. Damage in the middle means that the file cannot be trusted: it is set aside and a new
  * journal begins. The new journal's id shows this to the instances.
  *
- * When a task with secrets ends, the file is rewritten immediately and no longer contains its params.
+ * When a task with secrets ends, the file is rewritten immediately and no longer contains its
+ * params.
  *
  * A write that fails (disk full) is logged once and retried until it succeeds or the journal is
  * closed. Callers wait meanwhile. The file is then rewritten, because it is unknown which part of

@@ -29,9 +29,15 @@ export type JournalRecord =
   | { record: 'accepted'; task: TaskFrame }
   /** `at`: only for a task that continues in the next process. */
   | { record: 'started'; id: string; group?: ProcessGroup; at?: number }
-  /** A later process continues the task; `starts` counts the first start, too. Older versions ignore this record. */
+  /**
+   * A later process continues the task; `starts` counts the first start, too. Older versions ignore
+   * this record.
+   */
   | { record: 'restarted'; id: string; starts: number }
-  /** The processes of a task that runs; without a group it has none now. Older versions ignore this record. */
+  /**
+   * The processes of a task that runs; without a group it has none now. Older versions ignore this
+   * record.
+   */
   | { record: 'processes'; id: string; group?: ProcessGroup }
   | { record: 'ended'; end: TaskEndFrame }
   /** The task continues under a later attempt. */
@@ -198,7 +204,10 @@ export function maxEndBytes(state: JournalState): number {
   return state.liveBytes < MAX_LIVE_BYTES ? Number.POSITIVE_INFINITY : SHORT_END_BYTES;
 }
 
-/** Only tasks that instances sent; they do not know posted tasks. `isHeld`: whether this process has not continued it. */
+/**
+ * Only tasks that instances sent; they do not know posted tasks. `isHeld`: whether this process has
+ * not continued it.
+ */
 export function inventoryOf(
   state: JournalState,
   isHeld: (task: JournalTask) => boolean = () => false,

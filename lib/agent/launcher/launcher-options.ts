@@ -1,6 +1,6 @@
 /**
- * What the launcher needs of the agent's options. It reads nothing else, and refuses nothing: a version
- * that it starts may have options that the launcher's installation does not know.
+ * What the launcher needs of the agent's options. It reads nothing else, and refuses nothing: a
+ * version that it starts may have options that the launcher's installation does not know.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';

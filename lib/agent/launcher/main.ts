@@ -1,7 +1,7 @@
 /**
- * The program that the service manager starts: it runs the agent of this machine, with the arguments
- * that it is given, in the version that was last installed. Exits as the agent does; 2 if another
- * launcher uses the data directory.
+ * The program that the service manager starts: it runs the agent of this machine, with the
+ * arguments that it is given, in the version that was last installed. Exits as the agent does; 2 if
+ * another launcher uses the data directory.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

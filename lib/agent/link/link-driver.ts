@@ -1,8 +1,8 @@
 /**
- * Carries out what link-step.ts decides: sockets, timers, the journal's epoch, heartbeats and the watch
- * over the instance's silence. Owned by Agent, which supplies the hello's content and takes the
- * frames of the open session. A frame that cannot be parsed is answered with `error` and otherwise
- * ignored; too many of them end the session.
+ * Carries out what link-step.ts decides: sockets, timers, the journal's epoch, heartbeats and the
+ * watch over the instance's silence. Owned by Agent, which supplies the hello's content and takes
+ * the frames of the open session. A frame that cannot be parsed is answered with `error` and
+ * otherwise ignored; too many of them end the session.
  */
 
 import { messageOf } from '../../platform/errors.ts';
@@ -45,7 +45,10 @@ export interface LinkOwner {
   inventory(settles: boolean): InventoryFrame['tasks'];
   /** A new session is open and its inventory is sent. */
   sessionOpened(welcome: WelcomeFrame, settles: boolean): void;
-  /** The instance has compared these held tasks of the inventory with what is recorded: they continue. */
+  /**
+   * The instance has compared these held tasks of the inventory with what is recorded: they
+   * continue.
+   */
   onSettled(tasks: readonly string[]): void;
   /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
   fallBack(): void;

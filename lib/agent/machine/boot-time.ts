@@ -1,7 +1,7 @@
 /**
- * When the machine booted. The kernel says the time of day minus its uptime, so its answer moves with
- * each step of the machine's clock, and an instance would take that for another boot. So the first
- * answer of a boot is kept in the data directory, with the id of that boot.
+ * When the machine booted. The kernel says the time of day minus its uptime, so its answer moves
+ * with each step of the machine's clock, and an instance would take that for another boot. So the
+ * first answer of a boot is kept in the data directory, with the id of that boot.
  */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { readTextFile } from './read-text-file.ts';

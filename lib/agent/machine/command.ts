@@ -54,7 +54,9 @@ exec 3>&2 2>/dev/null
 exit $?`;
 const KILL_AFTER_MS = 2000;
 const OUTPUT_AFTER_EXIT_MS = 1000;
-/** Each reads 64 KiB or more, and a connection between two processes holds less than ten times that. */
+/**
+ * Each reads 64 KiB or more, and a connection between two processes holds less than ten times that.
+ */
 const LAST_READS = 20;
 /**
  * How long to wait until a killed group is gone; a process stuck in the kernel must not block the
@@ -153,7 +155,9 @@ export async function spawned(
   }
 }
 
-/** Starts the command once the journal holds its group. If that fails, kills the shell that waits. */
+/**
+ * Starts the command once the journal holds its group. If that fails, kills the shell that waits.
+ */
 export async function beginAtGate(
   { clock, bootId }: CommandDeps,
   { child, pgid }: { child: ChildProcess; pgid: number },
@@ -201,7 +205,8 @@ function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promi
     child.on('exit', (code, signal) => {
       timer = clock.after(OUTPUT_AFTER_EXIT_MS, () => {
         signalProcess(-pgid, 'SIGKILL');
-        // Not closed at the first check: output that arrived while the agent was stalled is read after it.
+        // Not closed at the first check: output that arrived while the agent was stalled is read
+        // after it.
         closeWhenRead({ code, signal }, -1, LAST_READS);
       });
       (child.stdio[3] as Writable).destroy();

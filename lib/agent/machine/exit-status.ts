@@ -1,4 +1,6 @@
-/** How the exit status of a program says which signal ended it: 128 and the number of the signal. */
+/**
+ * How the exit status of a program says which signal ended it: 128 and the number of the signal.
+ */
 import { constants } from 'node:os';
 
 const SIGNAL_BASE = 128;

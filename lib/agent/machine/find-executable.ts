@@ -2,7 +2,10 @@
 import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** The path of the first executable file of this name in the directories; undefined if there is none. */
+/**
+ * The path of the first executable file of this name in the directories; undefined if there is
+ * none.
+ */
 export async function findExecutable(name: string, directories: readonly string[]): Promise<string | undefined> {
   for (const directory of directories) {
     const file = join(directory || '.', name);

@@ -68,7 +68,9 @@ export interface Command {
   isPaced?: boolean;
 }
 
-/** Where the input of a command comes from, and its output goes. Slow readers slow the command down. */
+/**
+ * Where the input of a command comes from, and its output goes. Slow readers slow the command down.
+ */
 interface CommandStreams {
   stdin: Readable;
   stdout: Writable;
@@ -79,8 +81,8 @@ interface StartedProgram {
   /** Command line of the runtime process (for example `runc exec`), which starts the program. */
   argv: readonly string[];
   /**
-   * Resolves when the program has ended, or when the signal fires. The machine then ends the runtime
-   * process, once it has read the output that the program wrote until its end.
+   * Resolves when the program has ended, or when the signal fires. The machine then ends the
+   * runtime process, once it has read the output that the program wrote until its end.
    */
   programEnd(signal: AbortSignal): Promise<void>;
 }
@@ -94,7 +96,10 @@ export interface StreamedCommand {
   terminal?: Terminal | undefined;
   /** Passes on how the size of the terminal changes. */
   onResize(receive: (size: TerminalSize) => void): void;
-  /** Called on an abort, before the process group ends: kills what the command has started outside of it. */
+  /**
+   * Called on an abort, before the process group ends: kills what the command has started outside
+   * of it.
+   */
   killFirst?(): Promise<void>;
 }
 
@@ -110,7 +115,9 @@ export interface CommandRun {
 export interface CommandResult {
   /** 128 + N if signal N ended the command; null if a signal ended its whole process group. */
   exitCode: number | null;
-  /** The signal that the exit code stands for, if it has a name, or that ended the process group. */
+  /**
+   * The signal that the exit code stands for, if it has a name, or that ended the process group.
+   */
   signal: string | null;
   stdout: string;
   stderr: string;
@@ -127,7 +134,10 @@ export interface Machine {
   /** The hostname that the sysinfo has. */
   readonly hostname: string;
   sysinfo(): Promise<Sysinfo>;
-  /** Calls it when the sysinfo has changed at once. Returns what ends the calls. Absent: it does not. */
+  /**
+   * Calls it when the sysinfo has changed at once. Returns what ends the calls. Absent: it does
+   * not.
+   */
   onSysinfoChange?(listener: () => void): () => void;
   /** Memory, disk and VMs in the form of Triton's status body. */
   status(): Promise<Record<string, unknown>>;
@@ -139,7 +149,9 @@ export interface Machine {
   /** @throws TaskFailure also if there is no terminal on this machine. Absent: it cannot. */
   stream?(command: StreamedCommand, run: Omit<CommandRun, 'output'>): Promise<StreamedResult>;
   reboot(): Promise<void>;
-  /** Gives the machine another hostname, for its next boots, too. @throws TaskFailure if it cannot */
+  /**
+   * Gives the machine another hostname, for its next boots, too. @throws TaskFailure if it cannot
+   */
   rename(hostname: string): Promise<void>;
   /** Kills what a previous agent process left running; resolves when all of it is gone. */
   endGroup(group: ProcessGroup): Promise<void>;

@@ -8,8 +8,8 @@ import { TaskFailure } from '../task-failure.ts';
 const NAME_FILE = '/etc/hostname';
 
 /**
- * The kernel's name first: it needs the privilege, without which nothing is changed. The file is written in
- * place, because in some machines it is a mount of its own. @throws TaskFailure
+ * The kernel's name first: it needs the privilege, without which nothing is changed. The file is
+ * written in place, because in some machines it is a mount of its own. @throws TaskFailure
  */
 export async function renameHost(hostname: string): Promise<void> {
   try {

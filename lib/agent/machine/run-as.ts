@@ -1,6 +1,6 @@
 /**
- * How a command becomes another user of this server, and enters its directory: the arguments to put in
- * front of its own. The user is changed by setpriv of util-linux and looked up by getent, both
+ * How a command becomes another user of this server, and enters its directory: the arguments to put
+ * in front of its own. The user is changed by setpriv of util-linux and looked up by getent, both
  * found on the agent's PATH. Used by command.ts, and by linux-machine.ts to tell in advance what
  * cannot work.
  */
@@ -71,8 +71,8 @@ interface Start {
 /**
  * Gives the command its environment. Until the user is changed, the processes run as root, and a
  * variable such as LD_PRELOAD could make them load a library of the user. So the variables have
- * other names until then, and the user's shell exports them under their own. Their values are not in
- * arguments, because everybody on the machine can read those.
+ * other names until then, and the user's shell exports them under their own. Their values are not
+ * in arguments, because everybody on the machine can read those.
  */
 export function startOf({ account, prefix }: Launch, env: Record<string, string>, own: NodeJS.ProcessEnv): Start {
   if (account === undefined) return { env, prefix };

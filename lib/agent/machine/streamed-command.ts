@@ -139,8 +139,9 @@ async function lastOutput(
 
 /**
  * Resolves when what has been written until now is taken. All that was there has been read once
- * reading went on from one poll to the next: a caller that is slow pauses it. A writer that is still
- * alive may need some time to write what it holds, hence the number of polls, and may write for ever.
+ * reading went on from one poll to the next: a caller that is slow pauses it. A writer that is
+ * still alive may need some time to write what it holds, hence the number of polls, and may write
+ * for ever.
  */
 async function untilTaken(
   clock: Clock,
@@ -207,7 +208,9 @@ function resizer(clock: Clock, ttyFile: string, exited: Promise<unknown>): (size
   };
 }
 
-/** Kills what the command has left in the session of its terminal, which is not its process group. */
+/**
+ * Kills what the command has left in the session of its terminal, which is not its process group.
+ */
 async function endSession(ttyFile: string): Promise<void> {
   const { leader } = await terminalIn(ttyFile);
   if (leader === undefined) return;

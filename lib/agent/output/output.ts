@@ -1,7 +1,7 @@
 /**
  * A command's output, collected twice. `KeptOutput` holds what the result will contain: the first
- * and the last half of a limit. `OutputStreamer` sends pieces while the command runs, best effort and
- * at a bounded rate. Both cut between characters.
+ * and the last half of a limit. `OutputStreamer` sends pieces while the command runs, best effort
+ * and at a bounded rate. Both cut between characters.
  */
 
 import type { Clock, Timer } from '../../platform/time/clock.ts';

@@ -1,13 +1,13 @@
 /**
- * The manifest of a package, and what its signature covers. A package is a plain tar of three files, in
- * this order:
+ * The manifest of a package, and what its signature covers. A package is a plain tar of three
+ * files, in this order:
  *
  *     manifest.json    name, version, and each file with its size and SHA-256
  *     signature        64 bytes: Ed25519 over SIGNED_PREFIX and all bytes of manifest.json
  *     files.tar.gz     the files; its size and SHA-256 are in the manifest
  *
- * So the signature covers everything, and nothing is decompressed before it was verified. Pure; used by
- * the agent, and by the tool that makes packages. docs/agent-packages.md.
+ * So the signature covers everything, and nothing is decompressed before it was verified. Pure;
+ * used by the agent, and by the tool that makes packages. docs/agent-packages.md.
  */
 import { type KeyObject, verify } from 'node:crypto';
 import { z } from 'zod';

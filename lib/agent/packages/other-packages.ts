@@ -1,8 +1,9 @@
 /**
- * Packages of other agents, in DATA/packages: `records/NAME.json` says which version is installed, and
- * `files/NAME/VERSION-DIGEST` has its files. A package may have the programs `install` and `uninstall`
- * at its top. They run only if the agent's configuration allows it, with their directory as working
- * directory. If the agent dies meanwhile, they run again, so they must be able to.
+ * Packages of other agents, in DATA/packages: `records/NAME.json` says which version is installed,
+ * and `files/NAME/VERSION-DIGEST` has its files. A package may have the programs `install` and
+ * `uninstall` at its top. They run only if the agent's configuration allows it, with their
+ * directory as working directory. If the agent dies meanwhile, they run again, so they must be able
+ * to.
  */
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -62,8 +62,8 @@ export class OwnPackage {
   }
 
   /**
-   * What came of the task, if an earlier process of this agent has staged its version. Waits until a
-   * trial has ended. @throws RolledBackError
+   * What came of the task, if an earlier process of this agent has staged its version. Waits until
+   * a trial has ended. @throws RolledBackError
    */
   async outcomeOf(task: string, signal: AbortSignal): Promise<OwnInstallation | undefined> {
     const { versions, trial } = this.#deps;
@@ -75,7 +75,9 @@ export class OwnPackage {
     return { version, previous: from, changed: true };
   }
 
-  /** Returns only if the version is there already. @throws PackageRefusedError, InvalidPackageError */
+  /**
+   * Returns only if the version is there already. @throws PackageRefusedError, InvalidPackageError
+   */
   async install(found: VerifiedPackage, request: OwnRequest): Promise<OwnInstallation> {
     const { versions, requestRestart } = this.#deps;
     const { task, file, allowDowngrade, allowRetry, signal, onUnpacked } = request;

@@ -1,6 +1,6 @@
 /**
- * Reads the file of a package: first everything is verified, then it is unpacked. Only what the manifest
- * names is written, and only regular files; anything else refuses the package as a whole.
+ * Reads the file of a package: first everything is verified, then it is unpacked. Only what the
+ * manifest names is written, and only regular files; anything else refuses the package as a whole.
  */
 import { createHash, type KeyObject } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -44,8 +44,8 @@ export async function verifyPackage(
 }
 
 /**
- * Unpacks a verified package. The directory gets its name when all of it is on disk; one that is there
- * is complete. @throws InvalidPackageError, LayerError
+ * Unpacks a verified package. The directory gets its name when all of it is on disk; one that is
+ * there is complete. @throws InvalidPackageError, LayerError
  */
 export async function installFiles(
   file: string,

@@ -1,4 +1,7 @@
-/** What those who install packages can act on. A task of the agent ends with the code and the message. */
+/**
+ * What those who install packages can act on. A task of the agent ends with the code and the
+ * message.
+ */
 import { CnapiError } from '../../platform/errors.ts';
 import { LayerError } from '../containers/layers/layer-error.ts';
 import { spaceErrorOf } from '../images/archive-file.ts';

@@ -1,8 +1,9 @@
 /**
- * Runs the programs `install` and `uninstall` of packages of other agents, in the same way as commands
- * (machine/command.ts): as a process group, with PATH, HOME and LANG of the agent's environment, and
- * with the beginning and the end of their output. What a program leaves behind that holds its output
- * is killed. If it fails, its whole process group is. Used by other-packages.ts.
+ * Runs the programs `install` and `uninstall` of packages of other agents, in the same way as
+ * commands (machine/command.ts): as a process group, with PATH, HOME and LANG of the agent's
+ * environment, and with the beginning and the end of their output. What a program leaves behind
+ * that holds its output is killed. If it fails, its whole process group is. Used by
+ * other-packages.ts.
  */
 import type { Clock } from '../../platform/time/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
@@ -31,7 +32,10 @@ interface PackageScript {
 const WITHIN_MS = 600_000;
 const MAX_SHOWN_CHARS = 1_000;
 
-/** @throws PackageRefusedError if it fails, TaskFailure if it cannot be started, or the reason of the signal */
+/**
+ * @throws PackageRefusedError if it fails, TaskFailure if it cannot be started, or the reason of
+ * the signal
+ */
 export async function runPackageScript(
   { script, name, version, directory }: PackageScript,
   { task: id, machine, signal, journalProcesses }: ScriptCaller,

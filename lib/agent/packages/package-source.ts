@@ -1,6 +1,6 @@
 /**
- * Brings the file of a package to this server, from where the agent's configuration allows it. What is
- * allowed, and how a cut download continues, is as for images.
+ * Brings the file of a package to this server, from where the agent's configuration allows it. What
+ * is allowed, and how a cut download continues, is as for images.
  */
 import { createReadStream } from 'node:fs';
 import { rm } from 'node:fs/promises';

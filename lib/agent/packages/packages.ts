@@ -1,7 +1,7 @@
 /**
- * Installs and removes signed packages on this server: new versions of this agent (own-package.ts), and
- * other agents (other-packages.ts). Used by the tasks `agent_install` and `agents_uninstall`, which run
- * one at a time. Nothing is unpacked before its signature was verified.
+ * Installs and removes signed packages on this server: new versions of this agent (own-package.ts),
+ * and other agents (other-packages.ts). Used by the tasks `agent_install` and `agents_uninstall`,
+ * which run one at a time. Nothing is unpacked before its signature was verified.
  */
 import type { KeyObject } from 'node:crypto';
 import { mkdir, readdir, rm } from 'node:fs/promises';
@@ -128,8 +128,8 @@ export class Packages {
   }
 
   /**
-   * Goes on with the next name after a failure, and ends at the signal. @throws PackageRefusedError for the
-   * name of this agent
+   * Goes on with the next name after a failure, and ends at the signal. @throws PackageRefusedError
+   * for the name of this agent
    */
   async uninstall(names: readonly string[], caller: ScriptCaller): Promise<PackageRemovals> {
     if (names.includes(OWN_PACKAGE))

@@ -1,6 +1,7 @@
 /**
- * The pause of one agent (pause.ts), with its lease on disk. Owned by main.ts, or by the Agent itself where no disk
- * keeps it. The file is apart from the journal, so that an older version of the agent can still read its journal.
+ * The pause of one agent (pause.ts), with its lease on disk. Owned by main.ts, or by the Agent
+ * itself where no disk keeps it. The file is apart from the journal, so that an older version of
+ * the agent can still read its journal.
  */
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';

@@ -1,9 +1,10 @@
 /**
- * Whether an agent is paused, which means that it refuses new tasks. Two pauses exist beside each other: that of an
- * operator, which stays until `agent_resume` or a restart of the agent, as in Triton; and one with a lease, of a job
- * that drains the server. The lease ends by itself, because the job may be unable to reach the agent when it fails,
- * and it outlives the agent, because an agent that restarts while its server drains must not take new tasks. It ends
- * when the machine has booted: that was the reason of the drain. Pure; `pause-keeper.ts` does the rest.
+ * Whether an agent is paused, which means that it refuses new tasks. Two pauses exist beside each
+ * other: that of an operator, which stays until `agent_resume` or a restart of the agent, as in
+ * Triton; and one with a lease, of a job that drains the server. The lease ends by itself, because
+ * the job may be unable to reach the agent when it fails, and it outlives the agent, because an
+ * agent that restarts while its server drains must not take new tasks. It ends when the machine has
+ * booted: that was the reason of the drain. Pure; `pause-keeper.ts` does the rest.
  *
  *     open ──pause──▶ paused ──resume, restart──▶ open
  *     open ──lease──▶ leased ──end-lease, resume, its time is over, boot──▶ open

@@ -1,7 +1,7 @@
 /**
  * Records of things that outlive the agent: one JSON file each, in a directory that only the agent
- * reads, because they may hold secrets. A file is written beside and renamed, so after a crash it is
- * the old or the new one.
+ * reads, because they may hold secrets. A file is written beside and renamed, so after a crash it
+ * is the old or the new one.
  */
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';

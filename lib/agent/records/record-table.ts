@@ -1,8 +1,8 @@
 /**
- * The records of one kind on this server by id: in memory, on disk (record-files.ts), and with a lock
- * each. A record that cannot be read is left as it is, and so is what it describes: nobody knows its
- * state. Whoever asks for it gets an error that says so, until the record is repaired and the agent
- * starts again.
+ * The records of one kind on this server by id: in memory, on disk (record-files.ts), and with a
+ * lock each. A record that cannot be read is left as it is, and so is what it describes: nobody
+ * knows its state. Whoever asks for it gets an error that says so, until the record is repaired and
+ * the agent starts again.
  */
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -126,7 +126,10 @@ export class RecordTable<Value> {
     });
   }
 
-  /** Runs `work` while nobody else has the lock. @throws RecordErrors.notFound if the entry was removed meanwhile */
+  /**
+   * Runs `work` while nobody else has the lock. @throws RecordErrors.notFound if the entry was
+   * removed meanwhile
+   */
   withLock<Result>(entry: RecordEntry<Value>, work: () => Promise<Result>): Promise<Result> {
     return entry.lock.run(async () => {
       if (!this.has(entry)) throw this.#deps.errors.notFound(this.#deps.idOf(entry.record));
@@ -135,8 +138,8 @@ export class RecordTable<Value> {
   }
 
   /**
-   * Replaces the record, first on disk. If it cannot be written and the change is optional, the change
-   * is made in memory only. @throws RecordErrors.unrecorded
+   * Replaces the record, first on disk. If it cannot be written and the change is optional, the
+   * change is made in memory only. @throws RecordErrors.unrecorded
    */
   async save(entry: RecordEntry<Value>, record: Value, { isOptional = false } = {}): Promise<void> {
     const { files, log, noun, idOf, errors } = this.#deps;

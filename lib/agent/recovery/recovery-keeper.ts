@@ -1,7 +1,8 @@
 /**
- * Keeps the recovery configurations of the server in the agent's data directory, which only the agent
- * reads, and says in sysinfo which ones there are. The task `recovery_config` calls it, one at a time.
- * This agent uses them for nothing: what unlocks the zpool reads the file of the active one.
+ * Keeps the recovery configurations of the server in the agent's data directory, which only the
+ * agent reads, and says in sysinfo which ones there are. The task `recovery_config` calls it, one
+ * at a time. This agent uses them for nothing: what unlocks the zpool reads the file of the active
+ * one.
  */
 import { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';

@@ -46,7 +46,8 @@ export function stepRecovery(state: RecoveryState, event: RecoveryEvent): Step {
   if (staged?.uuid !== event.uuid) return { refusal: 'not staged' };
   return {
     state: { name: 'active', active: staged },
-    // In this order: after a crash in between, the configuration is in both places, and counts as active.
+    // In this order: after a crash in between, the configuration is in both places, and counts as
+    // active.
     effects: [
       { do: 'write', slot: 'active', config: staged },
       { do: 'remove', slot: 'staged' },

@@ -1,7 +1,8 @@
 /**
  * Reports sysinfo and status of the machine to the instance. Sysinfo: on request and on change (of
- * which the machine tells, or which is found each minute). Status: at the start of a session, on a significant change (checked every
- * 5 s), and each minute. A change of a VM is reported immediately.
+ * which the machine tells, or which is found each minute). Status: at the start of a session, on a
+ * significant change (checked every 5 s), and each minute. A change of a VM is reported
+ * immediately.
  */
 import type { Logger } from '../../platform/log.ts';
 import type { Clock, Timer } from '../../platform/time/clock.ts';

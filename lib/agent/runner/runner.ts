@@ -7,8 +7,8 @@
  *     ending ── on disk ──► task_end
  *
  * The journal is written before anything is reported or started. A task that does not start itself
- * is queued during this write, so one write accepts and starts it if its lane is free. An id that is
- * running or has ended never starts again. Ends are repeated to each new session until they are
+ * is queued during this write, so one write accepts and starts it if its lane is free. An id that
+ * is running or has ended never starts again. Ends are repeated to each new session until they are
  * acknowledged. docs/design/tasks.md.
  *
  * Attempts. Each answer names the attempt that was asked about; otherwise the database would ignore
@@ -98,9 +98,10 @@ export class Runner {
   }
 
   /**
-   * A new session is established: it is sent every end again. Tasks that a former process left to this one continue
-   * when the instance has settled the inventory, because the journal may have been rolled back to before they ended;
-   * without `settles` (an older instance) now. Posted tasks are in no inventory.
+   * A new session is established: it is sent every end again. Tasks that a former process left to
+   * this one continue when the instance has settled the inventory, because the journal may have
+   * been rolled back to before they ended; without `settles` (an older instance) now. Posted tasks
+   * are in no inventory.
    */
   sessionOpened({ settles }: { settles: boolean }): void {
     this.#ends.repeat();
@@ -176,7 +177,9 @@ export class Runner {
     await Promise.all(tasks.map(({ run }) => run));
   }
 
-  /** Ends and journals what runs; what has not started, or continues, is left to the next process. */
+  /**
+   * Ends and journals what runs; what has not started, or continues, is left to the next process.
+   */
   async stop(): Promise<void> {
     this.#stopping = true;
     const tasks = [...this.#active.values()];
@@ -235,7 +238,9 @@ export class Runner {
     return true;
   }
 
-  /** One write journals acceptance and start if the lane has room, unless the task starts itself. */
+  /**
+   * One write journals acceptance and start if the lane has room, unless the task starts itself.
+   */
   #accept(frame: TaskFrame, task: TaskDefinition): void {
     const active = this.#addActive(frame, task, 'accepting');
     active.run = this.#deps.journal.append({ record: 'accepted', task: frame }).then(() => this.#accepted(active));

@@ -1,6 +1,6 @@
 /**
- * What the journal notes of the starts of a task. A task that continues is started by each process of
- * the agent until it ends; they share one count of starts and one time limit. Pure.
+ * What the journal notes of the starts of a task. A task that continues is started by each process
+ * of the agent until it ends; they share one count of starts and one time limit. Pure.
  */
 import { optionalField } from '../../platform/optional-field.ts';
 import type { Clock } from '../../platform/time/clock.ts';
@@ -20,7 +20,10 @@ export function startRecord(
 
 export const startsOf = (known: JournalTask | undefined): number => (known?.state === 'running' ? known.starts : 0);
 
-/** How much of its time limit a task has used in former processes. A clock that went back counts as none. */
+/**
+ * How much of its time limit a task has used in former processes. A clock that went back counts as
+ * none.
+ */
 export function passedMsOf(known: JournalTask | undefined, clock: Pick<Clock, 'wallTime'>): number {
   if (known?.state !== 'running' || known.startedAt === undefined) return 0;
   return Math.max(0, clock.wallTime() - known.startedAt);

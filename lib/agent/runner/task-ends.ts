@@ -1,6 +1,6 @@
 /**
- * The ends of an agent's tasks: written to the journal first, then sent until they are acknowledged.
- * Owned by Runner.
+ * The ends of an agent's tasks: written to the journal first, then sent until they are
+ * acknowledged. Owned by Runner.
  */
 import type { TaskEndFrame } from '../../protocol/link/frames.ts';
 import { type Journal, maxEndBytes } from '../journal/journal.ts';

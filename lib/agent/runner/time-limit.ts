@@ -1,6 +1,6 @@
 /**
- * The time limit of a task, counted from its arrival; in later processes of the agent, from its first
- * start. It can be changed until it is cancelled.
+ * The time limit of a task, counted from its arrival; in later processes of the agent, from its
+ * first start. It can be changed until it is cancelled.
  */
 import type { Clock, Timer } from '../../platform/time/clock.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Keeps in the agent's data directory whether this server is set up, and the NIC tags of its NICs, and
- * says both in the machine's sysinfo. The tasks `server_setup`, `server_factory_reset` and
+ * Keeps in the agent's data directory whether this server is set up, and the NIC tags of its NICs,
+ * and says both in the machine's sysinfo. The tasks `server_setup`, `server_factory_reset` and
  * `server_update_nics` call it, one at a time. It changes nothing of the machine.
  */
 import type { Logger } from '../../platform/log.ts';
@@ -62,7 +62,10 @@ export class SettingsKeeper {
     return this.#keep({ slot: 'setup', isSetUp });
   }
 
-  /** @throws TaskFailure for a NIC that the machine does not have, and for one that would have too many tags */
+  /**
+   * @throws TaskFailure for a NIC that the machine does not have, and for one that would have too
+   * many tags
+   */
   async changeNics(action: NicAction, nics: readonly NicChange[], sysinfo: Sysinfo): Promise<NicTags> {
     const change = changeNicTags(this.#tags, { action, nics, present: presentNicTags(sysinfo) });
     if (!('tags' in change)) throw refusedNic(change);

@@ -1,6 +1,6 @@
 /**
- * What the control plane has told this server about itself, beyond what the machine knows: whether it
- * is set up, and the NIC tags of its NICs. Pure; `settings-keeper.ts` stores it.
+ * What the control plane has told this server about itself, beyond what the machine knows: whether
+ * it is set up, and the NIC tags of its NICs. Pure; `settings-keeper.ts` stores it.
  *
  * Whether a server is set up:
  *
@@ -62,7 +62,9 @@ export const presentNicTags = (sysinfo: Sysinfo): NicTags =>
 
 const macOf = (nic: Sysinfo): string => String(nic['MAC Address']).toLowerCase();
 
-/** The sysinfo with the NIC tags, and with whether the server is set up; undefined: it does not say. */
+/**
+ * The sysinfo with the NIC tags, and with whether the server is set up; undefined: it does not say.
+ */
 export function withSettings(sysinfo: Sysinfo, { tags, isSetUp }: { tags: NicTags; isSetUp: boolean | undefined }) {
   const { Setup: _, ...rest } = sysinfo;
   const tagged = Object.entries(interfacesOf(sysinfo)).map(([name, nic]) => {

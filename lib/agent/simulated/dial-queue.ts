@@ -1,7 +1,7 @@
 /**
  * A queue for the dials of a fleet. When an instance dies, thousands of agents of one process dial
- * concurrently. On separate machines they would not delay each other's heartbeats. So each turn of the
- * event loop opens only as many connections as take a few milliseconds.
+ * concurrently. On separate machines they would not delay each other's heartbeats. So each turn of
+ * the event loop opens only as many connections as take a few milliseconds.
  */
 import type { Clock } from '../../platform/time/clock.ts';
 

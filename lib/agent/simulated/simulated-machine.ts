@@ -1,8 +1,8 @@
 /**
  * A simulated machine. Its sysinfo and status are plausible. Its shell understands just enough
  * (echo, sleep, exit, exec, `set -e`, `export`, and the `dummy_job` of push jobs, one after the
- * other) to give an answer that can be checked. It prints other commands. It starts no process. Ten thousand must fit
- * in one process.
+ * other) to give an answer that can be checked. It prints other commands. It starts no process. Ten
+ * thousand must fit in one process.
  */
 
 import { MIB } from '../../platform/byte-units.ts';
@@ -151,7 +151,10 @@ interface Step {
   isLast?: boolean;
 }
 
-/** The exit code of `exit TEXT` in sh: the lowest eight bits of the number, or else the last command's code. */
+/**
+ * The exit code of `exit TEXT` in sh: the lowest eight bits of the number, or else the last
+ * command's code.
+ */
 function exitCodeOf(text: string | undefined, lastCode: number): number {
   if (text === undefined) return lastCode;
   return /^\d{1,9}$/.test(text) ? Number(text) & 255 : WRONG_USAGE;

@@ -26,7 +26,9 @@ export class AgentStreams {
     this.#deps = deps;
   }
 
-  /** Resolves when it is open. @throws TaskFailure if nobody waits there, or it cannot be reached */
+  /**
+   * Resolves when it is open. @throws TaskFailure if nobody waits there, or it cannot be reached
+   */
   join({ name, host, port }: StreamPlace): Promise<JoinedStream> {
     const { serverUuid, credentials, localAddress } = this.#deps;
     const endpoint = { host, port };

@@ -1,6 +1,7 @@
 /**
- * `agent_install` and `agents_uninstall`: signed packages of agents, under the names and parameters of
- * Triton's tasks. When a new version of this agent is installed, the task goes on in the next process.
+ * `agent_install` and `agents_uninstall`: signed packages of agents, under the names and parameters
+ * of Triton's tasks. When a new version of this agent is installed, the task goes on in the next
+ * process.
  */
 import { z } from 'zod';
 import type { PackageRemovals, Packages } from '../packages/packages.ts';

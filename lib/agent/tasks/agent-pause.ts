@@ -1,6 +1,7 @@
 /**
- * `agent_pause`, `agent_resume`: whether the agent refuses other tasks (pause/pause.ts). Without parameters as in
- * Triton's CNAPI: the pause is forgotten when the agent restarts. With `lease` it ends by itself.
+ * `agent_pause`, `agent_resume`: whether the agent refuses other tasks (pause/pause.ts). Without
+ * parameters as in Triton's CNAPI: the pause is forgotten when the agent restarts. With `lease` it
+ * ends by itself.
  */
 import { z } from 'zod';
 import { defineTask } from './task.ts';

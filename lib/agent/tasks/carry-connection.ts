@@ -1,4 +1,7 @@
-/** Carries a TCP connection over a stream; each direction ends by itself. Used by `connect` and `vm_connect`. */
+/**
+ * Carries a TCP connection over a stream; each direction ends by itself. Used by `connect` and
+ * `vm_connect`.
+ */
 import type { Socket } from 'node:net';
 import { finished } from 'node:stream/promises';
 import { resetConnection } from '../../platform/network/reset-connection.ts';
@@ -11,7 +14,10 @@ interface Connection {
   at: string;
 }
 
-/** Resolves when both directions have ended, to the bytes as the server's program counts them. @throws TaskFailure */
+/**
+ * Resolves when both directions have ended, to the bytes as the server's program counts them.
+ * @throws TaskFailure
+ */
 export async function carryConnection(
   socket: Socket,
   { stdin, stdout }: JoinedStream,

@@ -1,6 +1,6 @@
 /**
- * The tasks this agent knows, by the name in a task frame; those of VMs, images, ZFS and streams only
- * if it has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
+ * The tasks this agent knows, by the name in a task frame; those of VMs, images, ZFS and streams
+ * only if it has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
 import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
 import { RECOVERY_TASK } from '../../protocol/recovery.ts';

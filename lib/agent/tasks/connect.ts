@@ -1,6 +1,7 @@
 /**
- * `connect {stream, port}` → `{bytesReceived, bytesSent}`. A TCP connection to a port of this server,
- * at its loopback address only: an operator could reach what listens there with a command as well.
+ * `connect {stream, port}` → `{bytesReceived, bytesSent}`. A TCP connection to a port of this
+ * server, at its loopback address only: an operator could reach what listens there with a command
+ * as well.
  */
 import { connect } from 'node:net';
 import { z } from 'zod';

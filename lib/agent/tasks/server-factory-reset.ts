@@ -1,7 +1,7 @@
 /**
- * `server_factory_reset`: runs the program that the agent's configuration names for it; the agent itself resets
- * nothing. From before the program starts, the server is not set up and has no NIC tags: what becomes of a
- * machine whose reset was cut off is not known, and no VM belongs on it.
+ * `server_factory_reset`: runs the program that the agent's configuration names for it; the agent
+ * itself resets nothing. From before the program starts, the server is not set up and has no NIC
+ * tags: what becomes of a machine whose reset was cut off is not known, and no VM belongs on it.
  */
 import { z } from 'zod';
 import { TaskFailure } from '../task-failure.ts';

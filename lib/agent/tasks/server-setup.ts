@@ -1,7 +1,7 @@
 /**
- * `server_setup {hostname?, postsetup_script?, nics?}` → `{hostname, exitCode?, stdout?, stderr?}`: names the
- * machine and runs the script on it, if the agent was started with --allow-setup. From its success on, the
- * sysinfo says that the server is set up. A set-up that failed can be repeated.
+ * `server_setup {hostname?, postsetup_script?, nics?}` → `{hostname, exitCode?, stdout?, stderr?}`:
+ * names the machine and runs the script on it, if the agent was started with --allow-setup. From
+ * its success on, the sysinfo says that the server is set up. A set-up that failed can be repeated.
  */
 import { z } from 'zod';
 import { hostName } from '../../protocol/host-name.ts';

@@ -1,6 +1,6 @@
 /**
- * `server_update_nics {nics, action?}` → `{nics}`: changes the NIC tags that sysinfo shows. The network of
- * the machine stays as it is.
+ * `server_update_nics {nics, action?}` → `{nics}`: changes the NIC tags that sysinfo shows. The
+ * network of the machine stays as it is.
  */
 import { z } from 'zod';
 import { NIC_ACTIONS, nicChanges } from '../../protocol/nics.ts';

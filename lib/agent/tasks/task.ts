@@ -19,12 +19,15 @@ import type { Zfs } from '../zfs/zfs.ts';
 
 /**
  * Tasks of one lane wait for each other: `serial` runs one at a time, `parallel` some, `control` is
- * independent of other work. Actions of VMs, questions about them, work with a stream, which lasts as
- * long as its caller wants, and ZFS, which waits for disks, have lanes of their own.
+ * independent of other work. Actions of VMs, questions about them, work with a stream, which lasts
+ * as long as its caller wants, and ZFS, which waits for disks, have lanes of their own.
  */
 export type LaneName = 'serial' | 'parallel' | 'control' | 'vms' | 'vm-queries' | 'streams' | 'zfs';
 
-/** What an agent has on its server for its tasks: always a machine, and by its configuration the others. */
+/**
+ * What an agent has on its server for its tasks: always a machine, and by its configuration the
+ * others.
+ */
 export interface AgentServices {
   machine: Machine;
   /** Undefined without --containers, as `images`. */
@@ -56,11 +59,14 @@ export interface TaskContext extends AgentServices {
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
   /** How often the task has been started, in this process and in those before it. */
   starts(): number;
-  /** Journals the start. Only a task that `startsItself` calls it; the runner calls it for the others. */
+  /**
+   * Journals the start. Only a task that `startsItself` calls it; the runner calls it for the
+   * others.
+   */
   begin(group?: ProcessGroup): Promise<void>;
   /**
-   * Journals the processes of a task that is not `gated`, or that it has none any more: if the agent dies, its next
-   * process ends them.
+   * Journals the processes of a task that is not `gated`, or that it has none any more: if the
+   * agent dies, its next process ends them.
    */
   journalProcesses(group: ProcessGroup | undefined): Promise<void>;
   progress(value: number): void;
@@ -77,7 +83,10 @@ export interface TaskDefinition {
   startsItself: boolean;
   /** Runs even while the agent is paused. */
   whilePaused: boolean;
-  /** When the agent stops, it does not end: the next process runs it again, under the same id and time limit. */
+  /**
+   * When the agent stops, it does not end: the next process runs it again, under the same id and
+   * time limit.
+   */
   continues: boolean;
   paramNames: readonly string[];
   /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */

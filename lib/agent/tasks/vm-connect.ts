@@ -1,6 +1,6 @@
 /**
- * `vm_connect {uuid, stream, port}` → `{bytesReceived, bytesSent}`. A TCP connection to a port of a VM,
- * at the loopback address of its network.
+ * `vm_connect {uuid, stream, port}` → `{bytesReceived, bytesSent}`. A TCP connection to a port of a
+ * VM, at the loopback address of its network.
  */
 import { z } from 'zod';
 import { streamPlace } from '../../protocol/streams/stream.ts';

@@ -1,7 +1,7 @@
 /**
- * `vm_console {uuid, stream, read_only?, terminal?}` → `{}`. Attaches a stream to the terminal in which
- * the VM's own program runs, until the VM stops. The last that it has printed comes first. The
- * last caller that attaches without `read_only` writes; those before it go on reading.
+ * `vm_console {uuid, stream, read_only?, terminal?}` → `{}`. Attaches a stream to the terminal in
+ * which the VM's own program runs, until the VM stops. The last that it has printed comes first.
+ * The last caller that attaches without `read_only` writes; those before it go on reading.
  */
 import { z } from 'zod';
 import { streamPlace, type Terminal, type TerminalSize, terminal } from '../../protocol/streams/stream.ts';
@@ -57,7 +57,10 @@ export const vmConsole = defineTask({
 const showOutput = (stream: JoinedStream, vms: Vms, { uuid, signal }: { uuid: string; signal: AbortSignal }) =>
   writeLog(stream, { vms, uuid, signal }, { follow: true, from: { bytes: BACKLOG_BYTES }, pollMs: POLL_MS });
 
-/** Until the input has ended, another caller writes, or the VM has stopped. What comes then is dropped. */
+/**
+ * Until the input has ended, another caller writes, or the VM has stopped. What comes then is
+ * dropped.
+ */
 function passInput(stream: JoinedStream, { console, writer, terminal }: Attached): void {
   let isWriting = true;
   const resize = (size: TerminalSize) => {

@@ -1,8 +1,9 @@
 /**
  * `vm_exec {uuid, stream?, args, env?, terminal?}` → `{exitCode, signal}`. A program in a VM whose
- * input and output is a stream, beside the VM's own program, as whose user and in whose directory it
- * runs. The first of `args` is the program. Without a stream it reads nothing, its output is dropped,
- * and nobody's connection limits how many there are, so the server has a maximum of its own.
+ * input and output is a stream, beside the VM's own program, as whose user and in whose directory
+ * it runs. The first of `args` is the program. Without a stream it reads nothing, its output is
+ * dropped, and nobody's connection limits how many there are, so the server has a maximum of its
+ * own.
  */
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';

@@ -1,7 +1,7 @@
 /**
- * `vm_logs {uuid, stream, follow?, tail?, resume?}` → `{}`. Writes what the program of a VM has printed to a
- * stream, from the first line that is kept or from the last `tail` lines. With `follow` it continues
- * until the VM stops or is deleted.
+ * `vm_logs {uuid, stream, follow?, tail?, resume?}` → `{}`. Writes what the program of a VM has
+ * printed to a stream, from the first line that is kept or from the last `tail` lines. With
+ * `follow` it continues until the VM stops or is deleted.
  */
 import { z } from 'zod';
 import { type LogPlace, logResume, streamPlace } from '../../protocol/streams/stream.ts';

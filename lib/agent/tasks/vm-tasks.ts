@@ -1,7 +1,7 @@
 /**
- * The tasks of VMs, with the names, parameters and results of Triton's agent: `{vm}` for actions, the
- * VM itself for `machine_load`, `{}` for `machine_destroy`. Cancelling the task stops the report, not
- * the action; the same holds for a task that takes too long.
+ * The tasks of VMs, with the names, parameters and results of Triton's agent: `{vm}` for actions,
+ * the VM itself for `machine_load`, `{}` for `machine_destroy`. Cancelling the task stops the
+ * report, not the action; the same holds for a task that takes too long.
  */
 import { z } from 'zod';
 import { untilAborted } from '../../platform/time/until-aborted.ts';

@@ -21,7 +21,10 @@ interface WrittenLog {
   received?: ReceivedBytes;
 }
 
-/** Writes it as fast as the caller takes it. Resolves at the end of the log. @throws VmError, the signal's reason */
+/**
+ * Writes it as fast as the caller takes it. Resolves at the end of the log. @throws VmError, the
+ * signal's reason
+ */
 export async function writeLog(
   stream: Pick<JoinedStream, 'stdout' | 'stderr'>,
   { vms, uuid, signal, received = { stdout: 0, stderr: 0 } }: WrittenLog,
@@ -36,7 +39,10 @@ export async function writeLog(
     left[name] -= known;
     if (known < bytes.length) await write(name, bytes.subarray(known));
   };
-  /** The position comes after the note, so that a caller that continues does not count the note as bytes of the log. */
+  /**
+   * The position comes after the note, so that a caller that continues does not count the note as
+   * bytes of the log.
+   */
   const writeSkipped = async () => {
     if (skipped === 0) return;
     await write('stderr', Buffer.from(`cnapi: ${skipped} files of the log were removed unread\n`));
@@ -52,7 +58,8 @@ export async function writeLog(
     },
     skipped(files) {
       skipped += files;
-      // What the caller has received was in the files that are gone; nothing after them is known to it.
+      // What the caller has received was in the files that are gone; nothing after them is known to
+      // it.
       left = { stdout: 0, stderr: 0 };
     },
   });

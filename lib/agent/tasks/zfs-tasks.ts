@@ -1,4 +1,6 @@
-/** The tasks of ZFS, with the names and parameters of Triton's agent. Names are checked by `Zfs`. */
+/**
+ * The tasks of ZFS, with the names and parameters of Triton's agent. Names are checked by `Zfs`.
+ */
 import { z } from 'zod';
 import { MAX_ZFS_PROPERTIES } from '../../protocol/zfs.ts';
 import { TaskFailure } from '../task-failure.ts';

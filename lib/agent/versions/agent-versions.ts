@@ -1,7 +1,8 @@
 /**
- * Which version of the agent's program runs on this server, and how another one replaces it. Pure: the
- * record is on disk (versions-file.ts) before the step that follows it. Two programs write it, never at
- * the same time: the agent while it runs (stage, confirm), the launcher while no agent runs (the rest).
+ * Which version of the agent's program runs on this server, and how another one replaces it. Pure:
+ * the record is on disk (versions-file.ts) before the step that follows it. Two programs write it,
+ * never at the same time: the agent while it runs (stage, confirm), the launcher while no agent
+ * runs (the rest).
  *
  *     settled ── stage ──► staged ── start ──► trial ── confirm ──► settled on the new version
  *        ▲                    │                │  └─ start: at most MAX_STARTS times
@@ -16,7 +17,10 @@ import { compareVersions } from './version-order.ts';
 /** A version that was installed from a package. */
 export interface InstalledVersion {
   version: string;
-  /** SHA-256 of the package's manifest, in hexadecimal digits. Two packages may have the same version. */
+  /**
+   * SHA-256 of the package's manifest, in hexadecimal digits. Two packages may have the same
+   * version.
+   */
   digest: string;
 }
 
@@ -38,7 +42,9 @@ export interface VersionEnd extends InstalledVersion {
 }
 
 export interface AgentVersions {
-  /** What runs, and what a trial goes back to. Null: the installation that the launcher is part of. */
+  /**
+   * What runs, and what a trial goes back to. Null: the installation that the launcher is part of.
+   */
   current: InstalledVersion | null;
   /** The version of the launcher's installation when that was last looked at. */
   base: string;
@@ -118,8 +124,8 @@ export const endOf = ({ ends }: AgentVersions, task: string): VersionEnd | undef
   ends.findLast((end) => end.task === task);
 
 /**
- * How the last installation of this package ended, if that was rolled back after it had been started: it
- * would probably fail again.
+ * How the last installation of this package ended, if that was rolled back after it had been
+ * started: it would probably fail again.
  */
 export function rollBackOf({ ends }: AgentVersions, digest: string): VersionEnd | undefined {
   const last = ends.findLast((end) => end.digest === digest && end.wasStarted !== false);

@@ -1,7 +1,7 @@
 /**
- * Whether a new version of the agent has come up: it has a session with an instance that lasts for a
- * while. Owned by the agent's main.ts while the record of versions says `trial`; the launcher rolls the
- * version back unless `confirm` is called in time.
+ * Whether a new version of the agent has come up: it has a session with an instance that lasts for
+ * a while. Owned by the agent's main.ts while the record of versions says `trial`; the launcher
+ * rolls the version back unless `confirm` is called in time.
  */
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -10,7 +10,9 @@ import type { VersionsFile } from './versions-file.ts';
 /** What the agent sends to its launcher once the record says that its version is confirmed. */
 export const CONFIRMED = 'confirmed';
 
-/** What the agent sends to its launcher when it stops so that the launcher starts a staged version. */
+/**
+ * What the agent sends to its launcher when it stops so that the launcher starts a staged version.
+ */
 export const STAGED = 'staged';
 
 interface TrialDeps {

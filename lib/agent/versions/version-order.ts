@@ -1,4 +1,6 @@
-/** Versions of packages, in the form and the order of Semantic Versioning 2.0.0 (section 11). Pure. */
+/**
+ * Versions of packages, in the form and the order of Semantic Versioning 2.0.0 (section 11). Pure.
+ */
 
 /** MAJOR.MINOR.PATCH, and a pre-release if there is one; no build metadata. */
 export const PACKAGE_VERSION =

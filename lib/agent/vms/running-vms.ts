@@ -1,4 +1,6 @@
-/** What is done inside of VMs that run: what they use, their processes, other programs, connections. */
+/**
+ * What is done inside of VMs that run: what they use, their processes, other programs, connections.
+ */
 import { optionalField } from '../../platform/optional-field.ts';
 import type { VmSample } from '../../protocol/streams/vm-sample.ts';
 import type { VmState } from '../../protocol/vms.ts';
@@ -17,7 +19,10 @@ interface RunningVmsDeps {
 
 /** The result of a task has room for this number. */
 const MAX_PROCESSES = 300;
-/** Detached programs of a server. They last long, and a quarter of the places for work with streams is left to them. */
+/**
+ * Detached programs of a server. They last long, and a quarter of the places for work with streams
+ * is left to them.
+ */
 const MAX_DETACHED = 16;
 
 export class RunningVms {
@@ -80,7 +85,9 @@ export class RunningVms {
     return containers.prepareExec(uuid, { ...process, ...request, env: { ...process.env, ...env } });
   }
 
-  /** Runs a program that may last a day with nobody connected. @throws VmError if there are too many */
+  /**
+   * Runs a program that may last a day with nobody connected. @throws VmError if there are too many
+   */
   async detached<Result>(run: () => Promise<Result>): Promise<Result> {
     if (this.#detached >= MAX_DETACHED) {
       const message = `This server runs ${MAX_DETACHED} detached programs, the maximum; cancel the task of one (vm_exec)`;
@@ -100,7 +107,10 @@ export class RunningVms {
     return this.#deps.containers.findConsole(uuid);
   }
 
-  /** Connects to a port of the loopback address of the VM. @throws VmError, ContainerError, the signal's reason */
+  /**
+   * Connects to a port of the loopback address of the VM. @throws VmError, ContainerError, the
+   * signal's reason
+   */
   async connect(uuid: string, { port, signal }: { port: number; signal: AbortSignal }) {
     this.#requireRunning(uuid);
     const { containers } = this.#deps;

@@ -1,11 +1,11 @@
 /**
- * The consoles of VMs: terminals in which their own programs run. Any number of callers read one; the
- * last that has asked for it writes.
+ * The consoles of VMs: terminals in which their own programs run. Any number of callers read one;
+ * the last that has asked for it writes.
  *
  *     reading ── take ──► writing ── another caller takes it, or `release` ──► reading
  *
- * Only who writes is kept here, in memory. A terminal and its output belong to the run of the VM and
- * outlive the agent; after a restart nobody writes until a caller attaches.
+ * Only who writes is kept here, in memory. A terminal and its output belong to the run of the VM
+ * and outlive the agent; after a restart nobody writes until a caller attaches.
  */
 import type { ConsoleInput, RunConsole } from '../containers/runtime.ts';
 import { VmError } from './vm-errors.ts';

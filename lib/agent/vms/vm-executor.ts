@@ -55,7 +55,10 @@ export class VmExecutor {
     }
   }
 
-  /** Records where the event leads and carries out what follows; `work` is that of the command itself. */
+  /**
+   * Records where the event leads and carries out what follows; `work` is that of the command
+   * itself.
+   */
   async handle(entry: VmEntry, event: VmEvent, work?: () => Promise<void>): Promise<void> {
     await this.#perform(entry, await this.#deps.table.enter(entry, event), work);
   }
@@ -103,7 +106,10 @@ export class VmExecutor {
     }
   }
 
-  /** Starts the VM again if it was running. The VM has the new image before anything of it is removed. */
+  /**
+   * Starts the VM again if it was running. The VM has the new image before anything of it is
+   * removed.
+   */
   async reprovision(entry: VmEntry, { properties, spec }: { properties: VmProperties; spec: ContainerSpec }) {
     const { images, table } = this.#deps;
     const { uuid, shouldRun: isStarted, properties: before } = entry.record;

@@ -1,6 +1,6 @@
 /**
- * The states of a VM and what leads from one to the next. Pure; vm-table.ts keeps the state on disk,
- * vm-executor.ts carries out the effects.
+ * The states of a VM and what leads from one to the next. Pure; vm-table.ts keeps the state on
+ * disk, vm-executor.ts carries out the effects.
  *
  *                  provisioned                 reboot, rollback-snapshot
  *     provisioning ──────────► provisioned ◄─────────────────────────────► rebooting, rolling-back
@@ -10,8 +10,8 @@
  *
  *     any ── destroy ──► destroying ── removed ──► gone
  *
- * A VM that is `provisioned` runs if its container runs. Its record also says whether it should run:
- * a boot sets that, and a shutdown and the end of its program take it away.
+ * A VM that is `provisioned` runs if its container runs. Its record also says whether it should
+ * run: a boot sets that, and a shutdown and the end of its program take it away.
  */
 import { VM_STOP_MS, type VmErrorCode, type VmState } from '../../protocol/vms.ts';
 import type { ContainerState } from '../containers/lifecycle.ts';
@@ -95,8 +95,9 @@ export class VmTransitionError extends Error {
 }
 
 /**
- * What the agent knows of the container of a VM. `unreadable`: its record cannot be read. `shouldRun`
- * is what the record of the VM says, and the best guess; placement counts the memory of such a VM.
+ * What the agent knows of the container of a VM. `unreadable`: its record cannot be read.
+ * `shouldRun` is what the record of the VM says, and the best guess; placement counts the memory of
+ * such a VM.
  */
 export type VmContainerState = ContainerState | { name: 'unreadable'; reason: string; shouldRun: boolean };
 
@@ -181,7 +182,10 @@ const RULES: Readonly<Record<VmCommand['type'], Readonly<Record<VmState, Rule>>>
   'create-image': withBusyStates({ running: { already: 'VmAlreadyRunning' }, stopping: 'busy', stopped: 'do' }),
 };
 
-/** Does not modify `life`. A command that changes nothing, because the VM is as it asks, has no effects. */
+/**
+ * Does not modify `life`. A command that changes nothing, because the VM is as it asks, has no
+ * effects.
+ */
 export function stepVm(life: VmLife, event: VmEvent, container: VmContainerState | undefined): VmStep {
   const { phase } = life;
   switch (event.type) {
@@ -276,9 +280,9 @@ function rollingBack({ shouldRun }: VmLife, snapshot: string, container: VmConta
 }
 
 /**
- * A VM that should run is started again if the end of its run was not seen, as after a restart of the
- * machine. One whose program has exited stays stopped. While the record of its container is unreadable,
- * that of the VM is left as it is too: when it is repaired, the next agent continues.
+ * A VM that should run is started again if the end of its run was not seen, as after a restart of
+ * the machine. One whose program has exited stays stopped. While the record of its container is
+ * unreadable, that of the VM is left as it is too: when it is repaired, the next agent continues.
  */
 function onRecovered(
   life: VmLife,

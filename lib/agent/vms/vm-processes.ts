@@ -19,10 +19,15 @@ export interface VmProcess {
   uid: number;
 }
 
-/** A process may map what it shows as its arguments, so they may be as large as its address space. */
+/**
+ * A process may map what it shows as its arguments, so they may be as large as its address space.
+ */
 const MAX_LINE_BYTES = 4_096;
 const MAX_ARGS = 20;
-/** Limit for a process's arguments as JSON: those of 300 processes must fit into the result of a task. */
+/**
+ * Limit for a process's arguments as JSON: those of 300 processes must fit into the result of a
+ * task.
+ */
 const MAX_ARGS_CHARS = 100;
 const CONCURRENT_READS = 8;
 const KIB = 1024;

@@ -94,7 +94,9 @@ interface RecordChange<Value> {
   remove: readonly string[] | undefined;
 }
 
-/** The limits apply to the VM's whole record, not to one update. A removal alone is always allowed. */
+/**
+ * The limits apply to the VM's whole record, not to one update. A removal alone is always allowed.
+ */
 function changed<Value>(
   current: Readonly<Record<string, Value>>,
   { field, schema, set, remove = [] }: RecordChange<Value>,
@@ -131,7 +133,9 @@ function updatedNics(current: readonly VmNic[], update: VmUpdate, random: Random
   return withNics(kept, add, random);
 }
 
-/** An address has two forms, `ip` and `ips`; the form that the update gives replaces the other one. */
+/**
+ * An address has two forms, `ip` and `ips`; the form that the update gives replaces the other one.
+ */
 function withoutReplaced(one: VmNic, change: Omit<VmNicRequest, 'nic_tag'>): Omit<VmNic, 'vlan_id'> {
   const { ip: _ip, netmask: _mask, gateway: _gateway, gateways: _gateways, vlan_id: _vlan, ...rest } = one;
   const ips = change.ips === undefined && change.ip !== undefined ? [] : one.ips;

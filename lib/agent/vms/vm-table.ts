@@ -86,7 +86,10 @@ export class VmTable {
     return vmOf(entry.record, this.containerOf(entry));
   }
 
-  /** Whether the VM is already as the command wants it. @throws VmError if it cannot do this in its state */
+  /**
+   * Whether the VM is already as the command wants it. @throws VmError if it cannot do this in its
+   * state
+   */
   isDone(entry: VmEntry, command: VmCommand): boolean {
     return this.#stepOf(entry, command).effects.length === 0;
   }
@@ -103,8 +106,8 @@ export class VmTable {
   }
 
   /**
-   * Records the state to which the event leads, and what else changes with it. The caller carries out
-   * the effects. @throws VmError as `isDone` and `save`
+   * Records the state to which the event leads, and what else changes with it. The caller carries
+   * out the effects. @throws VmError as `isDone` and `save`
    */
   async enter(entry: VmEntry, event: VmEvent, change: Partial<VmContents> = {}): Promise<readonly VmEffect[]> {
     const { record } = entry;

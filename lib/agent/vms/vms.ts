@@ -92,7 +92,10 @@ export class Vms {
     this.#recovered = Promise.all(this.#table.records.entries().map((entry) => this.#recover(entry, slots)));
   }
 
-  /** Resolves when the actions that an earlier agent had begun are done, which may take as long as a stop. */
+  /**
+   * Resolves when the actions that an earlier agent had begun are done, which may take as long as a
+   * stop.
+   */
   async recovered(): Promise<void> {
     await this.#recovered;
   }
@@ -112,7 +115,10 @@ export class Vms {
     return entries.map((entry) => this.#table.view(entry));
   }
 
-  /** The VMs in the form of a status frame. One whose record cannot be read has failed, and lacks fields. */
+  /**
+   * The VMs in the form of a status frame. One whose record cannot be read has failed, and lacks
+   * fields.
+   */
   summaries(): Record<string, Partial<VmSummary>> {
     const readable = this.list().map((one) => [one.uuid, vmSummaryOf(one)] as const);
     const damaged = this.#table.records.damagedIds().map((uuid) => [uuid, this.#damagedSummary(uuid)] as const);
@@ -139,8 +145,8 @@ export class Vms {
   }
 
   /**
-   * Creates the VM and starts it, unless `autoboot` is false. A repeated create with the same payload
-   * returns the VM in its present state. @throws VmError, InvalidVmError
+   * Creates the VM and starts it, unless `autoboot` is false. A repeated create with the same
+   * payload returns the VM in its present state. @throws VmError, InvalidVmError
    */
   async create(request: VmCreate): Promise<Vm> {
     const { unavailableReason, clock, random, maxVms = MAX_VMS } = this.#deps;
@@ -205,7 +211,10 @@ export class Vms {
     });
   }
 
-  /** Gives VMs the new gateways and resolvers of a network, from their next start on. Each VM by itself. */
+  /**
+   * Gives VMs the new gateways and resolvers of a network, from their next start on. Each VM by
+   * itself.
+   */
   async updateNetworks({ original_network: before, networks }: VmNetworks): Promise<NetworkUpdate> {
     const after = networks.find(({ uuid }) => uuid === before.uuid);
     const update: NetworkUpdate = { vms: [], errors: [] };
@@ -266,7 +275,9 @@ export class Vms {
     return this.#act(uuid, { type }, { work });
   }
 
-  /** `prepare` may fail, before anything of the command is done. `work` is the effect of that name. */
+  /**
+   * `prepare` may fail, before anything of the command is done. `work` is the effect of that name.
+   */
   #act(
     uuid: string,
     command: VmCommand,

@@ -1,7 +1,7 @@
 /**
- * Which change of a dataset this agent refuses. --zfs names datasets: they and all below them may be
- * changed, but one that is named is not destroyed or renamed, so no pool loses its root. What VMs or
- * the agent itself use is neither destroyed, renamed, nor rolled back. Pure.
+ * Which change of a dataset this agent refuses. --zfs names datasets: they and all below them may
+ * be changed, but one that is named is not destroyed or renamed, so no pool loses its root. What
+ * VMs or the agent itself use is neither destroyed, renamed, nor rolled back. Pure.
  */
 import { datasetOf } from '../../protocol/zfs.ts';
 

@@ -2,9 +2,9 @@
 import { CnapiError } from '../../platform/errors.ts';
 
 /**
- * `ZfsFailed`: a program of ZFS said no, and the message is what it said. `DatasetNotChangeable`: the
- * configuration of the agent does not allow the change, or the dataset is in use. `ZfsOutputTooLarge`:
- * ask for less.
+ * `ZfsFailed`: a program of ZFS said no, and the message is what it said. `DatasetNotChangeable`:
+ * the configuration of the agent does not allow the change, or the dataset is in use.
+ * `ZfsOutputTooLarge`: ask for less.
  */
 type ZfsErrorCode = 'ZfsFailed' | 'DatasetNotChangeable' | 'ZfsOutputTooLarge' | 'InvalidParameters';
 

@@ -1,6 +1,6 @@
 /**
- * Reads what `zfs` and `zpool` print with -H: a line for each dataset, and tabs between its fields. All
- * values are texts, as in the answers of Triton's agent. Pure.
+ * Reads what `zfs` and `zpool` print with -H: a line for each dataset, and tabs between its fields.
+ * All values are texts, as in the answers of Triton's agent. Pure.
  */
 import { MAX_RESULT_VALUES } from '../../protocol/limits.ts';
 import { ZfsError } from './zfs-error.ts';
@@ -8,7 +8,9 @@ import { ZfsError } from './zfs-error.ts';
 /** Space left for values in a task's result, without its envelope. */
 const MAX_VALUES = MAX_RESULT_VALUES - 100;
 
-/** The lines of a list with these fields. @throws ZfsError if the result of a task cannot hold them */
+/**
+ * The lines of a list with these fields. @throws ZfsError if the result of a task cannot hold them
+ */
 export function parseList<Field extends string>(
   text: string,
   fields: readonly Field[],
@@ -25,8 +27,8 @@ export function parseList<Field extends string>(
 }
 
 /**
- * Properties by dataset, from lines of name, property and value. A value may have tabs and lines of its
- * own: what has no name and no property continues the value before. @throws ZfsError
+ * Properties by dataset, from lines of name, property and value. A value may have tabs and lines of
+ * its own: what has no name and no property continues the value before. @throws ZfsError
  */
 export function parseProperties(
   text: string,

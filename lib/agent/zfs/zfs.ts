@@ -1,7 +1,7 @@
 /**
- * ZFS of this server, through its programs `zfs` and `zpool`: lists, properties, and the changes that
- * zfs-change.ts does not refuse. Names are checked before they become arguments; no shell sees them. A
- * program is killed with its task; what the kernel has begun by then, it ends.
+ * ZFS of this server, through its programs `zfs` and `zpool`: lists, properties, and the changes
+ * that zfs-change.ts does not refuse. Names are checked before they become arguments; no shell sees
+ * them. A program is killed with its task; what the kernel has begun by then, it ends.
  */
 import {
   datasetOf,

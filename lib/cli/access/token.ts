@@ -111,8 +111,8 @@ interface ConfigSource {
 }
 
 /**
- * If --local is given, no environment variable overrides the file. `npm start` ignores the variables of the
- * database, so they could name another database than that of its instances.
+ * If --local is given, no environment variable overrides the file. `npm start` ignores the
+ * variables of the database, so they could name another database than that of its instances.
  * @throws UsageError
  */
 function sourceOf(
@@ -200,7 +200,10 @@ async function header({ client, output }: Context): Promise<void> {
   else output.line(line);
 }
 
-/** The uuid of the token with this name. Only one token that is not revoked has the name; it may have expired. */
+/**
+ * The uuid of the token with this name. Only one token that is not revoked has the name; it may
+ * have expired.
+ */
 async function named(client: Context['client'], name: string): Promise<string> {
   const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
   if (found !== undefined) return found.uuid;

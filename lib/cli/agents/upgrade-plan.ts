@@ -1,4 +1,7 @@
-/** Which servers get a new version of their agent, and in which waves. Pure; used by `cnapi agents upgrade`. */
+/**
+ * Which servers get a new version of their agent, and in which waves. Pure; used by
+ * `cnapi agents upgrade`.
+ */
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { percentageOf } from '../push-jobs/amounts.ts';
 
@@ -45,7 +48,10 @@ export function mayBeOfVersion(summary: string | undefined, version: string): bo
   return (versionInName(source) ?? version) === version;
 }
 
-/** A server that is running without one is never set up: an agent of Triton sets it up, and others say their version. */
+/**
+ * A server that is running without one is never set up: an agent of Triton sets it up, and others
+ * say their version.
+ */
 const hasAgent = (server: NamedServer): boolean => server.setup !== false || agentVersionOf(server) !== undefined;
 
 /** Undefined for agents of Triton, and for servers whose sysinfo nobody has reported. */

@@ -1,7 +1,8 @@
 /**
- * `cnapi agents upgrade`: installs a version of the agent on servers, wave by wave. Each server gets a
- * task, which ends when its new agent has come up or was rolled back. Nothing but the tasks is stored:
- * a run that was ended is continued by the same command, because servers with the version are skipped.
+ * `cnapi agents upgrade`: installs a version of the agent on servers, wave by wave. Each server
+ * gets a task, which ends when its new agent has come up or was rolled back. Nothing but the tasks
+ * is stored: a run that was ended is continued by the same command, because servers with the
+ * version are skipped.
  */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
@@ -85,7 +86,9 @@ async function withVersions({ client }: Context, targets: readonly NamedServer[]
   return sortByName(named).map(({ server }) => server);
 }
 
-/** Servers of the newest failures of this version: a run that halted at them has just begun others. */
+/**
+ * Servers of the newest failures of this version: a run that halted at them has just begun others.
+ */
 async function failedServers({ client }: Context, version: string): Promise<Set<string>> {
   const failed = new Set<string>();
   let after: string | undefined;

@@ -1,4 +1,6 @@
-/** `cnapi boot`: shows and changes with which platform, kernel arguments and modules servers boot. */
+/**
+ * `cnapi boot`: shows and changes with which platform, kernel arguments and modules servers boot.
+ */
 import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { requestOf } from '../../client/request.ts';

@@ -1,4 +1,7 @@
-/** Copies files between this machine and another one, over a stream. Used by `cnapi cp` and `cnapi vm cp`. */
+/**
+ * Copies files between this machine and another one, over a stream. Used by `cnapi cp` and
+ * `cnapi vm cp`.
+ */
 import { constants } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -39,7 +42,10 @@ interface RemotePath {
   path: string;
 }
 
-/** Copies a file, or with `recursive` what a directory holds. One of the two paths is at the other end. */
+/**
+ * Copies a file, or with `recursive` what a directory holds. One of the two paths is at the other
+ * end.
+ */
 export async function copyFiles(
   context: Context,
   [source, target]: readonly unknown[],
@@ -142,7 +148,10 @@ async function receive(
   );
 }
 
-/** Errors of the file system of this machine, in a sentence. What is named by a descriptor is in `about`. */
+/**
+ * Errors of the file system of this machine, in a sentence. What is named by a descriptor is in
+ * `about`.
+ */
 const explain =
   (about: string) =>
   (error: NodeJS.ErrnoException): never => {

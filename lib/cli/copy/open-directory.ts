@@ -1,9 +1,10 @@
 /**
- * Directories of this machine that other users may rename, or replace by links. Each is opened without following a link, and
- * what it has is named through its descriptor. So it stays the same directory until it is closed.
+ * Directories of this machine that other users may rename, or replace by links. Each is opened
+ * without following a link, and what it has is named through its descriptor. So it stays the same
+ * directory until it is closed.
  *
- * Only Linux has such names. Elsewhere things are named by their paths, and a directory is refused if anybody
- * but root and this user can put another one in its place.
+ * Only Linux has such names. Elsewhere things are named by their paths, and a directory is refused
+ * if anybody but root and this user can put another one in its place.
  */
 import { constants, existsSync, type Stats } from 'node:fs';
 import { type FileHandle, lstat, open, readFile, readlink, stat } from 'node:fs/promises';
@@ -14,7 +15,10 @@ type EntryKind = 'nothing' | 'directory' | 'link' | 'other';
 
 const DESCRIPTORS = '/proc/self/fd';
 const hasNames = process.platform === 'linux' && existsSync(DESCRIPTORS);
-/** Linux: to name what is in a directory takes no right to read it. Node.js does not have this constant. */
+/**
+ * Linux: to name what is in a directory takes no right to read it. Node.js does not have this
+ * constant.
+ */
 const O_PATH = 0o10000000;
 
 export class OpenDirectory {
@@ -34,7 +38,10 @@ export class OpenDirectory {
     return new OpenDirectory('/', { isFixed: true, handle: await opened('/') });
   }
 
-  /** Opens a directory in it. @throws RefusedError if others can replace it, where nothing else helps */
+  /**
+   * Opens a directory in it. @throws RefusedError if others can replace it, where nothing else
+   * helps
+   */
   async enter(name: string): Promise<OpenDirectory> {
     const [shown, handle] = [path.join(this.shown, name), await opened(this.at(name))];
     const isFixed = this.#isFixed && isHeld(await this.about(), await (handle?.stat() ?? lstat(shown)));
@@ -52,7 +59,10 @@ export class OpenDirectory {
     return this.#handle?.stat() ?? lstat(this.shown);
   }
 
-  /** Identifies the mount: a rename between two directories needs the same one, not only the same device. */
+  /**
+   * Identifies the mount: a rename between two directories needs the same one, not only the same
+   * device.
+   */
   async mount(): Promise<string> {
     const facts = this.#handle && (await readFile(`/proc/self/fdinfo/${this.#handle.fd}`, 'utf8'));
     return `${(await this.about()).dev} ${/^mnt_id:.*$/m.exec(facts ?? '')?.[0]}`;
@@ -69,11 +79,14 @@ export class OpenDirectory {
     return (await stat(this.at(link)).catch(none))?.isDirectory() ?? false;
   }
 
-  /** What a link in it leads to. @throws RefusedError unless nobody but root and this user can change that */
+  /**
+   * What a link in it leads to. @throws RefusedError unless nobody but root and this user can
+   * change that
+   */
   async readLink(name: string): Promise<string> {
     const [holder, link] = [await this.about(), await lstat(this.at(name))];
-    // If others may write here, the link can be replaced between lstat and readlink. The sticky bit does not
-    // prevent this: the new link can be a hard link to a link of root.
+    // If others may write here, the link can be replaced between lstat and readlink. The sticky bit
+    // does not prevent this: the new link can be a hard link to a link of root.
     if (!this.#isFixed || !isOurs(holder) || isWritableByOthers(holder) || !isOurs(link))
       throw new RefusedError(`${path.join(this.shown, name)} is a symbolic link that another user may change`);
     return await readlink(this.at(name));

@@ -1,7 +1,7 @@
 /**
- * An archive of tar with a directory of this machine, for RECEIVE. Its names are those of GNU tar, which
- * the tar of BusyBox reads as well: it ignores the extended headers of pax. Owners are left out, and so
- * are the bits that make a file run as its owner, who is another one there.
+ * An archive of tar with a directory of this machine, for RECEIVE. Its names are those of GNU tar,
+ * which the tar of BusyBox reads as well: it ignores the extended headers of pax. Owners are left
+ * out, and so are the bits that make a file run as its owner, who is another one there.
  */
 import { constants } from 'node:fs';
 import { lstat, open, readdir, readlink } from 'node:fs/promises';
@@ -22,7 +22,10 @@ const BLOCK_BYTES = 512;
 const MAX_NAME_BYTES = 100;
 const PIECE_BYTES = 64 * 1024;
 
-/** Fails with the errors of files that cannot be read. @throws RefusedError for what cannot be copied */
+/**
+ * Fails with the errors of files that cannot be read. @throws RefusedError for what cannot be
+ * copied
+ */
 export async function* packTree(directory: string): AsyncGenerator<Buffer> {
   yield* packed(directory, ARCHIVED_TREE);
   yield headerOf({ path: ARCHIVE_END, type: 'File', mode: 0o600 });

@@ -1,4 +1,7 @@
-/** Resolves the target path of a copy on this machine by the rules that RECEIVE applies at the other end. */
+/**
+ * Resolves the target path of a copy on this machine by the rules that RECEIVE applies at the other
+ * end.
+ */
 import path from 'node:path';
 import { RefusedError } from '../terminal/command-errors.ts';
 import { OpenDirectory } from './open-directory.ts';

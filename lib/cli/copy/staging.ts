@@ -1,8 +1,8 @@
 /**
- * Where a copy from a server arrives: a new directory that only its owner may enter, in the directory
- * where the copy will be, and so on the same file system. It is renamed into place when all of it has
- * arrived. The directory where the copy will be is opened once, before, and stays the same however long the
- * copy takes. No symbolic link below it is followed.
+ * Where a copy from a server arrives: a new directory that only its owner may enter, in the
+ * directory where the copy will be, and so on the same file system. It is renamed into place when
+ * all of it has arrived. The directory where the copy will be is opened once, before, and stays the
+ * same however long the copy takes. No symbolic link below it is followed.
  */
 import { constants } from 'node:fs';
 import { chmod, lstat, mkdir, mkdtemp, open, readdir, rename, rm, rmdir } from 'node:fs/promises';
@@ -52,7 +52,10 @@ export class Staging {
     return new Staging(opened.move(), { base, directory, place });
   }
 
-  /** Renames what has arrived into the target. @throws RefusedError if it does not fit there; then nothing has changed */
+  /**
+   * Renames what has arrived into the target. @throws RefusedError if it does not fit there; then
+   * nothing has changed
+   */
   async settle(): Promise<void> {
     const mount = await this.#directory.mount();
     for (const step of ['check', 'move'] as const) await merge(this.#directory.at(NEW), this.#base, { step, mount });

@@ -1,11 +1,11 @@
 /**
- * Unpacks an archive of tar that a server has sent into a new directory, which is empty and private. The
- * server may be hostile: an entry that is not a file, a directory or a link, that lies outside of the
- * directory, or in something that is not a directory of this archive, ends it all. So nothing is
- * written through a link, whichever links the archive has.
+ * Unpacks an archive of tar that a server has sent into a new directory, which is empty and
+ * private. The server may be hostile: an entry that is not a file, a directory or a link, that lies
+ * outside of the directory, or in something that is not a directory of this archive, ends it all.
+ * So nothing is written through a link, whichever links the archive has.
  *
- * The library reads the archive only. Its way to unpack, and that of the programs tar, replaces and repairs
- * what this refuses.
+ * The library reads the archive only. Its way to unpack, and that of the programs tar, replaces and
+ * repairs what this refuses.
  */
 import { constants } from 'node:fs';
 import { chmod, link, lstat, mkdir, open, stat, symlink, utimes } from 'node:fs/promises';
@@ -30,7 +30,9 @@ interface TreeLimits {
 
 /** The entries are as many as a layer of an image may have. */
 const LIMITS: TreeLimits = { entries: 500_000, nameChars: 64 * 1024 * 1024 };
-/** The first byte of what gzip makes. No name in an archive of `tar -C DIRECTORY .` begins with it. */
+/**
+ * The first byte of what gzip makes. No name in an archive of `tar -C DIRECTORY .` begins with it.
+ */
 const GZIP = 0x1f;
 
 interface Directory {

@@ -9,7 +9,10 @@ const TILDE = 0x7e;
 const DOT = 0x2e;
 /** Enter sends a carriage return in a raw terminal. */
 const LINE_ENDS: readonly number[] = [0x0a, 0x0d];
-/** A terminal tells where its cursor is, ESC [ ROW ; COLUMN R, when a shell has asked before its prompt. */
+/**
+ * A terminal tells where its cursor is, ESC [ ROW ; COLUMN R, when a shell has asked before its
+ * prompt.
+ */
 const IN_REPORT = /[[0-9;]/;
 const REPORT_END = 0x52;
 
@@ -37,7 +40,10 @@ export class EscapeInput extends Transform {
   }
 }
 
-/** A ~ at the beginning of a line is kept back until the next byte says what it means. A report is not typed. */
+/**
+ * A ~ at the beginning of a line is kept back until the next byte says what it means. A report is
+ * not typed.
+ */
 export function readEscapes(before: EscapePlace, bytes: Buffer) {
   let place = before;
   let isLeft = false;

@@ -90,7 +90,9 @@ function isLost({ status }: StreamTaskEnd): boolean {
   return status === undefined || ['StreamLost', 'InstanceDraining'].includes(status.error?.code ?? '');
 }
 
-/** Tries again for a while: the agent may be looking for another instance. @throws the last error */
+/**
+ * Tries again for a while: the agent may be looking for another instance. @throws the last error
+ */
 async function continued(
   { clock, output }: Context,
   stopped: Promise<number>,

@@ -1,4 +1,6 @@
-/** `cnapi port-forward`: ports of this machine that lead to ports of a server, as kubectl has it. */
+/**
+ * `cnapi port-forward`: ports of this machine that lead to ports of a server, as kubectl has it.
+ */
 import { createServer, isIPv6, type Server, type Socket } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { getSystemErrorMessage } from 'node:util';
@@ -104,8 +106,9 @@ export async function forwardPorts(
 }
 
 /**
- * Otherwise only the program that uses the port would meet the reason. A stream is what a connection
- * needs, so whoever may open one may connect. @throws RefusedError, ApiError, NoAnswerError
+ * Otherwise only the program that uses the port would meet the reason. A stream is what a
+ * connection needs, so whoever may open one may connect. @throws RefusedError, ApiError,
+ * NoAnswerError
  */
 async function requireAccess({ client }: Context, { name, serverUuid, status }: ForwardTarget): Promise<void> {
   if (status !== undefined && status !== 'running')

@@ -1,4 +1,7 @@
-/** `cnapi image`: loads images on a server, lists, shows and deletes them, by tasks of the server's agent. */
+/**
+ * `cnapi image`: loads images on a server, lists, shows and deletes them, by tasks of the server's
+ * agent.
+ */
 
 import { Command } from 'commander';
 import { MIB } from '../../platform/byte-units.ts';

@@ -36,7 +36,8 @@ async function doctor(context: Context, _: unknown, options: DoctorOptions): Pro
   const { clock, random, env, output } = context;
   const { runChecks } = await import('../../control/doctor/doctor.ts');
   const { config, dns, ...rest } = options;
-  // The database URL has no default, so the variable shows that the environment has a configuration.
+  // The database URL has no default, so the variable shows that the environment has a
+  // configuration.
   const configFile = config ?? (env.CNAPI_DATABASE_URL ? undefined : localConfigFile(rest, env));
   const found = await runChecks({ configFile, env, dns, clock, random });
   const failed = found.filter(({ level }) => level === 'fail').length;

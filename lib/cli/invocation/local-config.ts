@@ -20,7 +20,9 @@ export function localConfigFile(options: GlobalOptions, env: NodeJS.ProcessEnv):
   return path.join(local.data, 'config', `instance-${new URL(url).port}.json`);
 }
 
-/** Normalizes an address for comparison: `npm start` listens at 127.0.0.1, which is also localhost. */
+/**
+ * Normalizes an address for comparison: `npm start` listens at 127.0.0.1, which is also localhost.
+ */
 function addressOf(url: string): string {
   const address = parseAddress(url);
   return addressKey(address.host === 'localhost' ? { ...address, host: '127.0.0.1' } : address);

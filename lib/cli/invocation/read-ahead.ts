@@ -30,7 +30,8 @@ export async function* readAhead<Item, Result>(
   };
   for (const item of items) {
     const started = work(item);
-    // `next` gets the error. After another failure nobody awaits this one, and that is not an error.
+    // `next` gets the error. After another failure nobody awaits this one, and that is not an
+    // error.
     started.catch(() => undefined);
     running.push({ item, started, isAlone: atOnce === 1 });
     while (running.length >= atOnce) yield await next();

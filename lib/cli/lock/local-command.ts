@@ -40,8 +40,8 @@ export class LocalCommand {
   }
 
   /**
-   * Called when this program is stopped. On a terminal the command has already received Ctrl-Z and may
-   * need to clean up before it stops, so it is not sent STOP.
+   * Called when this program is stopped. On a terminal the command has already received Ctrl-Z and
+   * may need to clean up before it stops, so it is not sent STOP.
    */
   onStop(): void {
     if (this.#isGroup) this.pause();

@@ -21,7 +21,10 @@ export async function findWorkflow(client: CnapiClient, text: string): Promise<s
   );
 }
 
-/** Explains a 404 about a job whose whole uuid was given, because `findWorkflow` does not look such a job up. */
+/**
+ * Explains a 404 about a job whose whole uuid was given, because `findWorkflow` does not look such
+ * a job up.
+ */
 export function explainNoWorkflow(error: unknown, id: string): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
     throw new UsageError(`There is no workflow job ${id}; cnapi workflow list lists them`);

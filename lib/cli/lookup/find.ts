@@ -95,7 +95,10 @@ export async function findTask(client: CnapiClient, text: string): Promise<strin
   return uniqueMatch('task', text, ids);
 }
 
-/** Explains a 404 about a task whose whole id was given, because `findTask` does not look such a task up. */
+/**
+ * Explains a 404 about a task whose whole id was given, because `findTask` does not look such a
+ * task up.
+ */
 export function explainNoTask(error: unknown, id: string): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
     throw new UsageError(`There is no task ${id}; cnapi tasks lists them`);

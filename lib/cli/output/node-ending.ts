@@ -39,8 +39,8 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
 
 /**
  * What the agent of a crashed node reported once it was back: its command may have ended well. The
- * node stays crashed, because its job had to go on without it. Undefined if the node already has an exit
- * code or none was reported. The second parameter is the node's task.
+ * node stays crashed, because its job had to go on without it. Undefined if the node already has an
+ * exit code or none was reported. The second parameter is the node's task.
  */
 export function lateReportOf({ status }: Pick<PushNode, 'status'>, { history }: Task): string | undefined {
   const finish = history.find(({ name }) => name === 'finish');

@@ -115,7 +115,9 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
   return hasJobSucceeded(current) ? EXIT.ok : EXIT.failed;
 }
 
-/** The end of a deleted job is not known: a different error than an unknown id on the command line. */
+/**
+ * The end of a deleted job is not known: a different error than an unknown id on the command line.
+ */
 function unlessDeleted(error: unknown): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
     throw new RefusedError('The push job was deleted before its end was read', { cause: error });

@@ -66,8 +66,9 @@ async function ofOne(context: Context, id: string, name: string): Promise<number
 }
 
 /**
- * Tasks that are read at the same time. Each has up to 2 MiB of output, six times that as JSON. Over
- * a slow connection several of them exceed the memory for answers, where one alone is accepted.
+ * Tasks that are read at the same time. Each has up to 2 MiB of output, six times that as JSON.
+ * Over a slow connection several of them exceed the memory for answers, where one alone is
+ * accepted.
  */
 const TASKS_AT_ONCE = 8;
 const isOverload = (error: unknown): boolean =>

@@ -9,7 +9,9 @@ import type { Column } from '../terminal/table.ts';
 
 export const hasEnded = ({ status }: PushJob): boolean => JOB_ENDS.includes(status);
 
-/** The statuses in the order in which nodes reach them, with the specification's word if it has one. */
+/**
+ * The statuses in the order in which nodes reach them, with the specification's word if it has one.
+ */
 const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
   ['new', 'not asked yet, or without an answer'],
   ['ready', 'acknowledged, not started'],

@@ -38,7 +38,10 @@ async function run(context: Context, [text]: readonly unknown[], { capture, deta
   return followStarted(context, { job, detach, capture });
 }
 
-/** A value that is wrong, such as a query that no server matches, is in the schedule, not in the command line. */
+/**
+ * A value that is wrong, such as a query that no server matches, is in the schedule, not in the
+ * command line.
+ */
 function refuse(error: unknown): never {
   if (!(error instanceof ApiError && isWrongValue(error))) throw error;
   throw new RefusedError(`the schedule cannot start a job now: ${errorReasonOf(error)} (request ${error.requestId})`);

@@ -34,7 +34,9 @@ export function nicsOf({ sysinfo }: WithSysinfo): ShownNic[] {
 const membersOf = (value: unknown): Record<string, unknown> =>
   typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 
-/** @throws UsageError for a text that is not NIC=TAGS, or an interface that the server does not have */
+/**
+ * @throws UsageError for a text that is not NIC=TAGS, or an interface that the server does not have
+ */
 export function nicChangesOf(texts: readonly string[], server: WithSysinfo): NicChange[] {
   const nics = nicsOf(server);
   return texts.map((text) => {

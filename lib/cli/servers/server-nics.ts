@@ -1,4 +1,6 @@
-/** `cnapi server nics`: shows the NICs of a server, and changes their NIC tags by a workflow job. */
+/**
+ * `cnapi server nics`: shows the NICs of a server, and changes their NIC tags by a workflow job.
+ */
 import { Command } from 'commander';
 import { serverSetupContracts } from '../../protocol/api/server-setup.ts';
 import { NIC_ACTIONS, type NicAction } from '../../protocol/nics.ts';

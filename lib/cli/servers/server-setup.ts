@@ -1,4 +1,7 @@
-/** `cnapi server setup` and `cnapi server factory-reset`: set up and reset a server by workflow jobs. */
+/**
+ * `cnapi server setup` and `cnapi server factory-reset`: set up and reset a server by workflow
+ * jobs.
+ */
 import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { serverSetupContracts } from '../../protocol/api/server-setup.ts';

@@ -1,4 +1,7 @@
-/** `cnapi server`: shows one server, the history of its status, and its last tasks; sets it up, reboots and resets it. */
+/**
+ * `cnapi server`: shows one server, the history of its status, and its last tasks; sets it up,
+ * reboots and resets it.
+ */
 import { Command } from 'commander';
 import type { StatusChange } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';

@@ -1,10 +1,14 @@
 /** The errors of commands, and their exit codes. */
 import { messageOf } from '../../platform/errors.ts';
 
-/** The command line is wrong, or names what does not exist, and nothing was changed: exit code 2. */
+/**
+ * The command line is wrong, or names what does not exist, and nothing was changed: exit code 2.
+ */
 export class UsageError extends Error {}
 
-/** The file that an option names cannot be read: to be called with the reason. @throws UsageError */
+/**
+ * The file that an option names cannot be read: to be called with the reason. @throws UsageError
+ */
 export const unreadable = (option: string, file: string) => (cause: unknown) => {
   throw new UsageError(`${option} ${file} cannot be read: ${messageOf(cause)}`, { cause });
 };

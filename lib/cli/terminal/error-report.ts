@@ -94,8 +94,8 @@ function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
 }
 
 /**
- * None for a 403: only the instance knows whether the role, the server or the group of the caller is
- * in the way, and its message says who can change that.
+ * None for a 403: only the instance knows whether the role, the server or the group of the caller
+ * is in the way, and its message says who can change that.
  */
 function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)

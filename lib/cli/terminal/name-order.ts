@@ -7,7 +7,10 @@ interface Named {
   server_uuid?: unknown;
 }
 
-/** Sorts by name, with numbers in numeric order: node-2 before node-10. Equal names are sorted by uuid. */
+/**
+ * Sorts by name, with numbers in numeric order: node-2 before node-10. Equal names are sorted by
+ * uuid.
+ */
 export const sortByName = <One extends Named>(all: readonly One[]): One[] =>
   all.toSorted((a, b) => byText.compare(nameOf(a), nameOf(b)) || byText.compare(idOf(a), idOf(b)));
 

@@ -41,8 +41,8 @@ export async function flushOutput({ stdout, stderr }: OutputOptions['streams'] =
 const isReaderGone = ({ code }: NodeJS.ErrnoException): boolean => code === 'EPIPE';
 
 /**
- * Complains about the first failed write to stdout, unless the reader of the pipe is gone. Returns a
- * function that tells whether there was one.
+ * Complains about the first failed write to stdout, unless the reader of the pipe is gone. Returns
+ * a function that tells whether there was one.
  */
 export function reportLostOutput({ stdout, stderr }: OutputOptions['streams']): () => boolean {
   let isLost = false;
@@ -59,8 +59,8 @@ export function reportLostOutput({ stdout, stderr }: OutputOptions['streams']): 
 const SOON_MS = 1000;
 
 /**
- * Ends the process at a second request, without waiting for a reader that has stopped reading. It waits a
- * moment, because two signals may be one request (timeout(1) sends TERM twice).
+ * Ends the process at a second request, without waiting for a reader that has stopped reading. It
+ * waits a moment, because two signals may be one request (timeout(1) sends TERM twice).
  */
 export async function exitSoon(clock: Clock, code: number): Promise<never> {
   await settlesWithin(clock, SOON_MS, flushOutput());
@@ -68,8 +68,8 @@ export async function exitSoon(clock: Clock, code: number): Promise<never> {
 }
 
 /**
- * Ends this process at the first ending signal, after the remaining output is written. A second signal
- * ends it soon, as `exitSoon` does. Returns a function that undoes this.
+ * Ends this process at the first ending signal, after the remaining output is written. A second
+ * signal ends it soon, as `exitSoon` does. Returns a function that undoes this.
  */
 export function exitAtSignal(clock: Clock, beforeExit = (): void => undefined): () => void {
   return onEndingSignal((signal, before) => {

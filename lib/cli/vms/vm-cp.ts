@@ -1,4 +1,6 @@
-/** `cnapi vm cp`: copies files between this machine and a VM. The scripts of a copy run in the VM. */
+/**
+ * `cnapi vm cp`: copies files between this machine and a VM. The scripts of a copy run in the VM.
+ */
 import type { Command } from 'commander';
 import type { Params } from '../../client/request.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';

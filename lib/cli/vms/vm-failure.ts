@@ -1,4 +1,6 @@
-/** Why the task of a VM or an image failed, in the words of the command line, and what to do. Pure. */
+/**
+ * Why the task of a VM or an image failed, in the words of the command line, and what to do. Pure.
+ */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { errorCodeOf, errorOf } from '../output/task-end.ts';
 import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
@@ -9,7 +11,10 @@ const REASONS: Readonly<Record<string, string>> = {
   VmAlreadyRunning: 'it runs already',
 };
 
-/** `failed`: the beginning of the sentence, as `web could not be stopped`. `end`: as `endOfTask` gives it. */
+/**
+ * `failed`: the beginning of the sentence, as `web could not be stopped`. `end`: as `endOfTask`
+ * gives it.
+ */
 export function vmFailureText(failed: string, end: JsonObject, see: string): string {
   const code = errorCodeOf(end) ?? '';
   const reason = REASONS[code] ?? itself(errorOf(end) ?? 'no error given');

@@ -1,4 +1,7 @@
-/** The fields of a VM as users write them: words, a file, and options for what is hard to write as a word. */
+/**
+ * The fields of a VM as users write them: words, a file, and options for what is hard to write as a
+ * word.
+ */
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { suggestion } from '../../platform/suggestion.ts';
@@ -55,7 +58,10 @@ export function checkFields(
   throw new UsageError(`${escapeControls(wrong)} is not a field that ${command} takes${meant}`);
 }
 
-/** A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws UsageError */
+/**
+ * A value is JSON if it is an object, a list, a number, true or false; otherwise a text. @throws
+ * UsageError
+ */
 export function parseFields(words: readonly string[]): JsonObject {
   const pairs = words.map((word) => {
     const [, field, value = ''] = /^([a-z_]+)=(.*)$/s.exec(word) ?? [];

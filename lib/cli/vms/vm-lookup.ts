@@ -27,11 +27,15 @@ export function listVms(client: CnapiClient, filter: VmFilter): Promise<StoredVm
   return Array.fromAsync(found);
 }
 
-/** Finds a VM by its uuid, its alias, or the beginning of its uuid. @throws UsageError if not exactly one matches */
+/**
+ * Finds a VM by its uuid, its alias, or the beginning of its uuid. @throws UsageError if not
+ * exactly one matches
+ */
 export async function findVm(client: CnapiClient, text: string): Promise<StoredVm> {
   if (isUuid(text)) return client.ask(vmContracts.GetListedVm, { vm_uuid: text });
   const named = text.endsWith('*') ? [] : await listVms(client, { alias: text });
-  // A text can be the alias of one VM and the beginning of another one's uuid. It is then ambiguous.
+  // A text can be the alias of one VM and the beginning of another one's uuid. It is then
+  // ambiguous.
   const begun = await vmsWithPrefix(client, text);
   const [found, ...others] = [...named, ...begun.filter(({ uuid }) => named.every((one) => one.uuid !== uuid))];
   if (found === undefined) throw new UsageError(`There is no VM ${escapeControls(text)}; cnapi vm list lists them`);

@@ -21,7 +21,9 @@ export function stopParams({ force, timeout }: StopOptions): JsonObject {
   return { ...(force === true && { force }), ...(seconds !== undefined && { timeout: seconds }) };
 }
 
-/** The hint shown while the program does not end; undefined if it is killed before anybody wonders. */
+/**
+ * The hint shown while the program does not end; undefined if it is killed before anybody wonders.
+ */
 export function waitingForStop(name: string, { force, timeout = VM_STOP_MS / 1000 }: JsonObject): string | undefined {
   const leftMs = Number(timeout) * 1000 - SLOW_MS;
   if (force === true || leftMs <= 0) return undefined;

@@ -1,4 +1,7 @@
-/** Waits for a task of a server and says how it ended. Used by `cnapi vm`, `cnapi image` and `cnapi zfs`. */
+/**
+ * Waits for a task of a server and says how it ended. Used by `cnapi vm`, `cnapi image` and
+ * `cnapi zfs`.
+ */
 import { serverTaskContracts } from '../../protocol/api/server-tasks.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';

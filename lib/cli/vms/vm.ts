@@ -1,4 +1,6 @@
-/** `cnapi vm`: lists VMs, and creates, changes and deletes them by tasks of their servers' agents. */
+/**
+ * `cnapi vm`: lists VMs, and creates, changes and deletes them by tasks of their servers' agents.
+ */
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import type { Contract } from '../../protocol/api/contract/contract.ts';
@@ -262,7 +264,9 @@ async function noteEarlyEnd({ client, clock, output }: Context, uuid: string): P
   output.note(`its program has ended${code}; see cnapi vm logs ${uuid}`);
 }
 
-/** Can be repeated: a uuid that no VM has (any more) is not an error. An alias without a VM is one. */
+/**
+ * Can be repeated: a uuid that no VM has (any more) is not an error. An alias without a VM is one.
+ */
 async function remove(context: Context, text: string, options: DetachOptions): Promise<number> {
   const isGone = await findVm(context.client, text).then(
     () => false,

@@ -1,6 +1,7 @@
 /**
- * Follows a workflow job to its end, and says how it ended. Used by all commands that create workflow
- * jobs, and by `cnapi workflow wait`. The job does not depend on it: who leaves is told how to follow or cancel it.
+ * Follows a workflow job to its end, and says how it ended. Used by all commands that create
+ * workflow jobs, and by `cnapi workflow wait`. The job does not depend on it: who leaves is told
+ * how to follow or cancel it.
  */
 import { ApiError } from '../../client/client-errors.ts';
 import { type WorkflowJob, workflowContracts } from '../../protocol/api/workflows.ts';
@@ -10,7 +11,9 @@ import { shortDuration } from '../terminal/duration.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { endCountOf, endingOfJob, endLines, hasWorkflowEnded, presentLine } from './workflow-lines.ts';
 
-/** An end of a step is answered immediately; what the next step waits for is seen this much later. */
+/**
+ * An end of a step is answered immediately; what the next step waits for is seen this much later.
+ */
 const LOOK_SECONDS = 1;
 
 interface CreatedWorkflow {
@@ -36,7 +39,10 @@ export async function showCreatedWorkflow(
   return EXIT.ok;
 }
 
-/** Returns the exit code: 0 if the job succeeded, 130 or similar after a signal. @throws RefusedError */
+/**
+ * Returns the exit code: 0 if the job succeeded, 130 or similar after a signal. @throws
+ * RefusedError
+ */
 export async function followWorkflow(
   context: Context,
   uuid: string,
@@ -94,7 +100,9 @@ async function untilEnd({ client, output }: Context, uuid: string, signal: Abort
   }
 }
 
-/** The end of a deleted job is not known: a different error than an unknown id on the command line. */
+/**
+ * The end of a deleted job is not known: a different error than an unknown id on the command line.
+ */
 function unlessDeleted(error: unknown): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
     throw new RefusedError('The workflow job was deleted before its end was read', { cause: error });

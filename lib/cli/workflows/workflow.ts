@@ -149,7 +149,10 @@ async function cancel({ client, output }: Context, [texts]: readonly unknown[]):
   return exitCode;
 }
 
-/** Also succeeds when the answer was lost and the repeated request finds that the first one has ended the job. */
+/**
+ * Also succeeds when the answer was lost and the repeated request finds that the first one has
+ * ended the job.
+ */
 async function requestCancel(client: CnapiClient, uuid: string): Promise<WorkflowJob> {
   try {
     return await client.ask(workflowContracts.PutWorkflowCancel, { uuid });

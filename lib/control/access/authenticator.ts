@@ -244,8 +244,8 @@ export class Authenticator {
     const failures = this.#isRemembered(authorization)
       ? undefined
       : this.#failures?.of(sourceOf(normalizeAddress(address)));
-    // Counted before the database is asked. Otherwise as many guesses could be tried concurrently as
-    // there are connections.
+    // Counted before the database is asked. Otherwise as many guesses could be tried concurrently
+    // as there are connections.
     this.#takeFailure(failures);
     const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeStale, failures });
     if (actor !== undefined) return actor;

@@ -26,7 +26,9 @@ class TooManyNewServersError extends CnapiError {
 }
 
 const HOUR_MS = 3_600_000;
-/** Maximum number of callers counted. Above it, the count of the caller seen longest ago is dropped. */
+/**
+ * Maximum number of callers counted. Above it, the count of the caller seen longest ago is dropped.
+ */
 const MAX_COUNTED_CALLERS = 1_000;
 
 export class NewServerLimiter {

@@ -24,8 +24,8 @@ interface AccessParts {
   database: Database;
   random: Random;
   /**
-   * Connections for reading tokens only, so no caller of this instance can delay the end of a token.
-   * Stopped here.
+   * Connections for reading tokens only, so no caller of this instance can delay the end of a
+   * token. Stopped here.
    */
   tokenDatabase: Database;
   /** Runs the statements about tokens that are large or not urgent. This subsystem stops it. */

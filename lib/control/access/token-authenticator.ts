@@ -236,8 +236,8 @@ export class TokenAuthenticator {
   }
 
   /**
-   * A batch that fails comes again at the end of the pass, so it does not hold up the others (law 9).
-   * If it fails again, the next pass has it.
+   * A batch that fails comes again at the end of the pass, so it does not hold up the others (law
+   * 9). If it fails again, the next pass has it.
    */
   async #checkNextBatch(): Promise<void> {
     if (this.#unchecked.length === 0) {

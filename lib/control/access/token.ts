@@ -82,9 +82,9 @@ export function parseBearer(authorization: string): string | undefined {
 }
 
 /**
- * Whether a request with these Authorization headers carries a token, valid or not. False for a name
- * and a password (RFC 7617), which clients of Triton's CNAPI send and it never checks: they prove
- * nothing about the caller.
+ * Whether a request with these Authorization headers carries a token, valid or not. False for a
+ * name and a password (RFC 7617), which clients of Triton's CNAPI send and it never checks: they
+ * prove nothing about the caller.
  */
 export function carriesToken([header, ...others]: readonly string[]): boolean {
   return header !== undefined && (others.length > 0 || !/^basic(\s|$)/i.test(header.trim()));
@@ -104,8 +104,8 @@ const RANK: Readonly<Record<Exclude<Role, 'agent'>, number>> = { reader: 1, oper
 
 /**
  * What a caller may see beyond the actions of its role. `task-contents`: the params, output and
- * results of tasks. `boot-secrets`: the kernel arguments and flags and the boot modules of servers. The roles that
- * may run tasks and change servers have them.
+ * results of tasks. `boot-secrets`: the kernel arguments and flags and the boot modules of servers.
+ * The roles that may run tasks and change servers have them.
  */
 type Right = 'task-contents' | 'boot-secrets';
 

@@ -44,7 +44,10 @@ export class RequestAudit {
     this.#createdObject = object;
   }
 
-  /** Called when the parameters are valid, before anything is changed. @throws DatabaseUnavailableError */
+  /**
+   * Called when the parameters are valid, before anything is changed. @throws
+   * DatabaseUnavailableError
+   */
   async begin(): Promise<void> {
     this.#step({ type: 'begin' });
     await this.#log.begin(this.#subject);

@@ -1,4 +1,7 @@
-/** What Chef's Push Jobs API contributes to an instance: its routes, and the signatures that were received. */
+/**
+ * What Chef's Push Jobs API contributes to an instance: its routes, and the signatures that were
+ * received.
+ */
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';

@@ -1,7 +1,7 @@
 /**
  * Carries out this instance's share of the duties: claims free ones, runs their handlers, stores
- * what became of them, and stops immediately when it learns that a duty has another holder. Created by
- * `core.ts`; `duty.ts` draws the states.
+ * what became of them, and stops immediately when it learns that a duty has another holder. Created
+ * by `core.ts`; `duty.ts` draws the states.
  *
  *     hint (a duty was created, a run has ended), or slow poll ──▶ compare ──▶ claim ──▶ work
  *     work meets a slow or unreachable database ──▶ the same work again, after a short pause (law 9)

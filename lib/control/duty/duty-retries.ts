@@ -1,7 +1,7 @@
 /**
  * Carries out the work on a duty until it ends, fails or is aborted. A slow or unreachable database
- * is not a failure of the work (law 9): the handler is called again under the same generation after a
- * short pause. Called by `duty-keeper.ts`.
+ * is not a failure of the work (law 9): the handler is called again under the same generation after
+ * a short pause. Called by `duty-keeper.ts`.
  */
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';

@@ -135,7 +135,9 @@ export interface DutyBacklog {
   unfinished: number;
   /** Live instances that do not drain. */
   instances: number;
-  /** Duties free for so long that other instances do not seem to take their share (`FreeDuties`). */
+  /**
+   * Duties free for so long that other instances do not seem to take their share (`FreeDuties`).
+   */
   overdue: number;
 }
 

@@ -70,8 +70,8 @@ export class LogReader {
   }
 
   /**
-   * Returns at most `limit` events of the window after `position`. Undefined when the window does not hold
-   * the position's event; `foreign` when its number now belongs to another event.
+   * Returns at most `limit` events of the window after `position`. Undefined when the window does
+   * not hold the position's event; `foreign` when its number now belongs to another event.
    */
   since(position: Position, limit: number): EventWindowPage | 'foreign' | undefined {
     const [first] = this.#window;

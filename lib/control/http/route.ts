@@ -82,8 +82,8 @@ interface Serving {
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
   /**
-   * The handler writes the audit's record in the commit of its change (`withAuditRecord`); otherwise the
-   * record is committed before the handler is called.
+   * The handler writes the audit's record in the commit of its change (`withAuditRecord`);
+   * otherwise the record is committed before the handler is called.
    */
   commitsAuditRecord?: boolean;
   /** Answered from memory while the database is unreachable, for callers that were known before. */

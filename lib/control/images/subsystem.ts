@@ -1,4 +1,6 @@
-/** What images of servers contribute to an instance: only routes, because agents have the images. */
+/**
+ * What images of servers contribute to an instance: only routes, because agents have the images.
+ */
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { type ServerImageRouteDeps, serverImageRoutes } from './routes/server-image-routes.ts';
 

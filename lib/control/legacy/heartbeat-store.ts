@@ -60,8 +60,8 @@ export async function recordSilences(
 }
 
 /**
- * Returns at most `limit` rows, in order of uuid. The query groups instead of joining: the planner cannot
- * estimate the number of heartbeats, and might choose a nested loop.
+ * Returns at most `limit` rows, in order of uuid. The query groups instead of joining: the planner
+ * cannot estimate the number of heartbeats, and might choose a nested loop.
  */
 export async function readHeartbeatRows(database: Queryable, limit: number): Promise<HeartbeatRow[]> {
   const { rows } = await database.query<HeartbeatRow>(

@@ -12,9 +12,10 @@
  *     stop() ──▶ posts in flight end as unknown
  *
  * Claims, polls, reads and moves to a new run each go through the batching engine, under its
- * failure rule (`lib/platform/postgres/batches/batch-queue.ts`). Claims run one at a time, and the slow
- * poll's work runs between claims. So a task that this run has claimed according to the database,
- * and did not know of when it asked, was never posted. A task takes room from its claim on.
+ * failure rule (`lib/platform/postgres/batches/batch-queue.ts`). Claims run one at a time, and the
+ * slow poll's work runs between claims. So a task that this run has claimed according to the
+ * database, and did not know of when it asked, was never posted. A task takes room from its claim
+ * on.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
@@ -148,7 +149,9 @@ export class LegacyDispatch implements PostDispatch {
     return posts > 0 && bytes > 0;
   }
 
-  /** While this instance has no room (`hasRoom`), the sweep does not expire tasks of these servers. */
+  /**
+   * While this instance has no room (`hasRoom`), the sweep does not expire tasks of these servers.
+   */
   endClaimPeriod(): string[] {
     return this.#mayClaim() ? this.#progress.endPeriod() : [];
   }
@@ -193,7 +196,8 @@ export class LegacyDispatch implements PostDispatch {
     this.#offers?.close();
     for (const { giveUp } of this.#held.all()) giveUp.abort();
     await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
-    // Reads the tasks of the last claim. Their posts are given up immediately, so those tasks end now.
+    // Reads the tasks of the last claim. Their posts are given up immediately, so those tasks end
+    // now.
     await this.#reads.finish();
     await Promise.all(this.#posting);
   }

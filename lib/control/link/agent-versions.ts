@@ -1,10 +1,15 @@
-/** The connected agents by version, for a metric. Versions are what agents say, so their number is bounded. Pure. */
+/**
+ * The connected agents by version, for a metric. Versions are what agents say, so their number is
+ * bounded. Pure.
+ */
 
 const MAX_VERSIONS = 20;
 const OTHER = 'other';
 const PLAIN_VERSION = /^[\w.+-]{1,40}$/;
 
-/** The most frequent versions; all further ones, and texts that are not versions, count as `other`. */
+/**
+ * The most frequent versions; all further ones, and texts that are not versions, count as `other`.
+ */
 export function countVersions(versions: Iterable<string>): Record<string, number> {
   const counts = new Map<string, number>();
   for (const version of versions) {

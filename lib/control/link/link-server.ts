@@ -185,8 +185,8 @@ export class LinkServer {
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
     };
-    // If the event has a listener, ws sends no answer itself. It emits the event before `handleUpgrade`
-    // returns.
+    // If the event has a listener, ws sends no answer itself. It emits the event before
+    // `handleUpgrade` returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, stream, head, (socket) =>
       this.take({ socket, stream: request.socket, serverUuid, group }, refusalOfNew),

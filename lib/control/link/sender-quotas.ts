@@ -81,7 +81,9 @@ class SharedQuota {
   }
 }
 
-/** The quota of one sender over all its connections; otherwise each would begin with a whole one. */
+/**
+ * The quota of one sender over all its connections; otherwise each would begin with a whole one.
+ */
 export class SenderQuota implements ReadQuota {
   readonly key: string;
   readonly instance: SharedQuota;

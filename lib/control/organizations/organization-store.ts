@@ -91,8 +91,8 @@ export async function ensureMemberIndex(database: Database): Promise<void> {
 
 /**
  * The groups of an organization that list a member. Reads no lists of members, only their
- * index: for that the collation must be the index's, and `offset 0` keeps the planner from comparing
- * all groups with all members.
+ * index: for that the collation must be the index's, and `offset 0` keeps the planner from
+ * comparing all groups with all members.
  */
 const groupsThatList = (member: string, organization = '$1::uuid'): string => `lateral (
   select g._key as uuid from cnapi_groups g

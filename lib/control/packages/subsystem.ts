@@ -1,4 +1,6 @@
-/** What packages of agents contribute to an instance: only routes, because agents have the packages. */
+/**
+ * What packages of agents contribute to an instance: only routes, because agents have the packages.
+ */
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { type PackageRouteDeps, packageRoutes } from './routes/package-routes.ts';
 

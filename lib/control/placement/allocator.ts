@@ -1,8 +1,8 @@
 /**
- * Chooses servers for VMs. It reads servers in chunks that begin at a random uuid, runs the pipeline
- * on each chunk, and claims room on the best server under a guard. When others took the room first,
- * it tries the next best one, then reads the chunk again; when no server of a chunk fits, it reads
- * the next chunk, until all servers were tried. Called by `routes/`.
+ * Chooses servers for VMs. It reads servers in chunks that begin at a random uuid, runs the
+ * pipeline on each chunk, and claims room on the best server under a guard. When others took the
+ * room first, it tries the next best one, then reads the chunk again; when no server of a chunk
+ * fits, it reads the next chunk, until all servers were tried. Called by `routes/`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
@@ -38,7 +38,10 @@ interface AllocatorStats {
   overQuota: number;
 }
 
-/** The reference reads chunks of this size. Later chunks are larger here, so that a refusal costs few statements. */
+/**
+ * The reference reads chunks of this size. Later chunks are larger here, so that a refusal costs
+ * few statements.
+ */
 const FIRST_CHUNK = 50;
 const MAX_CHUNK = 500;
 /** How many servers of a chunk it tries before it reads the chunk again, and how often it does. */
@@ -75,7 +78,8 @@ export class Allocator {
   }
 
   /**
-   * Chooses a server and claims the room. `servers`: only these. `caller`: whose claims are counted.
+   * Chooses a server and claims the room. `servers`: only these. `caller`: whose claims are
+   * counted.
    * @throws NoAllocatableServersError, VolumeServerNoResourcesError, TooManyClaimsError
    */
   async allocate(
@@ -151,7 +155,9 @@ export class Allocator {
     };
   }
 
-  /** The same server as for an equal request before, if it still suits; else that claim is given up. */
+  /**
+   * The same server as for an equal request before, if it still suits; else that claim is given up.
+   */
   async #allocateAgain(search: Search): Promise<Selection | undefined> {
     const { request, servers, loadQuery } = search;
     const { database } = this.#deps;
@@ -197,7 +203,8 @@ export class Allocator {
   }
 
   /**
-   * The server with the claim: this one, or that of an equal request at the same time. Undefined: it is full.
+   * The server with the claim: this one, or that of an equal request at the same time. Undefined:
+   * it is full.
    * @throws NoAllocatableServersError when the room of the VM cannot move, TooManyClaimsError
    */
   async #claim({ request, replacedServer, caller }: Search, candidate: CandidateServer): Promise<string | undefined> {

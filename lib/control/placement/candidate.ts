@@ -83,7 +83,10 @@ export function serverLimitsOf({ totals, reservationRatio }: CandidateServer, ra
   };
 }
 
-/** What is left of a server, in its own units, as the reference counts: a VM without a cap takes all CPU. */
+/**
+ * What is left of a server, in its own units, as the reference counts: a VM without a cap takes all
+ * CPU.
+ */
 export function unreservedOf(candidate: CandidateServer, ratios: Ratios): VmSize {
   const limits = serverLimitsOf(candidate, ratios);
   const { load } = candidate;
@@ -94,7 +97,10 @@ export function unreservedOf(candidate: CandidateServer, ratios: Ratios): VmSize
   };
 }
 
-/** The NIC tags of a sysinfo's interfaces; an interface that says nothing of its link counts as down. */
+/**
+ * The NIC tags of a sysinfo's interfaces; an interface that says nothing of its link counts as
+ * down.
+ */
 export function nicTagsOf(interfaces: unknown): CandidateServer['nicTags'] {
   if (!isJsonObject(interfaces)) return undefined;
   const tags = { up: [] as string[], down: [] as string[] };

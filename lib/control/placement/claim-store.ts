@@ -1,4 +1,7 @@
-/** The SQL of claims: room on servers that allocations have promised to VMs. Called by `allocator.ts`. */
+/**
+ * The SQL of claims: room on servers that allocations have promised to VMs. Called by
+ * `allocator.ts`.
+ */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { ServerLimits, VmSize } from './candidate.ts';
 

@@ -1,4 +1,7 @@
-/** The filters of the pipeline that decide about each server by itself, by the reference's names. Pure. */
+/**
+ * The filters of the pipeline that decide about each server by itself, by the reference's names.
+ * Pure.
+ */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CandidateServer, type Ratios, unreservedOf, type VmSize } from './candidate.ts';
 import { filterEach, type PlacementStep, type StepContext } from './steps.ts';

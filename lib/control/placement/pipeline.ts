@@ -14,7 +14,10 @@ export const STEP_CATALOGUE = {
   ...preferences,
   'calculate-ticketed-vms': noop,
   'calculate-server-unreserved': noop,
-  /** The reference has configurable scripts that decide which owner may use which server. This project has none. */
+  /**
+   * The reference has configurable scripts that decide which owner may use which server. This
+   * project has none.
+   */
   'hard-filter-owners-servers': noop,
   identity: noop,
 } as const satisfies Readonly<Record<string, PlacementStep>>;
@@ -120,7 +123,10 @@ function runStep(
   }
 }
 
-/** The first group gets the whole weight, the last one nothing; the other way round if it is negative. */
+/**
+ * The first group gets the whole weight, the last one nothing; the other way round if it is
+ * negative.
+ */
 function gainsOf(groups: readonly (readonly CandidateServer[])[], weight: number): Map<string, number> {
   const ordered = weight < 0 ? groups.toReversed() : groups;
   const last = Math.max(ordered.length - 1, 1);

@@ -1,6 +1,6 @@
 /**
- * The steps of the pipeline that compare servers: where related VMs are, which servers to keep free,
- * and the scores. By the reference's names. Pure.
+ * The steps of the pipeline that compare servers: where related VMs are, which servers to keep
+ * free, and the scores. By the reference's names. Pure.
  */
 import { type CandidateServer, unreservedOf } from './candidate.ts';
 import { type Drops, filterEach, keepPreferred, type PlacementStep, type StepContext } from './steps.ts';

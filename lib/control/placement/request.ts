@@ -1,6 +1,6 @@
 /**
- * Parses the VM to be placed from the parameters of `POST /allocate`. The contract has checked their
- * types. Pure.
+ * Parses the VM to be placed from the parameters of `POST /allocate`. The contract has checked
+ * their types. Pure.
  */
 import { InvalidParametersError } from '../../platform/errors.ts';
 import type { AllocationParams } from '../../protocol/api/placement.ts';

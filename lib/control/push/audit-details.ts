@@ -110,8 +110,8 @@ const bodyDetailsOf = (job: PushJobMembers) => ({
 });
 
 /**
- * A body of POST /push-jobs, or the members of it that change: null removes one. It has been checked,
- * and has no secrets.
+ * A body of POST /push-jobs, or the members of it that change: null removes one. It has been
+ * checked, and has no secrets.
  */
 type SelectionBody = { [Name in keyof TargetSelection]: TargetSelection[Name] | null };
 type PushJobMembers = SelectionBody & {

@@ -95,8 +95,8 @@ export type CoordinatorAction =
   | { do: 'end'; outcome: PushJobOutcome };
 
 /**
- * What applies, in this order; never empty. The holder of the duty takes the next one only if the one before
- * changes nothing, because rows are locked. Timeouts of the job come first.
+ * What applies, in this order; never empty. The holder of the duty takes the next one only if the
+ * one before changes nothing, because rows are locked. Timeouts of the job come first.
  */
 export function decideActions(view: PushJobSnapshot): Iterable<CoordinatorAction> {
   switch (view.job.state) {

@@ -190,7 +190,8 @@ export class PushJobs {
   }
 
   /**
-   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidParametersError
+   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError,
+   * InvalidParametersError
    */
   async change(id: string, change: RecordedJobChange): Promise<void> {
     const { database, bus } = this.#deps;
@@ -203,7 +204,8 @@ export class PushJobs {
   }
 
   /**
-   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidParametersError
+   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError,
+   * InvalidParametersError
    */
   async addNodes(id: string, { nodes, record }: NodeAddition): Promise<void> {
     const { database, bus } = this.#deps;
@@ -255,7 +257,9 @@ export class PushJobs {
   }
 }
 
-/** Why the job does not take these changes; undefined: it has changed since, and may take them now. */
+/**
+ * Why the job does not take these changes; undefined: it has changed since, and may take them now.
+ */
 function refusalOfChange(job: PushJobRow, { quorum }: PushJobChanges): Error | undefined {
   const { id, state, node_count: nodes, abort_requested: abortRequested } = job;
   switch (state) {

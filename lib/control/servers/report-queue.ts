@@ -1,13 +1,14 @@
 /**
  * Writes the agents' reports of VMs, memory and disk in batches. Each agent reports at least once a
  * minute, and ten thousand agents must not cost more statements than a hundred. The first report
- * after a quiet time is written immediately. Reports that arrive within GAP_MS of a write are written
- * with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one server
- * are merged, newer figures over older ones. Called by `servers.ts`.
+ * after a quiet time is written immediately. Reports that arrive within GAP_MS of a write are
+ * written with the next one, unless VMs have changed: then within CHANGE_MS. Several reports of one
+ * server are merged, newer figures over older ones. Called by `servers.ts`.
  *
- * A server whose VMs change all the time may change a limited number of them (`vm-change-limiter.ts`).
- * Beyond it, a report with changed VMs is held back as a whole, so that `as_of` tells from when the
- * stored VMs are. The next report has the newest state, and arrives within a minute.
+ * A server whose VMs change all the time may change a limited number of them
+ * (`vm-change-limiter.ts`). Beyond it, a report with changed VMs is held back as a whole, so that
+ * `as_of` tells from when the stored VMs are. The next report has the newest state, and arrives
+ * within a minute.
  *
  * The size of the queue is bounded in bytes, and so is each statement. Beyond the bound, a report
  * is dropped and counted.
@@ -62,7 +63,10 @@ export class ReportQueue {
   #wroteAt = Number.NEGATIVE_INFINITY;
   /** Reports dropped because the queue was full. */
   dropped = 0;
-  /** Reports refused because they have too many VMs, and reports of which VMs without a uuid were left out. */
+  /**
+   * Reports refused because they have too many VMs, and reports of which VMs without a uuid were
+   * left out.
+   */
   refused = 0;
   /** Reports held back because the VMs of their server had changed too often. */
   delayed = 0;

@@ -197,7 +197,9 @@ type ReportOutcome = 'stored' | 'outdated' | 'locked';
 
 export interface ReportToStore {
   serverUuid: string;
-  /** Epoch of the session that sent the report; undefined for a legacy agent, which has no session. */
+  /**
+   * Epoch of the session that sent the report; undefined for a legacy agent, which has no session.
+   */
   epoch: number | undefined;
   report: ServerReport;
 }
@@ -276,7 +278,9 @@ export interface ServerStatusRow {
   reportStoredAt: Date | null;
 }
 
-/** Whether these servers run, and from when their reports are; none of a server that does not exist. */
+/**
+ * Whether these servers run, and from when their reports are; none of a server that does not exist.
+ */
 export async function readServerStatuses(
   database: Queryable,
   serverUuids: readonly string[],

@@ -47,7 +47,10 @@ const RATIO_KEYS = ['cpu', 'ram', 'disk', 'io', 'net'];
  */
 const NOT_STORED = new Set(['nics', 'overprovision_ratios']);
 
-/** @throws InvalidServerUpdateError naming the field; InvalidArgumentError for boot parameters that are too long */
+/**
+ * @throws InvalidServerUpdateError naming the field; InvalidArgumentError for boot parameters that
+ * are too long
+ */
 export function checkUpdate(update: ServerUpdate): void {
   if (update.next_reboot !== undefined && update.next_reboot !== '') checkNextReboot(update.next_reboot);
   if (update.boot_params !== undefined) checkArguments('boot_params', update.boot_params);

@@ -131,7 +131,8 @@ export function applySysinfo(
 ): ServerDocument {
   const base = before ?? newServer(uuid, sysinfo, context);
   const after = { ...base, ...derivedFields(sysinfo) };
-  // An agent of this project says which agents its server has now. Others post them, and their sysinfo may be older.
+  // An agent of this project says which agents its server has now. Others post them, and their
+  // sysinfo may be older.
   const agents = agentsOf(sysinfo);
   const isOfToday = Object.hasOwn(sysinfo, 'CN Agent Version') && agents.length > 0;
   if (isOfToday || after.agents.length === 0) after.agents = agents;
@@ -280,7 +281,10 @@ function renamed(source: unknown, names: Record<string, string>): Record<string,
   return found;
 }
 
-/** Removes the reasons of failures, because every reader sees a server. `GET /vms` shows them to operators. */
+/**
+ * Removes the reasons of failures, because every reader sees a server. `GET /vms` shows them to
+ * operators.
+ */
 function withoutReasons(vms: Record<string, JsonObject>): Record<string, JsonObject> {
   return Object.fromEntries(
     Object.entries(vms).map(([uuid, vm]) => {
@@ -291,7 +295,10 @@ function withoutReasons(vms: Record<string, JsonObject>): Record<string, JsonObj
   );
 }
 
-/** The known fields of each VM, unless they are too long: an agent may send anything. @throws TooManyVmsError */
+/**
+ * The known fields of each VM, unless they are too long: an agent may send anything. @throws
+ * TooManyVmsError
+ */
 function reportedVms(serverUuid: string, value: unknown): Record<string, JsonObject> {
   if (!isJsonObject(value)) return {};
   const vms = Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1]));

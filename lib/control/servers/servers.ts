@@ -213,7 +213,8 @@ export class Servers {
   }
 
   /**
-   * Applies an update; retries a conflict with another write `etagRetries` times. `admit`: as in `recordSysinfo`.
+   * Applies an update; retries a conflict with another write `etagRetries` times. `admit`: as in
+   * `recordSysinfo`.
    * @throws ServerNotFoundError, InvalidServerUpdateError, EtagConflictError
    */
   async update(serverUuid: string, update: ServerChange, etagRetries: number, admit?: () => Promise<void>) {
@@ -228,7 +229,7 @@ export class Servers {
     });
   }
 
-  /** The server is displayed as `rebooting`, unless it has booted since `lastBoot`. @throws ServerNotFoundError */
+  /** Marks it `rebooting`, unless it has booted since `lastBoot`. @throws ServerNotFoundError */
   async markRebooting(serverUuid: string, lastBoot: unknown): Promise<void> {
     const epoch = (await store.readRosterRow(this.#database, serverUuid))?.epoch ?? null;
     await this.#write(serverUuid, SYSINFO_RETRIES, (before) => {
@@ -265,8 +266,8 @@ export class Servers {
   }
 
   /**
-   * Stores a legacy agent's report of VMs, memory and disk, unless its VMs change too often: then one of
-   * its next reports is stored. False when the server does not exist.
+   * Stores a legacy agent's report of VMs, memory and disk, unless its VMs change too often: then
+   * one of its next reports is stored. False when the server does not exist.
    * @throws DatabaseBusyError while somebody else changes the server's report; TooManyVmsError
    */
   async recordReport(serverUuid: string, status: JsonObject): Promise<boolean> {
@@ -286,8 +287,8 @@ export class Servers {
   }
 
   /**
-   * Stores a report later, in a batch. A report that cannot be stored is dropped. `epoch` is that of the
-   * session that sent it.
+   * Stores a report later, in a batch. A report that cannot be stored is dropped. `epoch` is that
+   * of the session that sent it.
    */
   queueReport({ serverUuid, epoch }: ReportingSession, status: JsonObject, size: number): void {
     this.#reports.addStatus({ serverUuid, epoch }, status, size);
@@ -381,7 +382,7 @@ export class Servers {
     return { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial };
   }
 
-  /** Not through `#documents`: it asks for one server once at a time, and locks of all callers are here. */
+  /** Bypasses `#documents`, which reads a server once at a time: this lock serves all callers. */
   async #getDefaults(): Promise<FoundServer | undefined> {
     const stored = (await this.#buckets.getMany<ServerDocument>(serversBucket, [DEFAULTS_KEY])).get(DEFAULTS_KEY);
     if (stored === undefined) return undefined;

@@ -1,9 +1,9 @@
 /**
- * Limits how many VMs of a server may change. Each change of a state is an event in the log of the zone,
- * and a report has up to 1,000 VMs, so the limit counts VMs and not reports. A server may change
- * 1,000 VMs in one report, however many it reports, so the restart of a server is shown as it happens. The
- * report that exceeds the limit is admitted; then none with changed VMs is, until the rate has made
- * up for it. Called by `report-queue.ts`.
+ * Limits how many VMs of a server may change. Each change of a state is an event in the log of the
+ * zone, and a report has up to 1,000 VMs, so the limit counts VMs and not reports. A server may
+ * change 1,000 VMs in one report, however many it reports, so the restart of a server is shown as
+ * it happens. The report that exceeds the limit is admitted; then none with changed VMs is, until
+ * the rate has made up for it. Called by `report-queue.ts`.
  */
 import { hash } from 'node:crypto';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
@@ -12,7 +12,10 @@ import type { Clock } from '../../platform/time/clock.ts';
 import type { ServerReport } from './server.ts';
 
 const CHANGES = new RateLimit({ perSecond: 5, burst: 1_000 });
-/** Servers whose last VMs are known, and their digests. All VMs of one that is not known count as changed. */
+/**
+ * Servers whose last VMs are known, and their digests. All VMs of one that is not known count as
+ * changed.
+ */
 const MAX_KNOWN = 20_000;
 const MAX_CHARS = 64 * 1024 * 1024;
 /** Characters of a digest, 96 bits: an agent cannot find a VM with the digest of another. */
@@ -20,7 +23,10 @@ const DIGEST_LENGTH = 24;
 
 export class VmChangeLimiter {
   readonly #clock: Pick<Clock, 'now'>;
-  /** The digests of the VMs of the last reports that were admitted, in one text: 24 bytes for each VM. */
+  /**
+   * The digests of the VMs of the last reports that were admitted, in one text: 24 bytes for each
+   * VM.
+   */
   readonly #last = new BoundedMap<string, string>(MAX_KNOWN);
   #chars = 0;
   readonly #maxChars: number;

@@ -122,7 +122,10 @@ export class CallerStreams {
     });
   }
 
-  /** Opens a stream for a caller without a WebSocket. @throws CnapiError if there are too many, and opens nothing */
+  /**
+   * Opens a stream for a caller without a WebSocket. @throws CnapiError if there are too many, and
+   * opens nothing
+   */
   add(openCaller: (events: StreamSocketEvents) => CallerEnd, owner: StreamOwner): AddedStream {
     const refusal = this.#refusalOf(owner);
     if (refusal !== undefined) throw refusal;
@@ -218,7 +221,8 @@ export class CallerStreams {
     const onRefused = (error: Error) => {
       refusal = new BadHandshakeError(error);
     };
-    // If the event has a listener, ws sends no answer itself. It emits the event before `handleUpgrade` returns.
+    // If the event has a listener, ws sends no answer itself. It emits the event before
+    // `handleUpgrade` returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, socket, head, (webSocket) => {
       keepAlive(socket as Socket);

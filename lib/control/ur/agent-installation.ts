@@ -1,7 +1,8 @@
 /**
- * How Ur installs the agent of its server: the script, what it is told, and what its reply means. The script verifies
- * the package, so a caller or a web server cannot give a server anything that the key of the configuration has not
- * signed. Values go to it as arguments and never into its text. Pure.
+ * How Ur installs the agent of its server: the script, what it is told, and what its reply means.
+ * The script verifies the package, so a caller or a web server cannot give a server anything that
+ * the key of the configuration has not signed. Values go to it as arguments and never into its
+ * text. Pure.
  *
  *     script sent ──reply 0: installed and started──▶ the agent is awaited ──its session is seen──▶ complete
  *         ├──reply: the reason──▶ AgentNotInstalled            └──no session within `withinMs`──▶ AgentNotConnected
@@ -18,7 +19,10 @@ const OWN_PACKAGE = 'cn-agent';
 const MAX_REASON_CHARS = 2_000;
 const END = 'END_OF_PROGRAM';
 
-/** Ur starts it as a file, so its first line names the shell. @param program for Node (install-agent.mjs) */
+/**
+ * Ur starts it as a file, so its first line names the shell. @param program for Node
+ * (install-agent.mjs)
+ */
 const scriptOf = (program: string): string => `#!/bin/sh
 node=$(command -v -- "$2") || {
   printf 'there is no %s; the agent needs Node ${OLDEST_NODE} or newer\\n' "$2" >&2

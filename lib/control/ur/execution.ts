@@ -1,6 +1,6 @@
 /**
- * Tasks as what Ur can do, and its replies as ends of tasks. Ur runs a script or a file and replies once. Everything
- * else needs an agent. Pure.
+ * Tasks as what Ur can do, and its replies as ends of tasks. Ur runs a script or a file and replies
+ * once. Everything else needs an agent. Pure.
  */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { failure, type PostedEnd } from '../legacy/task-answer.ts';

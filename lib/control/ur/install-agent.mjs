@@ -1,7 +1,8 @@
 /**
- * Runs on a server that speaks only Ur, as the script of `install-agent` (agent-installation.ts): verifies the package
- * of the agent, unpacks it, and starts its launcher. It is sent as text and imports nothing of this project. Its only
- * argument is a JSON object, so no value is part of the text.
+ * Runs on a server that speaks only Ur, as the script of `install-agent` (agent-installation.ts):
+ * verifies the package of the agent, unpacks it, and starts its launcher. It is sent as text and
+ * imports nothing of this project. Its only argument is a JSON object, so no value is part of the
+ * text.
  *
  *     DIRECTORY/versions/VERSION-DIGEST/   the program; complete as soon as it has this name
  *     DIRECTORY/current, node              links to the program, and to the Node that runs this
@@ -9,7 +10,8 @@
  *     DIRECTORY/start                      starts the agent, for the service manager
  *     DIRECTORY/data, log                  of the agent
  *
- * Whatever was begun before is replaced, so it can run again. Exits with 1 and one line on standard error.
+ * Whatever was begun before is replaced, so it can run again. Exits with 1 and one line on standard
+ * error.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash, createPublicKey, verify } from 'node:crypto';
@@ -26,7 +28,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-// biome-ignore lint/style/noRestrictedImports: it is sent to a server by itself, without the project's clock
+// biome-ignore lint/style/noRestrictedImports: it is sent to a server by itself, without the
+// project's clock
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const MAX_PACKAGE_BYTES = 64 * 1024 * 1024;
@@ -85,7 +88,10 @@ async function load(source) {
 
 const tooLarge = () => new InstallError(`the package has more than ${MAX_PACKAGE_BYTES} bytes`);
 
-/** The signature covers the manifest, which has the digest of the archive, so nothing else has to be trusted. */
+/**
+ * The signature covers the manifest, which has the digest of the archive, so nothing else has to be
+ * trusted.
+ */
 function verified(bytes, key) {
   const [manifestBytes, signature, archive] = entriesOf(bytes);
   if (!verify(null, Buffer.concat([SIGNED_PREFIX, manifestBytes]), key, signature))

@@ -1,8 +1,8 @@
 /**
  * Servers that speak Ur, for the rest of an instance. Connects the parts of this folder to one
- * broker. Posts tasks that `LegacyDispatch` has claimed. Only the run named in the row posts a task,
- * and only once (docs/design/legacy-agents.md). Without `amqpUrl` no broker is used. Created by
- * `core.ts`.
+ * broker. Posts tasks that `LegacyDispatch` has claimed. Only the run named in the row posts a
+ * task, and only once (docs/design/legacy-agents.md). Without `amqpUrl` no broker is used. Created
+ * by `core.ts`.
  */
 import { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
 import { type CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
@@ -105,7 +105,10 @@ export class UrAgents {
           });
   }
 
-  /** Whether the broker can be used, so that messages of Ur can arrive; undefined if none is configured. */
+  /**
+   * Whether the broker can be used, so that messages of Ur can arrive; undefined if none is
+   * configured.
+   */
   get isOnline(): boolean | undefined {
     return this.#connection === undefined ? undefined : this.#connection.channel !== undefined;
   }
@@ -127,7 +130,9 @@ export class UrAgents {
     await Promise.all([this.consumer.stop(), this.silences.stop()]);
   }
 
-  /** Sends the task to the server's Ur, or to its legacy agent. Settles as `LegacyAgentApi.post`. */
+  /**
+   * Sends the task to the server's Ur, or to its legacy agent. Settles as `LegacyAgentApi.post`.
+   */
   async post(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
     if (this.#connection === undefined) return this.#deps.legacyAgentApi.post(task, options);
     try {

@@ -1,15 +1,17 @@
 /**
- * Receives what Ur publishes, from the queue that all instances share. A message is acknowledged when its effect is
- * stored, so that an instance that dies meanwhile loses nothing: the broker gives the message to another one. Storing
- * it twice is harmless. A message that nobody can use is dropped, counted and logged without its content.
+ * Receives what Ur publishes, from the queue that all instances share. A message is acknowledged
+ * when its effect is stored, so that an instance that dies meanwhile loses nothing: the broker
+ * gives the message to another one. Storing it twice is harmless. A message that nobody can use is
+ * dropped, counted and logged without its content.
  *
  *     delivered ──read──▶ waiting ──permit──▶ storing ──stored, or not for Ur to change──▶ acknowledged
  *         │                  │  ▲                ├──refused, or too old──▶ dropped
  *         └──defect──▶ dropped  └──after a pause─┴──row locked, or no database
  *                            └──a newer message of its server──▶ acknowledged
  *
- * One message of a server is stored at a time, and one more waits. A message that is tried again holds no permit while
- * it pauses. So one server, whose row is locked, does not keep others waiting.
+ * One message of a server is stored at a time, and one more waits. A message that is tried again
+ * holds no permit while it pauses. So one server, whose row is locked, does not keep others
+ * waiting.
  */
 import type { ConfirmChannel, ConsumeMessage } from 'amqplib';
 import { type CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
@@ -107,7 +109,9 @@ export class UrConsumer {
     });
   }
 
-  /** Consumes from a new channel. What was delivered on an earlier one, the broker delivers again. */
+  /**
+   * Consumes from a new channel. What was delivered on an earlier one, the broker delivers again.
+   */
   async setUp(channel: ConfirmChannel): Promise<void> {
     this.#channel = channel;
     this.#unacknowledged = 0;
@@ -216,7 +220,10 @@ export class UrConsumer {
     return this.#deps.clock.now();
   }
 
-  /** The same way as `POST /servers/:uuid/sysinfo`, except for servers that a message must not change. */
+  /**
+   * The same way as `POST /servers/:uuid/sysinfo`, except for servers that a message must not
+   * change.
+   */
   async #store(serverUuid: string, sysinfo: JsonObject): Promise<void> {
     try {
       await this.#deps.servers.recordSysinfo(serverUuid, sysinfo, undefined, (before) =>
@@ -232,8 +239,8 @@ export class UrConsumer {
   }
 
   /**
-   * The row is read after the document. An agent that connects later stores its own sysinfo later, or has changed
-   * the document before this write, which then conflicts and is decided again.
+   * The row is read after the document. An agent that connects later stores its own sysinfo later,
+   * or has changed the document before this write, which then conflicts and is decided again.
    */
   async #admit(serverUuid: string, before: ServerDocument | undefined): Promise<void> {
     if (!mayChange(before, await readRow(this.#deps.database, serverUuid))) throw new NotOfUrError();

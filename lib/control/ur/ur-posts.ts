@@ -1,7 +1,7 @@
 /**
- * Has Ur run scripts, and hands its replies to those who wait here. Each process has a reply queue of its own, bound
- * to one reply for each script in progress. The queue outlives a lost connection by ten minutes, so a reply that
- * arrives meanwhile is not lost. A script is published once.
+ * Has Ur run scripts, and hands its replies to those who wait here. Each process has a reply queue
+ * of its own, bound to one reply for each script in progress. The queue outlives a lost connection
+ * by ten minutes, so a reply that arrives meanwhile is not lost. A script is published once.
  *
  *     run ──online──▶ bound ──published──▶ sent ──confirmed──▶ confirmed ──reply──▶ replied
  *      │                │                    ├──returned: no Ur listens──▶ nobody

@@ -1,8 +1,9 @@
 /**
- * Finds servers that Ur keeps `running` and that say nothing any more, and marks them `unknown`. Any instance decides
- * about any of them, also when the one that received their last message is dead. It counts a silence in its own
- * healthy ticks over reads that the database has answered (law 4). It begins again when the broker cannot be used, and
- * does not count while what it received waits to be stored.
+ * Finds servers that Ur keeps `running` and that say nothing any more, and marks them `unknown`.
+ * Any instance decides about any of them, also when the one that received their last message is
+ * dead. It counts a silence in its own healthy ticks over reads that the database has answered (law
+ * 4). It begins again when the broker cannot be used, and does not count while what it received
+ * waits to be stored.
  */
 import { chunksOf } from '../../platform/chunks.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -22,7 +23,10 @@ interface UrSilencesDeps {
   mayMarkOthersUnknown: () => boolean;
   /** Whether messages of Ur reach this instance, or can reach none. */
   isListening: () => boolean;
-  /** Whether this instance has received, or left with the broker, messages that it has not tried to store. */
+  /**
+   * Whether this instance has received, or left with the broker, messages that it has not tried to
+   * store.
+   */
   isBehind: () => boolean;
   config: { urSilenceMs: number; slowPollMs: number };
   clock: Clock;

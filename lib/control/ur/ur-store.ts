@@ -1,6 +1,6 @@
 /**
- * SQL about servers that speak over Ur. Each function is one statement for many servers. Called by `ur-consumer.ts` and
- * `ur-silences.ts`.
+ * SQL about servers that speak over Ur. Each function is one statement for many servers. Called by
+ * `ur-consumer.ts` and `ur-silences.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 

@@ -1,7 +1,8 @@
 /**
- * What Ur says and hears, and what an instance does about it. Ur is the program of Triton's servers that have no
- * agent yet; it speaks AMQP through the exchange `amq.topic` (docs/design/ur.md). Everything that comes from the
- * broker may come from anybody who has its password. Pure: `ur-consumer.ts` and `ur-posts.ts` do the rest.
+ * What Ur says and hears, and what an instance does about it. Ur is the program of Triton's servers
+ * that have no agent yet; it speaks AMQP through the exchange `amq.topic` (docs/design/ur.md).
+ * Everything that comes from the broker may come from anybody who has its password. Pure:
+ * `ur-consumer.ts` and `ur-posts.ts` do the rest.
  *
  *     ur.startup.UUID, ur.sysinfo.UUID[.ID]    from Ur: a sysinfo, at its start, and each minute until it is set up
  *     ur.execute.UUID.ID                       to Ur: {type: script, script, args, env}, {type: file, file}
@@ -56,7 +57,10 @@ export function readUrMessage(routingKey: string, content: Buffer): UrMessage | 
   return sysinfo.UUID.toLowerCase() === serverUuid ? { kind, serverUuid, sysinfo } : { defect: 'wrong-uuid' };
 }
 
-/** A server whose row says so had no agent since it was new or was removed. In SQL: `cnapi_record_ur_messages`. */
+/**
+ * A server whose row says so had no agent since it was new or was removed. In SQL:
+ * `cnapi_record_ur_messages`.
+ */
 const REASONS_WITHOUT_AGENT: readonly StatusReason[] = ['removed', 'ur-sysinfo', 'ur-silent'];
 
 /** Whether a message may change a server: `before` and `row` are what is stored of it. */

@@ -1,4 +1,7 @@
-/** Asks the agent of a server about a VM, by a task that the request waits for. Called by the routes of VMs. */
+/**
+ * Asks the agent of a server about a VM, by a task that the request waits for. Called by the routes
+ * of VMs.
+ */
 import { CnapiError } from '../../platform/errors.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type RunContext, type RunTaskDeps, runTask, TaskRunError } from '../tasks/requests/run-task.ts';

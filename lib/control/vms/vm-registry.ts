@@ -1,8 +1,9 @@
 /**
  * The VMs of the zone. The agent of a server is the authority for its VMs; this registry has its
- * reports, and creates the tasks that create VMs. The database writes the rows: with the reports of agents
- * (`cnapi_store_vms_of`), and with the creation and the end of tasks (`migrations/002-tasks.sql`). So the
- * end of a task and the state of its VM are visible together. Called by `routes/`.
+ * reports, and creates the tasks that create VMs. The database writes the rows: with the reports of
+ * agents (`cnapi_store_vms_of`), and with the creation and the end of tasks
+ * (`migrations/002-tasks.sql`). So the end of a task and the state of its VM are visible together.
+ * Called by `routes/`.
  */
 import { CnapiError } from '../../platform/errors.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';

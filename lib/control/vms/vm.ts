@@ -13,8 +13,8 @@ export interface VmDocument extends JsonObject {
 }
 
 /**
- * The fields that every reader may see. A list of what is shown: a field that is added later, or that
- * an agent makes up, stays hidden until it is listed here. Metadata, tags, programs and their
+ * The fields that every reader may see. A list of what is shown: a field that is added later, or
+ * that an agent makes up, stays hidden until it is listed here. Metadata, tags, programs and their
  * environment may contain passwords and keys.
  */
 const SHOWN = [
@@ -58,7 +58,10 @@ export function vmWithServer(
   return { ...shownVm(vm), server_status: server?.status ?? 'unknown', ...optionalField('as_of', asOf) };
 }
 
-/** The fields that Triton's list of the VMs of a server has; a new field of our own does not belong there. */
+/**
+ * The fields that Triton's list of the VMs of a server has; a new field of our own does not belong
+ * there.
+ */
 const LISTED = [
   'uuid',
   'owner_uuid',

@@ -1,7 +1,8 @@
 /**
  * The waitlist as the rest of the instance uses it: REST creates, reads, waits for, releases,
  * renews and deletes tickets. Any instance answers for any ticket (law 2). Each operation is one
- * statement. After the commit the waits are notified of the tickets that moved, by ids alone (law 1).
+ * statement. After the commit the waits are notified of the tickets that moved, by ids alone (law
+ * 1).
  */
 
 import type { Bus } from '../../platform/bus/bus.ts';
@@ -121,8 +122,8 @@ const MAX_LISTED = 1_000;
 /** The moves whose times the metrics read next. */
 const MAX_RECENT = 1_000;
 /**
- * A queue may hold 10,001 tickets. Deleting many such queues together would exceed the time limit of
- * a statement.
+ * A queue may hold 10,001 tickets. Deleting many such queues together would exceed the time limit
+ * of a statement.
  */
 const DELETE_QUEUES = 5;
 const DELETE_TICKETS = 500;
@@ -171,10 +172,10 @@ export class Waitlist {
   }
 
   /**
-   * Accepts a ticket durably. It is active immediately if its queue was empty. An expiry in the past is
-   * accepted. A request that repeats an idempotency key receives that key's ticket as it is now.
-   * `queue` is read after the commit: in order the active ticket, the first 1,000 waiting ones, and
-   * the new one. Only the new one if it does not wait; empty if it was deleted meanwhile.
+   * Accepts a ticket durably. It is active immediately if its queue was empty. An expiry in the
+   * past is accepted. A request that repeats an idempotency key receives that key's ticket as it is
+   * now. `queue` is read after the commit: in order the active ticket, the first 1,000 waiting
+   * ones, and the new one. Only the new one if it does not wait; empty if it was deleted meanwhile.
    * @throws InvalidTicketError, TooManyTicketsError, TicketKeyConflictError,
    * DatabaseUnavailableError
    */

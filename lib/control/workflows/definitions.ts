@@ -1,7 +1,7 @@
 /**
- * The workflows: which steps each has, and what each step does. A job stores the names of its steps, so an
- * instance of another version carries out the same ones or, if it does not know one, leaves the job to others.
- * Pure. Called where jobs are created, and by `workflow-runner.ts`.
+ * The workflows: which steps each has, and what each step does. A job stores the names of its
+ * steps, so an instance of another version carries out the same ones or, if it does not know one,
+ * leaves the job to others. Pure. Called where jobs are created, and by `workflow-runner.ts`.
  */
 
 import type { WORKFLOW_NAMES } from '../../protocol/api/workflows.ts';
@@ -61,8 +61,8 @@ const BOOT_MS = 60 * MINUTE_MS;
 const SETUP_MS = 60 * MINUTE_MS;
 
 /**
- * The pause of a drain: until what it is for has begun, or is done. If the job cannot resume the agent, because it
- * cannot be reached when the job fails, it resumes by itself.
+ * The pause of a drain: until what it is for has begun, or is done. If the job cannot resume the
+ * agent, because it cannot be reached when the job fails, it resumes by itself.
  */
 const pauseFor = (ms: number): WorkflowStep => ({
   timeoutMs: QUICK_MS,
@@ -112,8 +112,8 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
     chain: ({ drain }) => [
       ...(drain === true ? ['pause-agent', 'await-idle'] : []),
       ...['reboot', 'mark-rebooting', 'await-boot'],
-      // After a boot an agent is not paused. This is for a machine that was told to reboot, and whose time of its boot
-      // has changed for another reason.
+      // After a boot an agent is not paused. This is for a machine that was told to reboot, and
+      // whose time of its boot has changed for another reason.
       ...(drain === true ? ['resume-agent'] : []),
     ],
     onerror: ['resume-agent'],

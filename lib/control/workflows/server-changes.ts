@@ -1,7 +1,8 @@
 /**
- * What a step of a workflow job changes of its server's row. The row has no fence of duties, so the change
- * reads the row, then looks whether the job is still at this step, and writes if nobody else has written
- * the row meanwhile. A former holder that is late therefore overwrites nothing that came after it.
+ * What a step of a workflow job changes of its server's row. The row has no fence of duties, so the
+ * change reads the row, then looks whether the job is still at this step, and writes if nobody else
+ * has written the row meanwhile. A former holder that is late therefore overwrites nothing that
+ * came after it.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '../../platform/errors.ts';

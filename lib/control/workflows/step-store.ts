@@ -119,8 +119,8 @@ export interface StepTask {
 }
 
 /**
- * The step begins, with its task. Undefined: the job is elsewhere now, or was canceled. `run`: the run that acts
- * for the server; null if none does. @throws DutyLostError
+ * The step begins, with its task. Undefined: the job is elsewhere now, or was canceled. `run`: the
+ * run that acts for the server; null if none does. @throws DutyLostError
  */
 export async function beginWorkflowStep(
   database: Queryable,
@@ -153,8 +153,8 @@ interface StepEnd {
 }
 
 /**
- * The job goes on to another state. `entry`: the end of the step that it leaves; undefined if that had not begun.
- * False: the job is elsewhere now. @throws DutyLostError
+ * The job goes on to another state. `entry`: the end of the step that it leaves; undefined if that
+ * had not begun. False: the job is elsewhere now. @throws DutyLostError
  */
 export async function moveWorkflowJob(
   database: Queryable,

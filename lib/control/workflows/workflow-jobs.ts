@@ -1,6 +1,6 @@
 /**
- * Workflow jobs of an instance: what callers ask of them, and the runner behind it. Any instance answers for any
- * job (law 2). Made by `subsystem.ts`.
+ * Workflow jobs of an instance: what callers ask of them, and the runner behind it. Any instance
+ * answers for any job (law 2). Made by `subsystem.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
@@ -86,7 +86,8 @@ export class WorkflowJobs {
   }
 
   /**
-   * Creates a job; returns its id. While an equal job of the server is unfinished, returns the id of that one.
+   * Creates a job; returns its id. While an equal job of the server is unfinished, returns the id
+   * of that one.
    * @throws ServerHasWorkflowJobError, TooManyWorkflowJobsError, BadSecretParamsError
    */
   async create({ name, serverUuid, params, requestId, actor, record }: WorkflowRequest, id: string): Promise<string> {
@@ -130,7 +131,8 @@ export class WorkflowJobs {
   }
 
   /**
-   * Returns the job when it has ended, when more than `seen` ends of steps are recorded, or at the timeout.
+   * Returns the job when it has ended, when more than `seen` ends of steps are recorded, or at the
+   * timeout.
    * @throws WorkflowJobNotFoundError, TooManyWaitersError, WaitStoppedError, the signal's reason
    */
   async wait(id: string, { seen, ...options }: UntilOptions & { seen: number | undefined }): Promise<WorkflowJobRow> {

@@ -1,7 +1,8 @@
 /**
- * Carries out the workflow jobs whose duties this instance holds. `workflow.ts` decides; each state is stored
- * before its effect, or with it: a step and its task are begun by one statement. So the next holder continues
- * from what the row says, and starts nothing twice. Owned by `workflow-jobs.ts`.
+ * Carries out the workflow jobs whose duties this instance holds. `workflow.ts` decides; each state
+ * is stored before its effect, or with it: a step and its task are begun by one statement. So the
+ * next holder continues from what the row says, and starts nothing twice. Owned by
+ * `workflow-jobs.ts`.
  *
  *     read ──▶ due: begin the step ──▶ read …
  *       ▲      begun: its task has ended, its work is done, its time is up ──▶ store that ──▶ read …
@@ -71,7 +72,10 @@ interface Present {
 interface Outcome {
   event: Extract<WorkflowEvent, { type: 'done' | 'failed' | 'timed-out' | 'cancel' }>;
   error?: { code: string; message: string };
-  /** What a step that is done stores: `OK`, or the code of the error with which its task ended all the same. */
+  /**
+   * What a step that is done stores: `OK`, or the code of the error with which its task ended all
+   * the same.
+   */
   result?: string;
 }
 

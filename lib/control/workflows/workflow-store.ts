@@ -34,9 +34,9 @@ export const MAX_UNFINISHED_WORKFLOWS = 1_000;
 export const MAX_UNFINISHED_OF_CALLER = 500;
 
 /**
- * Creates the job and its duty, or nothing. `busy`: its server has an unfinished job. `full`: there are as many
- * jobs as there may be. `caller-full`: the caller has as many as one may have. Creations at the same time may exceed
- * the bounds by their number.
+ * Creates the job and its duty, or nothing. `busy`: its server has an unfinished job. `full`: there
+ * are as many jobs as there may be. `caller-full`: the caller has as many as one may have.
+ * Creations at the same time may exceed the bounds by their number.
  */
 export async function createWorkflowJob(
   database: Queryable,
@@ -144,12 +144,17 @@ export interface WorkflowJobFilter {
   serverUuid?: string | undefined;
   /** Only jobs whose ids begin like this. */
   idPrefix?: string | undefined;
-  /** The last job of the page before, which may have been deleted since; then the list begins anew. */
+  /**
+   * The last job of the page before, which may have been deleted since; then the list begins anew.
+   */
   after?: string | undefined;
   offset?: number | undefined;
 }
 
-/** The newest first, at most `size.rows`. Ends after `size.bytes` of parameters, but not before one row. */
+/**
+ * The newest first, at most `size.rows`. Ends after `size.bytes` of parameters, but not before one
+ * row.
+ */
 export async function listWorkflowJobs(
   database: Queryable,
   { execution, name, serverUuid, idPrefix, after, offset = 0 }: WorkflowJobFilter,
@@ -228,7 +233,10 @@ export async function deleteEndedWorkflowJobs(database: Queryable, days: number,
   return rowCount;
 }
 
-/** The number of unfinished jobs in each execution. Reads only their index: those that have ended are many more. */
+/**
+ * The number of unfinished jobs in each execution. Reads only their index: those that have ended
+ * are many more.
+ */
 export async function countWorkflowJobs(database: Queryable): Promise<Record<string, number>> {
   const { rows } = await database.query<{ execution: string; count: number }>(
     `select j.execution, count(*)::int as count from cnapi_workflow_jobs j where j.ended_at is null

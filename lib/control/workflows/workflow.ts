@@ -1,6 +1,6 @@
 /**
- * A workflow job: durable work of several steps on one server. Pure: how a job goes from step to step
- * (docs/design/workflows.md). `definitions.ts` says which steps each workflow has, and
+ * A workflow job: durable work of several steps on one server. Pure: how a job goes from step to
+ * step (docs/design/workflows.md). `definitions.ts` says which steps each workflow has, and
  * `workflow-runner.ts` carries them out.
  *
  *     due ──begin──▶ begun ──done──▶ the next step is due; after the last one: succeeded
@@ -9,8 +9,9 @@
  *                      └ failed, timed out, canceled ──▶ the first step of `onerror` is due
  *     due ──cancel──▶ the same
  *
- * The steps of `onerror` undo what steps of the chain have begun. They are carried out one after the
- * other, whatever becomes of each, and cannot be canceled. Then the job ends as failed or canceled.
+ * The steps of `onerror` undo what steps of the chain have begun. They are carried out one after
+ * the other, whatever becomes of each, and cannot be canceled. Then the job ends as failed or
+ * canceled.
  */
 
 /** Why a job leaves its chain, and how it ends then. */
@@ -34,7 +35,10 @@ interface Unfinished extends StepPosition {
 
 export type WorkflowState = Unfinished | { name: 'ended'; execution: 'succeeded' | LeftAs };
 
-/** `isFinal`: trying the step again would not help. `isCanceled`: a caller has canceled the job meanwhile. */
+/**
+ * `isFinal`: trying the step again would not help. `isCanceled`: a caller has canceled the job
+ * meanwhile.
+ */
 export type WorkflowEvent =
   | { type: 'begin' }
   | { type: 'done'; isCanceled: boolean }

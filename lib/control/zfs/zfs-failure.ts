@@ -1,4 +1,6 @@
-/** What the caller of a route of ZFS gets for the failure of its task. Used by routes/zfs-routes.ts. */
+/**
+ * What the caller of a route of ZFS gets for the failure of its task. Used by routes/zfs-routes.ts.
+ */
 import { CnapiError } from '../../platform/errors.ts';
 import { TaskRunError } from '../tasks/requests/run-task.ts';
 

@@ -1,6 +1,6 @@
 /**
- * The address of an AMQP 0-9-1 broker: `amqp://[user:password@]host[:port][/vhost]`, or `amqps://…` with TLS. Pure.
- * Used by the configuration to check the URL, and by `broker-connection.ts`.
+ * The address of an AMQP 0-9-1 broker: `amqp://[user:password@]host[:port][/vhost]`, or `amqps://…`
+ * with TLS. Pure. Used by the configuration to check the URL, and by `broker-connection.ts`.
  */
 
 const HEARTBEAT_SECONDS = 10;

@@ -1,12 +1,13 @@
 /**
- * One connection to an AMQP broker with one channel. It is opened in the background and opened again
- * whenever it is lost, with backoff and jitter, so nobody waits for a broker that is down or slow. Its
- * owner sets up the channel (queues, bindings, consumers) in `setUp`, which is repeated for each
- * connection. An error of the channel ends the connection.
+ * One connection to an AMQP broker with one channel. It is opened in the background and opened
+ * again whenever it is lost, with backoff and jitter, so nobody waits for a broker that is down or
+ * slow. Its owner sets up the channel (queues, bindings, consumers) in `setUp`, which is repeated
+ * for each connection. An error of the channel ends the connection.
  *
- * RabbitMQ that is short of disk or memory stops reading from connections that publish, and tells them so
- * (`blocked`) when they publish. So a connection publishes an empty message that no queue takes when it is opened, and
- * again and again, and the broker cannot be used while the connection is blocked.
+ * RabbitMQ that is short of disk or memory stops reading from connections that publish, and tells
+ * them so (`blocked`) when they publish. So a connection publishes an empty message that no queue
+ * takes when it is opened, and again and again, and the broker cannot be used while the connection
+ * is blocked.
  *
  *     new ──start()──▶ connecting ──set up, its message confirmed──▶ online ──blocked──▶ blocked
  *                       ├──set up, blocked──▶ blocked ──unblocked──▶ online
@@ -28,7 +29,10 @@ interface BrokerConnectionDeps {
   name: string;
   /** Prepares a new channel. If it rejects, the connection is opened again later. */
   setUp: (channel: ConfirmChannel) => Promise<void>;
-  /** Where the empty message goes: to an exchange that the user may write to, with a key that nothing is bound to. */
+  /**
+   * Where the empty message goes: to an exchange that the user may write to, with a key that
+   * nothing is bound to.
+   */
   probe: { exchange: string; routingKey: string };
   clock: Clock;
   random: Random;
@@ -63,7 +67,9 @@ export class BrokerConnection {
     return this.#isBlocked ? undefined : this.#channel;
   }
 
-  /** Why the broker cannot be used; undefined while it can, and before the first attempt has failed. */
+  /**
+   * Why the broker cannot be used; undefined while it can, and before the first attempt has failed.
+   */
   get failure(): string | undefined {
     return this.#failure;
   }
@@ -82,7 +88,10 @@ export class BrokerConnection {
     await this.#running;
   }
 
-  /** The channel, as soon as there is one; undefined if there is none within `withinMs`, or `signal` aborts. */
+  /**
+   * The channel, as soon as there is one; undefined if there is none within `withinMs`, or `signal`
+   * aborts.
+   */
   async whenOnline(withinMs: number, signal: AbortSignal): Promise<ConfirmChannel | undefined> {
     if (this.channel !== undefined) return this.channel;
     const ended = new AbortController();
@@ -185,7 +194,10 @@ export class BrokerConnection {
     return work;
   }
 
-  /** A frozen broker does not answer a close either, and the library only ends its own half of the socket. */
+  /**
+   * A frozen broker does not answer a close either, and the library only ends its own half of the
+   * socket.
+   */
   async #close(connection: ChannelModel): Promise<void> {
     connection.on('error', () => undefined);
     const closing = connection.close().catch(() => undefined);

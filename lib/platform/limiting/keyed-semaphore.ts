@@ -21,7 +21,9 @@ export class KeyedSemaphore {
     return this.#semaphores.has(key);
   }
 
-  /** Runs `work`, or throws the error of `late` if there is no permit of the key within `withinMs`. */
+  /**
+   * Runs `work`, or throws the error of `late` if there is no permit of the key within `withinMs`.
+   */
   async runWithin<Result>(key: string, limit: WaitLimit, work: () => Promise<Result>): Promise<Result> {
     const semaphore = this.#semaphores.get(key) ?? new Semaphore(this.#permits);
     this.#semaphores.set(key, semaphore);

@@ -46,7 +46,8 @@ export class MemoryBudget {
   }
 
   /**
-   * Called by MemoryShare, which holds `own` bytes and wants `more`. @throws the errors of the options
+   * Called by MemoryShare, which holds `own` bytes and wants `more`. @throws the errors of the
+   * options
    */
   check(caller: string | undefined, own: number, more: number): void {
     const { maxBytes, maxBytesPerCaller, full, shareFull } = this.#options;

@@ -1,7 +1,7 @@
 /**
  * A token bucket, kept as one time (GCRA): when it is full again at the steady rate. Once that time
- * has passed, the whole burst is available. Requests, log lines and bytes are limited with it. Pure:
- * the time is passed with each call, in milliseconds of one monotonic clock.
+ * has passed, the whole burst is available. Requests, log lines and bytes are limited with it.
+ * Pure: the time is passed with each call, in milliseconds of one monotonic clock.
  */
 import { BoundedMap } from './bounded-map.ts';
 

@@ -1,4 +1,7 @@
-/** A counting semaphore: a bounded number of pieces of work run concurrently, the rest wait in order. */
+/**
+ * A counting semaphore: a bounded number of pieces of work run concurrently, the rest wait in
+ * order.
+ */
 import type { Clock } from '../time/clock.ts';
 
 /** How long to wait for a permit, and the error after that. */

@@ -27,8 +27,8 @@ export function getManyStatement(bucket: DocumentBucket, keys: readonly string[]
 }
 
 /**
- * Selects a page of documents in order of key. `read` is the number of rows before the page was limited
- * to `bytes`, at most `limit` + 1.
+ * Selects a page of documents in order of key. `read` is the number of rows before the page was
+ * limited to `bytes`, at most `limit` + 1.
  */
 export function pageStatement(bucket: DocumentBucket, filter: Filter, { limit, after, bytes }: PageOptions): Statement {
   const parameters = new Parameters();

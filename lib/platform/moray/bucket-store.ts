@@ -214,9 +214,9 @@ async function again<Result>(work: () => Promise<Result>): Promise<Result> {
 }
 
 /**
- * A deadlock is temporary. When two statements insert one key concurrently, Postgres may first report a
- * conflict on another unique field, which `on conflict (_key)` does not catch. A retry finds the
- * key.
+ * A deadlock is temporary. When two statements insert one key concurrently, Postgres may first
+ * report a conflict on another unique field, which `on conflict (_key)` does not catch. A retry
+ * finds the key.
  */
 function mayPass(error: unknown): boolean {
   const state = sqlStateOf(error instanceof DatabaseBusyError ? error.cause : error);

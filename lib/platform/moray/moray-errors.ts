@@ -1,6 +1,6 @@
 /**
- * Errors that a caller of the bucket store can act on. Some reach the callers of the API, who do not
- * know the buckets: their messages do not name them.
+ * Errors that a caller of the bucket store can act on. Some reach the callers of the API, who do
+ * not know the buckets: their messages do not name them.
  */
 import { CnapiError } from '../errors.ts';
 

@@ -1,6 +1,6 @@
 /**
- * The address of RabbitMQ, as Triton writes it: `user:password:host:port`. Pure. User and password may be left out, and so
- * may the port.
+ * The address of RabbitMQ, as Triton writes it: `user:password:host:port`. Pure. User and password
+ * may be left out, and so may the port.
  */
 export interface BrokerAddress {
   user: string;
@@ -13,7 +13,9 @@ const FORM = /^(?:([^:\s]{1,200}):([^:\s]{1,200}):)?([A-Za-z0-9][A-Za-z0-9.-]{0,
 const DEFAULT_PORT = 5672;
 const MAX_PORT = 65_535;
 
-/** @throws TypeError that says what is wrong. It never contains the text, which may hold a password. */
+/**
+ * @throws TypeError that says what is wrong. It never contains the text, which may hold a password.
+ */
 export function parseBrokerAddress(text: string): BrokerAddress {
   const [, user = 'guest', password = 'guest', host, port = String(DEFAULT_PORT)] = FORM.exec(text) ?? [];
   if (host === undefined || Number(port) > MAX_PORT || Number(port) === 0)

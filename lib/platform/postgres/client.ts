@@ -58,7 +58,8 @@ export class DatabaseClient extends pg.Client implements Droppable {
     this.#hosts = hosts;
     this.#timeoutMs = connectionTimeoutMillis;
     const noteFailure = () => this.#isOpen || hosts.failed(host);
-    // Added before the driver's own listeners, whose callers may immediately make the next connection.
+    // Added before the driver's own listeners, whose callers may immediately make the next
+    // connection.
     for (const event of ['error', 'errorMessage']) this.connection.on(event, noteFailure);
     this.connection.once('end', () => {
       noteFailure();

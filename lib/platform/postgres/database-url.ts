@@ -48,7 +48,8 @@ function isEncoded(part: string): boolean {
 }
 
 /**
- * Names a database in messages: `cnapi at h1:5432,h2:5433`. Never contains the user or the password.
+ * Names a database in messages: `cnapi at h1:5432,h2:5433`. Never contains the user or the
+ * password.
  * @throws TypeError like hostUrls
  */
 export function databaseText(url: string): string {

@@ -1,8 +1,8 @@
 /**
  * Brings the database's schema up to date: steps of SQL, forward only and additive, each in one
- * transaction with its record in `cnapi_migrations`. Called at start, by several instances concurrently:
- * one works, the others wait for its lock. A database with more steps than this code knows is left
- * unchanged, so a version can be rolled back.
+ * transaction with its record in `cnapi_migrations`. Called at start, by several instances
+ * concurrently: one works, the others wait for its lock. A database with more steps than this code
+ * knows is left unchanged, so a version can be rolled back.
  *
  * The steps of a subsystem are the numbered files in its folder `migrations`
  * (`migration-files.ts`). A later version adds files: a function that changes is a new file with

@@ -57,7 +57,8 @@ export function combineStatement(text: string, parameters: Parameters, also: Sta
 
 /**
  * A statement that changes one row, or none because it was changed since it was read. `also` writes
- * only if the part `changed` has a row, so it must read from it. Returns a row if it has changed something.
+ * only if the part `changed` has a row, so it must read from it. Returns a row if it has changed
+ * something.
  */
 export function combineIfChanged(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
   const further = also === undefined ? '' : `, also as (${also(parameters)})`;

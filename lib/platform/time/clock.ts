@@ -14,9 +14,9 @@ export interface Clock {
   now(): number;
   /**
    * Milliseconds since the epoch on this machine's wall clock. For display and the wire, never for
-   * a decision (exceptions: elapsed-time.ts of lib/cli, the times of schedules, which must also have
-   * passed by the database's clock, and the time limit of a task that a later process of the agent
-   * continues).
+   * a decision (exceptions: elapsed-time.ts of lib/cli, the times of schedules, which must also
+   * have passed by the database's clock, and the time limit of a task that a later process of the
+   * agent continues).
    */
   wallTime(): number;
   /** Calls `callback` once after `delayMs`. */

@@ -23,8 +23,8 @@ interface LoopDeps {
   /** One round. `signal` aborts when the loop is stopped, which waits for the round. */
   work: (signal: AbortSignal) => Promise<unknown>;
   /**
-   * The pause from the end of a round to the next one. A function is called after each round with its
-   * duration. Infinity: until `trigger()` is called.
+   * The pause from the end of a round to the next one. A function is called after each round with
+   * its duration. Infinity: until `trigger()` is called.
    */
   pauseMs: number | ((tookMs: number) => number);
   /** `trigger()` shortens no pause below this. */

@@ -1,4 +1,7 @@
-/** Resolves or rejects as `work` does, or rejects with the reason of `signal`. Aborting does not stop `work`. */
+/**
+ * Resolves or rejects as `work` does, or rejects with the reason of `signal`. Aborting does not
+ * stop `work`.
+ */
 export function untilAborted<Result>(work: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {

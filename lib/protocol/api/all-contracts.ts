@@ -1,6 +1,6 @@
 /**
- * What follows from the declarations in `document-nouns.ts`: the list of the nouns, in the alphabetical
- * order of their names, the kinds of their events, and all contracts of the API.
+ * What follows from the declarations in `document-nouns.ts`: the list of the nouns, in the
+ * alphabetical order of their names, the kinds of their events, and all contracts of the API.
  */
 import type { Contract } from './contract/contract.ts';
 import { contractList } from './contracts.ts';

@@ -1,6 +1,7 @@
 /**
- * Boot parameters: with which platform, kernel arguments and modules a server boots. Its boot loader
- * asks for them; `default` are those of servers that are not known yet, which new servers copy.
+ * Boot parameters: with which platform, kernel arguments and modules a server boots. Its boot
+ * loader asks for them; `default` are those of servers that are not known yet, which new servers
+ * copy.
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse } from './contract/contract.ts';

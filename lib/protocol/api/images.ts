@@ -1,13 +1,16 @@
 /**
- * The routes for the images of one server; two of them are Triton's. The agent has them, and a task asks it: the control
- * plane stores no images. Their names leave room for a noun `Image`.
+ * The routes for the images of one server; two of them are Triton's. The agent has them, and a task
+ * asks it: the control plane stores no images. Their names leave room for a noun `Image`.
  */
 import { z } from 'zod';
 import { contracts, extensibleObject } from './contract/contract.ts';
 import { array, serverUuid, text, uuid } from './contract/rules.ts';
 import { failures, refusals, taskId, taskIdExample, underTicket } from './server-tasks.ts';
 
-/** An image in the form that its agent answers with. Agents of Triton answer with a manifest of IMGAPI. */
+/**
+ * An image in the form that its agent answers with. Agents of Triton answer with a manifest of
+ * IMGAPI.
+ */
 const serverImage = extensibleObject({ uuid: z.string().optional(), state: z.string().optional() }).meta({
   id: 'ServerImage',
 });

@@ -1,4 +1,7 @@
-/** Triton's routes for the agents of one server: packages that its agent installs or removes, by tasks. */
+/**
+ * Triton's routes for the agents of one server: packages that its agent installs or removes, by
+ * tasks.
+ */
 import { z } from 'zod';
 import { contracts, errorResponse } from './contract/contract.ts';
 import { array, boolean, boundedText, serverUuid } from './contract/rules.ts';

@@ -13,7 +13,10 @@ const MAX_SERVERS = 5_000;
 const MAX_NAMES = 100;
 /** Maximum number of SDC versions, of which two or three have ever existed. */
 const MAX_VERSIONS = 20;
-/** Each name is compared with those of every server, and may be in the reason why a server was dropped. */
+/**
+ * Each name is compared with those of every server, and may be in the reason why a server was
+ * dropped.
+ */
 const MAX_NAME_CHARS = 200;
 const isName = (value: unknown): value is string => typeof value === 'string' && value.length <= MAX_NAME_CHARS;
 

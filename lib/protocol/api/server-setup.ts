@@ -1,4 +1,7 @@
-/** Triton's routes by which a server is set up, changed or reset: each creates a workflow job, or its task. */
+/**
+ * Triton's routes by which a server is set up, changed or reset: each creates a workflow job, or
+ * its task.
+ */
 import { z } from 'zod';
 import { hostName } from '../host-name.ts';
 import { NIC_ACTIONS, nicChanges } from '../nics.ts';

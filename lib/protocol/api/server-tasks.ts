@@ -82,8 +82,8 @@ export const taskId = answer({ id: uuid() }).meta({ id: 'TaskId' });
 export const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
 
 /**
- * Parameters of every route here that creates a task. A failed check is 400, also on Triton's routes,
- * because Triton does not have the parameter.
+ * Parameters of every route here that creates a task. A failed check is 400, also on Triton's
+ * routes, because Triton does not have the parameter.
  */
 export const underTicket = {
   ticket_uuid: z

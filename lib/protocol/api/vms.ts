@@ -1,7 +1,7 @@
 /**
- * The VMs of all servers, and Triton's routes for the VMs of one server. Triton's routes forward all
- * parameters to the task of the server's agent; what is declared here is checked before. Most answer
- * immediately with the id of the task.
+ * The VMs of all servers, and Triton's routes for the VMs of one server. Triton's routes forward
+ * all parameters to the task of the server's agent; what is declared here is checked before. Most
+ * answer immediately with the id of the task.
  */
 import { z } from 'zod';
 import { VM_STATES, type VmSummary } from '../vms.ts';

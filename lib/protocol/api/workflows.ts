@@ -1,6 +1,6 @@
 /**
- * Workflow jobs: durable work of several steps on one server, in the form of Triton's workflow API, whose pollers
- * read `/jobs/:uuid`. Triton's routes that create such jobs are here as well.
+ * Workflow jobs: durable work of several steps on one server, in the form of Triton's workflow API,
+ * whose pollers read `/jobs/:uuid`. Triton's routes that create such jobs are here as well.
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';

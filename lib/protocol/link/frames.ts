@@ -123,9 +123,9 @@ const inventory = z.object({
 });
 
 /**
- * Instance → agent: these held tasks of the inventory have been compared with what is recorded, and the
- * agent continues them. Others are cancelled, or follow in another frame. An instance that sends this has
- * the capability `inventory-settled`.
+ * Instance → agent: these held tasks of the inventory have been compared with what is recorded, and
+ * the agent continues them. Others are cancelled, or follow in another frame. An instance that
+ * sends this has the capability `inventory-settled`.
  */
 const inventorySettled = z.object({
   type: z.literal('inventory_settled'),

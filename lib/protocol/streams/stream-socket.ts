@@ -1,7 +1,7 @@
 /**
- * A WebSocket of a stream, for the caller, the instance and the agent. A sender that is faster than its
- * peer is told to pause, so a stream uses little memory however slow its reader is. Closing loses
- * nothing that was sent before.
+ * A WebSocket of a stream, for the caller, the instance and the agent. A sender that is faster than
+ * its peer is told to pause, so a stream uses little memory however slow its reader is. Closing
+ * loses nothing that was sent before.
  */
 import { WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/time/clock.ts';
@@ -23,13 +23,14 @@ const LOW_BYTES = 64 * 1024;
 const MESSAGE_COST = 512;
 const BINARY = { binary: true };
 /**
- * Pings detect a dead peer while this end does not read. The second write after the end of the peer's
- * process fails.
+ * Pings detect a dead peer while this end does not read. The second write after the end of the
+ * peer's process fails.
  */
 const PING_MS = 5_000;
 /**
- * A paused reader finds all pings at once when it continues, and ws ends a connection with 60 of them.
- * The intervals after the first ten pings therefore grow, and the 50th ping, two days later, is the last.
+ * A paused reader finds all pings at once when it continues, and ws ends a connection with 60 of
+ * them. The intervals after the first ten pings therefore grow, and the 50th ping, two days later,
+ * is the last.
  */
 const PROMPT_PINGS = 10;
 const LATER_BY = 1.25;
@@ -38,15 +39,20 @@ const MAX_UNANSWERED = 50;
 const POLICY_VIOLATION = 1008;
 /** How long to wait for the close frame once everything is sent. */
 const LEAVE_WITHIN_MS = 30_000;
-/** How long a reader that has stopped may take to read the rest after the end. Then the rest is lost. */
+/**
+ * How long a reader that has stopped may take to read the rest after the end. Then the rest is
+ * lost.
+ */
 export const CLOSE_WITHIN_MS = 600_000;
 /** Options of every WebSocket that carries a stream. */
 export const STREAM_SOCKET = {
   perMessageDeflate: false,
   maxPayload: MAX_STREAM_MESSAGE,
-  // After this time ws drops an unclosed connection together with unsent data. The ends of a stream close it earlier.
+  // After this time ws drops an unclosed connection together with unsent data. The ends of a stream
+  // close it earlier.
   closeTimeout: 2 * CLOSE_WITHIN_MS,
-  // A peer may ping every five seconds while its pings stay unread. ws ends a connection with more than this number.
+  // A peer may ping every five seconds while its pings stay unread. ws ends a connection with more
+  // than this number.
   maxPendingAutoPongs: 2_000,
 } as const;
 /** Idle time before the first TCP keepalive probe. */

@@ -21,7 +21,10 @@ export const CHANNELS = {
   resize: 4,
   /** LogPlace as JSON, to the caller: after what has come so far, the log continues there. */
   position: 5,
-  /** The channel in the next byte has ended: stdin towards the agent, or a connection's stdout towards the caller. */
+  /**
+   * The channel in the next byte has ended: stdin towards the agent, or a connection's stdout
+   * towards the caller.
+   */
   close: 255,
 } as const;
 
@@ -39,7 +42,10 @@ export const VM_LOGS_TASK = 'vm_logs';
 export const VM_CONSOLE_TASK = 'vm_console';
 export const VM_CONNECT_TASK = 'vm_connect';
 export const VM_STATS_TASK = 'vm_stats';
-/** The tasks whose work has a stream, and the routes that create them: only those can name the place of a stream. */
+/**
+ * The tasks whose work has a stream, and the routes that create them: only those can name the place
+ * of a stream.
+ */
 export const STREAM_TASKS: Readonly<Record<string, string>> = {
   [EXEC_TASK]: 'POST /servers/:server_uuid/exec',
   [CONNECT_TASK]: 'POST /servers/:server_uuid/connect',
@@ -63,7 +69,10 @@ export const terminal = terminalSize.extend({
 });
 export type Terminal = z.infer<typeof terminal>;
 
-/** The stream's name: the uuid of the instance where its caller is, a dot, and a uuid that only the caller knows. */
+/**
+ * The stream's name: the uuid of the instance where its caller is, a dot, and a uuid that only the
+ * caller knows.
+ */
 export const streamName = z
   .string()
   .regex(
@@ -93,7 +102,10 @@ export type StreamPlace = z.infer<typeof streamPlace>;
 export const logPlace = z.object({ number: z.int().min(1), offset: z.int().min(0) });
 export type LogPlace = z.infer<typeof logPlace>;
 
-/** From where a caller continues: the last position that it was told, and the bytes that came after it. */
+/**
+ * From where a caller continues: the last position that it was told, and the bytes that came after
+ * it.
+ */
 export const logResume = z.object({
   position: logPlace,
   stdout: z.int().min(0),

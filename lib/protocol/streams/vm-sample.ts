@@ -26,7 +26,10 @@ export const vmSample = z.object({
   cpu_us: count,
   processes: count,
   processes_limit: count,
-  /** Counters of each interface by name, without the loopback interface; absent if they cannot be read. */
+  /**
+   * Counters of each interface by name, without the loopback interface; absent if they cannot be
+   * read.
+   */
   interfaces: z.record(z.string(), interfaceCounters).optional(),
 });
 export type VmSample = z.infer<typeof vmSample>;

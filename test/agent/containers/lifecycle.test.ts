@@ -262,7 +262,10 @@ const EVENTS: { readonly [Type in ContainerEvent['type']]: ContainerEvent & { ty
   recovered: { type: 'recovered', found: 'running' },
 };
 
-/** For each event, in which states it leads where: the state and the effects; the refusal; or `never`. */
+/**
+ * For each event, in which states it leads where: the state and the effects; the refusal; or
+ * `never`.
+ */
 const TABLE: StepTable<ContainerEvent['type']> = {
   prepared: {
     created: 'creating',

@@ -1,4 +1,7 @@
-/** Images whose records cannot be read, and layers that containers have without a record of an image. */
+/**
+ * Images whose records cannot be read, and layers that containers have without a record of an
+ * image.
+ */
 import { randomUUID } from 'node:crypto';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

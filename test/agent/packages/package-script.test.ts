@@ -10,7 +10,10 @@ import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { until } from '../../support/until.ts';
 
-/** `run` starts a program `install` with this text; `pid` is the process that it has named in the file `pid`. */
+/**
+ * `run` starts a program `install` with this text; `pid` is the process that it has named in the
+ * file `pid`.
+ */
 async function prepare(t: Test, clock: Clock = systemClock) {
   const root = await mkdtemp(join(tmpdir(), 'package-script-'));
   t.teardown(() => rm(root, { recursive: true, force: true }));

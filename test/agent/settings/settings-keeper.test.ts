@@ -1,4 +1,6 @@
-/** What a server was told about itself survives its agent, and no file that is damaged changes it. */
+/**
+ * What a server was told about itself survives its agent, and no file that is damaged changes it.
+ */
 import { readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';

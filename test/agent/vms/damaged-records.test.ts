@@ -1,4 +1,7 @@
-/** VMs whose records, or those of their containers, the agent cannot read, as after a roll-back of the agent. */
+/**
+ * VMs whose records, or those of their containers, the agent cannot read, as after a roll-back of
+ * the agent.
+ */
 import t from 'tap';
 import { OTHER_IMAGE, payload, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 

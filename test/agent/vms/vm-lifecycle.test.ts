@@ -70,8 +70,8 @@ const EVENTS: { readonly [Type in VmEvent['type']]: VmEvent & { type: Type } } =
 };
 
 /**
- * For each event, in which situations it leads where: the phase, `+` if it should run afterwards, and
- * the effects; or the refusal; or `never`, if it cannot come there.
+ * For each event, in which situations it leads where: the phase, `+` if it should run afterwards,
+ * and the effects; or the refusal; or `never`, if it cannot come there.
  */
 const TABLE: StepTable<VmEvent['type']> = {
   boot: {

@@ -1,6 +1,6 @@
 /**
- * Push jobs from the outside: each node has one end, the end of the job agrees with its nodes, no job
- * fails because an instance did, nothing starts below a quorum, no agent process runs a command
+ * Push jobs from the outside: each node has one end, the end of the job agrees with its nodes, no
+ * job fails because an instance did, nothing starts below a quorum, no agent process runs a command
  * twice, and no server is kept. docs/design.md I9.
  */
 import { Findings } from '../findings.ts';
@@ -47,7 +47,8 @@ export function pushCommandsRunOnce(world: World): Findings {
   }
   for (const { id, endedAt, nodes } of world.evidence.stored.pushJobs) {
     const over = endedAt === null ? Number.POSITIVE_INFINITY : world.fromWall(endedAt);
-    // An agent that was frozen or cut off then had perhaps received the order, and learns of the end later.
+    // An agent that was frozen or cut off then had perhaps received the order, and learns of the
+    // end later.
     const mayNotKnow = world
       .faultsIn(over, over)
       .some(({ servers }) => nodes.some(({ server }) => servers.includes(server)));
@@ -64,12 +65,16 @@ export function pushCommandsRunOnce(world: World): Findings {
 
 const statesOf = ({ nodes }: StoredPushJob): string => nodes.map(({ state }) => state).join(', ');
 
-/** Whether something caused the job's end and those of its nodes. That one instance died is not a cause. */
+/**
+ * Whether something caused the job's end and those of its nodes. That one instance died is not a
+ * cause.
+ */
 function hasCause({ outcome, nodes }: StoredPushJob, faults: readonly Fault[], isAborted: boolean): boolean {
   if (outcome === 'aborted' && isAborted) return true;
   const instances = new Set(faults.map((fault) => (isOfInstance(fault) ? fault.instance : undefined)));
   if (instances.has(undefined) || instances.size > 1) return outcome !== 'aborted';
-  // A server may be in rehab for the job before this one, and one whose instance dies may vote too late.
+  // A server may be in rehab for the job before this one, and one whose instance dies may vote too
+  // late.
   const lost = instances.size === 0 ? ['crashed', 'failed', 'unavailable', 'was_ready'] : ['crashed', 'failed'];
   return outcome === 'complete' && !nodes.some(({ state }) => lost.includes(state));
 }

@@ -8,8 +8,8 @@ import { until } from '../../support/until.ts';
 import { Cli } from '../rig.ts';
 
 /**
- * Agents of version 1.0.0 on servers that are called s1, s2 and so on here, in the order of their uuids; those of
- * `failing` are rolled back.
+ * Agents of version 1.0.0 on servers that are called s1, s2 and so on here, in the order of their
+ * uuids; those of `failing` are rolled back.
  */
 async function startFleet(t: Test, app: TestApp, { size, failing }: { size: number; failing: Set<string> }) {
   const order: string[] = [];

@@ -40,7 +40,9 @@ async function copiedTree(target: string, meanwhile: () => void = () => undefine
   await staging.settle();
 }
 
-/** The folders `home` and `etc`, on whose way nobody but this user, or root, may change anything. */
+/**
+ * The folders `home` and `etc`, on whose way nobody but this user, or root, may change anything.
+ */
 async function places(t: Test): Promise<Record<'root' | 'home' | 'etc', string>> {
   const root = await mountedFolder(t);
   const [home, etc] = [path.join(root, 'home'), path.join(root, 'etc')];
@@ -133,7 +135,10 @@ t.test('a directory that is mounted in the target is not crossed', { skip: canno
   }
 });
 
-/** Copies a directory with the mode 0500 to `target`, in a process of its own. Returns what has failed. */
+/**
+ * Copies a directory with the mode 0500 to `target`, in a process of its own. Returns what has
+ * failed.
+ */
 function copiedApart(target: string, { under = [], uid = 0 }: { under?: readonly string[]; uid?: number }): string {
   const module = new URL('../../../lib/cli/copy/staging.ts', import.meta.url).href;
   const program = `

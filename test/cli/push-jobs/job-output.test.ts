@@ -94,8 +94,8 @@ t.test('outputs of all nodes are shown where the memory for answers permits only
   const counts = async () => (await app.get<PushJob>(`/push-jobs/${job.id}`)).body.counts;
   await until(async () => (await counts()).succeeded === 5, 'the commands to end');
 
-  // This imitates an instance with a slow connection: two answers of the caller fit, and they are read
-  // only after each of the three others has been refused four times.
+  // This imitates an instance with a slow connection: two answers of the caller fit, and they are
+  // read only after each of the three others has been refused four times.
   let held = 0;
   let refusedCount = 0;
   const slow = await scripted(t, async (response, { path }) => {

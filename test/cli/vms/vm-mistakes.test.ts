@@ -1,4 +1,7 @@
-/** Mistakes in `cnapi vm` and `cnapi image`: each is refused with what to do, before the agent gets a task. */
+/**
+ * Mistakes in `cnapi vm` and `cnapi image`: each is refused with what to do, before the agent gets
+ * a task.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { VmAgent } from '../../control/vms/vm-agent.ts';

@@ -1,4 +1,7 @@
-/** An organization `acme` with some nodes, in a zone of two instances, and requests as its clients send them. */
+/**
+ * An organization `acme` with some nodes, in a zone of two instances, and requests as its clients
+ * send them.
+ */
 import type { Test } from 'tap';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
@@ -12,7 +15,8 @@ export interface Answer {
   status: number;
   headers: Headers;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: each route has its own form, which is what a test is about
+  // biome-ignore lint/suspicious/noExplicitAny: each route has its own form, which is what a test
+  // is about
   body: any;
 }
 

@@ -1,4 +1,6 @@
-/** Who may do what with push jobs of an organization: requests that users and clients have signed. */
+/**
+ * Who may do what with push jobs of an organization: requests that users and clients have signed.
+ */
 import t from 'tap';
 import { asked, created, ended, JOBS, startAcme } from './acme.ts';
 import type { Signer } from './signatures/sign.ts';

@@ -201,8 +201,8 @@ t.test('a new follower is told if its first position is older than a reset of th
 });
 
 /**
- * Changes the log like the promotion of a late standby: the last events are gone, and others get their
- * numbers.
+ * Changes the log like the promotion of a late standby: the last events are gone, and others get
+ * their numbers.
  */
 async function setBack(database: Database, to: number, regrown: number): Promise<void> {
   await numberEvents(database, 5_000);

@@ -12,7 +12,9 @@ import { finished } from './stand-ins.ts';
 import { raw, SERVER, startApi, UNKNOWN_UUID } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
-/** Routes that answer in the form of cnapi. For /pushy see test/control/chef/pushy-access.test.ts. */
+/**
+ * Routes that answer in the form of cnapi. For /pushy see test/control/chef/pushy-access.test.ts.
+ */
 const own = routes.filter(({ tag }) => tag !== 'pushy');
 const pathOf = (path: string) => path.replace(/:\w+/g, SERVER);
 

@@ -22,8 +22,8 @@ const SERVER = randomUUID();
 const LEGACY = randomUUID();
 const VM = randomUUID();
 /**
- * Refused for the agents of this project, while a legacy agent may answer them; and docker-copy, whose
- * answer needs a program in the VM (docker-copy.test.ts checks it).
+ * Refused for the agents of this project, while a legacy agent may answer them; and docker-copy,
+ * whose answer needs a program in the VM (docker-copy.test.ts checks it).
  */
 const FOR_LEGACY_AGENTS = ['GetVmVnc', 'MigrateVm', 'DockerBuild', 'DockerCopy'];
 

@@ -1,7 +1,7 @@
 /**
- * Records of legacy heartbeats are added, read by id, and folded. What that costs does not depend on
- * how many were made while another transaction keeps an old snapshot, and what is read of a server
- * does not depend on whether its record still exists.
+ * Records of legacy heartbeats are added, read by id, and folded. What that costs does not depend
+ * on how many were made while another transaction keeps an old snapshot, and what is read of a
+ * server does not depend on whether its record still exists.
  */
 import pg from 'pg';
 import t from 'tap';

@@ -1,4 +1,7 @@
-/** How servers are searched: in chunks from a random uuid on, and what happens between choice and claim. */
+/**
+ * How servers are searched: in chunks from a random uuid on, and what happens between choice and
+ * claim.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { parseConfig } from '../../../lib/control/config.ts';

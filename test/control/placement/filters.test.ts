@@ -1,4 +1,6 @@
-/** Each filter about one server: a row for each reason to drop it, and for each limit that it meets. */
+/**
+ * Each filter about one server: a row for each reason to drop it, and for each limit that it meets.
+ */
 import t from 'tap';
 import { filters } from '../../../lib/control/placement/filters.ts';
 import { preferences } from '../../../lib/control/placement/preferences.ts';

@@ -1,4 +1,7 @@
-/** What callers change in push jobs that go on, through real instances, Postgres, and simulated machines. */
+/**
+ * What callers change in push jobs that go on, through real instances, Postgres, and simulated
+ * machines.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { PushJob } from '../../../lib/protocol/api/push/job-schemas.ts';
@@ -75,7 +78,9 @@ t.test('a zone of two instances', async (t) => {
 
   const deaf = randomUUID();
   await a.post(`/servers/${deaf}/sysinfo`, { sysinfo: { UUID: deaf, Hostname: 'deaf' } });
-  /** Makes the zone believe, until it notices, that the agent is connected. The agent never votes. */
+  /**
+   * Makes the zone believe, until it notices, that the agent is connected. The agent never votes.
+   */
   const connectDeaf = () =>
     zone.database.query(
       `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, incarnation, epoch, status, reason, since)
@@ -195,7 +200,8 @@ t.test('a zone of two instances', async (t) => {
       [id],
     );
     t.equal(rows.length, 4);
-    // A node is charged before the statement that starts it, which may take longer than the next one.
+    // A node is charged before the statement that starts it, which may take longer than the next
+    // one.
     const ms = rows.reduce((sum, { gap_ms }) => sum + Number(gap_ms), 0);
     t.ok(ms > (3 / MAX_RATE) * 1000, `${ms} ms between the first start and the last`);
   });

@@ -1,4 +1,6 @@
-/** The lists of push jobs on a real Postgres: how pages are bounded, and where the next one begins. */
+/**
+ * The lists of push jobs on a real Postgres: how pages are bounded, and where the next one begins.
+ */
 import t from 'tap';
 import { listOrganizationJobs } from '../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import { endJob } from '../../../lib/control/push/coordinator/coordinator-store.ts';

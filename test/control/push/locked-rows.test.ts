@@ -28,7 +28,9 @@ async function asked(t: Test, fields: Partial<NewPushJob> = {}) {
   const { database, open, run, seats, first } = await seatedDatabase(t, NODES);
   const duty = await claimedJob(database, run, { seats, fields });
   const other = open({ maxConnections: 1, lockTimeoutMs: 100 });
-  /** Does the work while another session holds rows, and fails at once if it has to wait for them. */
+  /**
+   * Does the work while another session holds rows, and fails at once if it has to wait for them.
+   */
   const whileHeld = <Result>(sql: string, work: (free: Queryable) => Promise<Result>): Promise<Result> =>
     database.transaction(async (holder) => {
       await holder.query(sql);
@@ -145,7 +147,9 @@ t.test('nodes that somebody holds do not count for what a step does at most', as
   t.same(await states(), { running: NODES });
 });
 
-/** What a step changes, of five running nodes, while another session holds rows of the first three. */
+/**
+ * What a step changes, of five running nodes, while another session holds rows of the first three.
+ */
 const beyond: Record<
   string,
   { held: 'cnapi_push_busy' | 'cnapi_tasks'; before: string; step: string; states: object }

@@ -66,7 +66,9 @@ const LATE_STATES: Readonly<Partial<Record<NodeEvent, States>>> = {
   Cancelled: ['', '', 'timed_out', 'timed_out'],
 };
 
-/** Null if the event cannot happen in this stage. `isLate`: the job ends because its time is over. */
+/**
+ * Null if the event cannot happen in this stage. `isLate`: the job ends because its time is over.
+ */
 export function nextStateOf(stage: NodeStage, event: NodeEvent, isLate: boolean): NodeStatus | null {
   const states = (isLate && LATE_STATES[event]) || NEXT_STATES[event];
   return states[STAGES.indexOf(stage)] || null;

@@ -51,7 +51,8 @@ t.test('a caller that reads nothing for nine minutes at the end loses nothing', 
     for (let left = bytes; left > 0; left -= 60_000) stream.stdout.write(Buffer.alloc(60_000));
     const ended = stream.end({ exit_code: 0 }, { clock, signal: new AbortController().signal });
     for (let waitedMs = 0; waitedMs < 9 * MINUTES_MS; waitedMs += 1_000) {
-      // Clients ping, too. A ping to a connection that no longer exists resets it and loses unread data.
+      // Clients ping, too. A ping to a connection that no longer exists resets it and loses unread
+      // data.
       if (waitedMs % 5_000 === 0) caller.ping();
       await clock.advance(1_000);
       mock.timers.tick(1_000);

@@ -1,4 +1,6 @@
-/** Cancels, over several instances, one real database and a bus in memory; agents without sockets. */
+/**
+ * Cancels, over several instances, one real database and a bus in memory; agents without sockets.
+ */
 import t from 'tap';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/store/task-errors.ts';
 import { matchLists } from '../../support/match-lists.ts';

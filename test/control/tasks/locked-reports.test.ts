@@ -1,7 +1,7 @@
 /**
- * The end of a task about a VM changes the report of its server and the row of the VM. A transaction
- * that keeps one of these locked delays this task alone. The statements that end several tasks wait for none of these rows, so no
- * two of them can wait for each other.
+ * The end of a task about a VM changes the report of its server and the row of the VM. A
+ * transaction that keeps one of these locked delays this task alone. The statements that end
+ * several tasks wait for none of these rows, so no two of them can wait for each other.
  */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
@@ -22,7 +22,9 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { accept, backdate, claim, create, overdueMs, row, type Seat, seat } from './support/task-database.ts';
 
 const startByMs = 60_000;
-/** Uuids in ascending order, so that the test uses the rows in the order in which they are locked. */
+/**
+ * Uuids in ascending order, so that the test uses the rows in the order in which they are locked.
+ */
 const uuids = (count: number) => Array.from({ length: count }, () => randomUUID()).sort();
 
 async function world(t: Test, count = 2) {
@@ -68,7 +70,10 @@ const rowOf = (vm: string) => `select 1 from cnapi_vms where _key = '${vm}' for 
 type World = Awaited<ReturnType<typeof world>>;
 type Creation = Awaited<ReturnType<World['creates']>>;
 
-/** The ways in which a statement ends several tasks: what goes before, and the statement, which returns the ended. */
+/**
+ * The ways in which a statement ends several tasks: what goes before, and the statement, which
+ * returns the ended.
+ */
 const ends: Record<
   string,
   { before(world: World, tasks: Creation[]): Promise<void>; end(world: World): Promise<string[]> }

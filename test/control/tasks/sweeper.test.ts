@@ -18,7 +18,10 @@ function setUp(t: Test) {
     tick: 7,
     failure: undefined as Error | undefined,
     noteFailure: undefined as Error | undefined,
-    /** The arguments of each sweep: after how many ticks queued and claimed tasks are late, and room for posts. */
+    /**
+     * The arguments of each sweep: after how many ticks queued and claimed tasks are late, and room
+     * for posts.
+     */
     sweeps: [] as unknown[][],
     swept: [] as string[][],
     noted: [] as string[][],

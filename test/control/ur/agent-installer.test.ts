@@ -1,4 +1,7 @@
-/** `install-agent` for servers that speak Ur: a real broker, a Ur that runs scripts, and the real agent. */
+/**
+ * `install-agent` for servers that speak Ur: a real broker, a Ur that runs scripts, and the real
+ * agent.
+ */
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { existsSync, readdirSync } from 'node:fs';
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -174,7 +177,10 @@ async function installAgent(app: TestApp, { uuid }: TestUr, body: Record<string,
     : { outcome: task.status, result: { ...event } };
 }
 
-/** Kills the agent that was started below this directory, with its launcher, and the program in place of one. */
+/**
+ * Kills the agent that was started below this directory, with its launcher, and the program in
+ * place of one.
+ */
 async function killAgents(root: string): Promise<void> {
   const holder = await lockHolder(path.join(root, 'agent/data/agent-versions')).catch(() => undefined);
   const silent = Number(await readFile(path.join(root, 'silent/data.pid'), 'utf8').catch(() => ''));

@@ -1,6 +1,6 @@
 /**
- * Faults between Ur and an instance: the broker or an instance is killed, the broker is frozen or its disk is full,
- * or rows are locked.
+ * Faults between Ur and an instance: the broker or an instance is killed, the broker is frozen or
+ * its disk is full, or rows are locked.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';

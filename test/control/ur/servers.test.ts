@@ -1,4 +1,7 @@
-/** Servers that speak Ur, with a real broker, real instances on one database, and a Ur that runs scripts. */
+/**
+ * Servers that speak Ur, with a real broker, real instances on one database, and a Ur that runs
+ * scripts.
+ */
 import { randomUUID } from 'node:crypto';
 import { connect } from 'amqplib';
 import t, { type Test } from 'tap';
@@ -175,8 +178,8 @@ t.test('servers that speak Ur', { skip: noRabbitmq }, async (t) => {
     ] as const) {
       const sysinfo = { UUID: ur.uuid, Hostname: 'own', Setup, 'MiB of Memory': '512', 'Boot Parameters': {} };
       await app.post(`/servers/${ur.uuid}/sysinfo`, { sysinfo });
-      // The creation of the server counts as its first heartbeat; another one would be recorded seconds later, after
-      // the statement below, and undo it.
+      // The creation of the server counts as its first heartbeat; another one would be recorded
+      // seconds later, after the statement below, and undo it.
       if (reason === 'closed') await app.post(`/servers/${ur.uuid}/events/heartbeat`);
       await untilUrReason(zone, ur.uuid, 'legacy-heartbeat');
       await database.query(lost, [ur.uuid, reason]);

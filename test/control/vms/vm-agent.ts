@@ -1,4 +1,6 @@
-/** A scripted agent that answers the tasks of VMs, images and ZFS as its test says, and reports VMs. */
+/**
+ * A scripted agent that answers the tasks of VMs, images and ZFS as its test says, and reports VMs.
+ */
 
 import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
 import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';

@@ -42,7 +42,10 @@ async function world(t: Test) {
     const one: ReportToStore = { serverUuid, epoch, report: { vms, memory: {}, disk: {} } };
     return (await storeReports(database, [one])).get(serverUuid);
   };
-  /** The stored VMs of a server by uuid. Its object must show the same VMs, without the reasons of failures. */
+  /**
+   * The stored VMs of a server by uuid. Its object must show the same VMs, without the reasons of
+   * failures.
+   */
   const stored = async (serverUuid: string) => {
     const page = await buckets.page<VmDocument>(vmsBucket, and(eq('server_uuid', serverUuid)), {
       limit: 100,

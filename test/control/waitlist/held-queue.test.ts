@@ -1,4 +1,7 @@
-/** Another transaction holds the row of one queue, and many callers want it; or its list cannot be read. */
+/**
+ * Another transaction holds the row of one queue, and many callers want it; or its list cannot be
+ * read.
+ */
 import t from 'tap';
 import type { Waitlist } from '../../../lib/control/waitlist/waitlist.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';

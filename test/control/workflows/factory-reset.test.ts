@@ -1,4 +1,7 @@
-/** The workflow `server-factory-reset`, with real instances, a real agent, and a program that only leaves a file. */
+/**
+ * The workflow `server-factory-reset`, with real instances, a real agent, and a program that only
+ * leaves a file.
+ */
 import { randomUUID } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

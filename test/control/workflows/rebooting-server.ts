@@ -1,6 +1,6 @@
 /**
- * A server with a real agent on a simulated machine. `server_reboot` is recorded; the machine then stops, and
- * returns with another boot time when the test says so.
+ * A server with a real agent on a simulated machine. `server_reboot` is recorded; the machine then
+ * stops, and returns with another boot time when the test says so.
  */
 import type { Test } from 'tap';
 import { Agent, type AgentDeps } from '../../../lib/agent/agent.ts';

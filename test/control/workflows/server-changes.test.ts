@@ -1,4 +1,7 @@
-/** What a late holder of a workflow job writes of its server: nothing, once another one has carried the job on. */
+/**
+ * What a late holder of a workflow job writes of its server: nothing, once another one has carried
+ * the job on.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { claimDuties } from '../../../lib/control/duty/duty-store.ts';

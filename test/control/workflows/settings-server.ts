@@ -1,7 +1,7 @@
 /**
- * A server with a real agent that keeps its settings in a real directory, and runs real programs. Its machine
- * only records that it is given another name. For NICs it is a simulated one, because not every machine that
- * runs tests has some.
+ * A server with a real agent that keeps its settings in a real directory, and runs real programs.
+ * Its machine only records that it is given another name. For NICs it is a simulated one, because
+ * not every machine that runs tests has some.
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

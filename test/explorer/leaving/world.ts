@@ -1,7 +1,7 @@
 /**
- * The worlds of instances that leave: lib/control/roster/relocation/drain.ts in steps of a second, over the
- * statement that lets one leave (roster/model.ts). Agents that are asked to move find another
- * instance or do not; callers connect while the listening sockets are open.
+ * The worlds of instances that leave: lib/control/roster/relocation/drain.ts in steps of a second,
+ * over the statement that lets one leave (roster/model.ts). Agents that are asked to move find
+ * another instance or do not; callers connect while the listening sockets are open.
  */
 import {
   beginDrain,

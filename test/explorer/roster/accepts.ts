@@ -1,6 +1,6 @@
 /**
- * An accept in progress, as in lib/control/roster/accept/authority.ts: the statement, its answer, a read
- * of the row, a probe.
+ * An accept in progress, as in lib/control/roster/accept/authority.ts: the statement, its answer, a
+ * read of the row, a probe.
  */
 import { type HelloRefusal, incarnationAlive } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Move } from '../explorer.ts';

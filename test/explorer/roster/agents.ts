@@ -1,5 +1,6 @@
 /**
- * What may happen at an agent's end: the real `stepLink` of its link, the disk, its clock, its death.
+ * What may happen at an agent's end: the real `stepLink` of its link, the disk, its clock, its
+ * death.
  */
 
 import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/agent/link/link-state.ts';

@@ -1,8 +1,8 @@
 /**
  * What may happen at an instance: it takes frames, its statements reach the row and come back, it
  * decides, polls, freezes and dies. The session table, the decision about a hello and the ownerless
- * rows are the product's; the statements are model.ts; the order of things is that of connection.ts,
- * link-server.ts, authority.ts, session-losses.ts, reaper.ts, silence-detector.ts.
+ * rows are the product's; the statements are model.ts; the order of things is that of
+ * connection.ts, link-server.ts, authority.ts, session-losses.ts, reaper.ts, silence-detector.ts.
  */
 import type { LossReason } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Move } from '../explorer.ts';

@@ -1,7 +1,7 @@
 /**
- * What the statements of lib/control/roster/status/roster-store.ts and instance-store.ts do to one row,
- * written a second time for the small worlds. `roster-conformance.test.ts` compares it with the
- * statements themselves.
+ * What the statements of lib/control/roster/status/roster-store.ts and instance-store.ts do to one
+ * row, written a second time for the small worlds. `roster-conformance.test.ts` compares it with
+ * the statements themselves.
  */
 import type { DrainResult } from '../../../lib/control/roster/membership/instance-store.ts';
 import type { BeatReading } from '../../../lib/control/roster/membership/lease.ts';

@@ -1,6 +1,7 @@
 /**
- * What may happen at an instance: the dispatches, reconciler, sweeper and recorder of lib/control/tasks in
- * their order, over the product's decision at an inventory; the statements are model.ts.
+ * What may happen at an instance: the dispatches, reconciler, sweeper and recorder of
+ * lib/control/tasks in their order, over the product's decision at an inventory; the statements are
+ * model.ts.
  */
 import type { KnownTask } from '../../../lib/control/tasks/store/task.ts';
 import type { Move } from '../explorer.ts';

@@ -1,7 +1,7 @@
 /**
  * The worlds of instances that watch: law 4 and the bounds of I1, tick by tick. The counting is the
- * product's (silence, leases, ownerless rows); the statements are the roster's model; the order is that of
- * healthy-timer.ts, silence-detector.ts, membership.ts and reaper.ts.
+ * product's (silence, leases, ownerless rows); the statements are the roster's model; the order is
+ * that of healthy-timer.ts, silence-detector.ts, membership.ts and reaper.ts.
  */
 import { type ObservedLeases, observeLeases } from '../../../lib/control/roster/membership/lease.ts';
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';

@@ -1,4 +1,7 @@
-/** The HTTP client over real sockets. Peers that misbehave: test/control/legacy/legacy-http-client.test.ts. */
+/**
+ * The HTTP client over real sockets. Peers that misbehave:
+ * test/control/legacy/legacy-http-client.test.ts.
+ */
 import { readFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';

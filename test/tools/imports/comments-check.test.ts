@@ -38,6 +38,19 @@ t.test('a negated noun is reported with its line, in comments and in texts', asy
   ]);
 });
 
+t.test('a comment over 100 columns is reported, unless it is a drawing', async (t) => {
+  const words = 'word '.repeat(20);
+  const root = tree(t, {
+    'lib/a.ts': `${begin}\n * ${words}end.\n *     ${words}drawing\n */\nconst text = '${words}end.';\n// ${words}end.\n`,
+    'lib/b.ts': `${begin} ${words}end. */\nexport const b = 1;\n`,
+  });
+  t.strictSame(checkComments(root), [
+    'lib/a.ts:2: a comment has 107 columns; wrap it at 100',
+    'lib/a.ts:6: a comment has 107 columns; wrap it at 100',
+    'lib/b.ts:1: a comment has 111 columns; wrap it at 100',
+  ]);
+});
+
 t.test('other comments are not reported', async (t) => {
   const root = tree(t, {
     'lib/a.ts': `${begin} Offset of the file. It is not read. */\nexport const a = 1;\n`,

@@ -106,8 +106,8 @@ export class Checkout {
   }
 
   /**
-   * Imitates npm for an optional package that cannot be fetched: `ci` succeeds without it, and only a
-   * request for the package itself fails.
+   * Imitates npm for an optional package that cannot be fetched: `ci` succeeds without it, and only
+   * a request for the package itself fails.
    */
   npmFetchesNothing(message: string): void {
     writeFileSync(path.join(this.#bin, 'unreachable'), message);

@@ -1,7 +1,8 @@
 /**
- * More agents arrive than the zone can take: four times as many per second as it took just before, of those that came all at
- * once. Admission turns the surplus away and says when to return. What is connected must stay connected, and in the end all
- * must be. The agents share the machine with the instances, so the rate itself is this machine's.
+ * More agents arrive than the zone can take: four times as many per second as it took just before,
+ * of those that came all at once. Admission turns the surplus away and says when to return. What is
+ * connected must stay connected, and in the end all must be. The agents share the machine with the
+ * instances, so the rate itself is this machine's.
  */
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -19,11 +20,17 @@ export const arrival: Figure = {
 const SURPLUS = 4;
 /** A count reads the whole roster: more often would be a load of its own. */
 const LOOK_MS = 250;
-/** The agents offered would take this long at the possible rate, within bounds, because machines differ. */
+/**
+ * The agents offered would take this long at the possible rate, within bounds, because machines
+ * differ.
+ */
 const POSSIBLE_SECONDS = 30;
 const LEAST_OFFERED = 300;
 const MOST_OFFERED = 6_000;
-/** The part of a crowd by which its rate is measured: the first and the last agents say little about it. */
+/**
+ * The part of a crowd by which its rate is measured: the first and the last agents say little about
+ * it.
+ */
 const COUNTED = { from: 0.1, to: 0.9 };
 const DEFERRED = 'cnapi_link_upgrades_refused_total';
 

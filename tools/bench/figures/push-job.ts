@@ -28,7 +28,9 @@ const PART = 0.2;
 /** Memory for each node of the large job and of the small one differ by chance. */
 const LINEAR = 1.3;
 
-/** A phase by words of its statements. The others, such as polls and heartbeats, are not the job's. */
+/**
+ * A phase by words of its statements. The others, such as polls and heartbeats, are not the job's.
+ */
 const PHASES: Readonly<Record<string, readonly string[]>> = {
   vote: ['e.server_uuid as "serverUuid"', "encode(file, 'base64')", 'cnapi_store_push_votes'],
   start: ['cnapi_start_push_nodes', 'cnapi_claim_for_sessions', 'with ordinality as given (id, attempt'],

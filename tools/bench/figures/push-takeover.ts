@@ -1,7 +1,7 @@
 /**
  * What the death of the instance that carries out a push job costs, in each of its phases: the time
- * from `kill -9` until another instance has the job, and the job's end. The killed instance has just
- * been added, so that few agents must reconnect; `instance-killed` measures that.
+ * from `kill -9` until another instance has the job, and the job's end. The killed instance has
+ * just been added, so that few agents must reconnect; `instance-killed` measures that.
  */
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';

@@ -1,7 +1,8 @@
 /**
- * What a dump costs the callers: tasks a second and a task's round trip beside a transaction that keeps a repeatable-read
- * snapshot and ACCESS SHARE on all tables, as `pg_dump` does. No dead row can be removed while it is open. Beside it the same
- * in a second zone of the same Postgres, by turns: a snapshot keeps the dead rows of its own database only.
+ * What a dump costs the callers: tasks a second and a task's round trip beside a transaction that
+ * keeps a repeatable-read snapshot and ACCESS SHARE on all tables, as `pg_dump` does. No dead row
+ * can be removed while it is open. Beside it the same in a second zone of the same Postgres, by
+ * turns: a snapshot keeps the dead rows of its own database only.
  */
 import pg from 'pg';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
@@ -22,7 +23,10 @@ export const snapshot: Figure = {
 
 const RATE_SECONDS = 4;
 const TRIPS_SECONDS = 1.5;
-/** The part of the turns that counts, from the last one back: an old snapshot is expensive at the end. */
+/**
+ * The part of the turns that counts, from the last one back: an old snapshot is expensive at the
+ * end.
+ */
 const COUNTED_SHARE = 1 / 3;
 
 interface Turn {

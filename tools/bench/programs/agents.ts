@@ -19,7 +19,10 @@ export interface ConnectOrder {
   url: string;
   agents: number;
   perSecond: number;
-  /** Whether agents send their sysinfo when the instance requests it, so that their servers can be read. */
+  /**
+   * Whether agents send their sysinfo when the instance requests it, so that their servers can be
+   * read.
+   */
   sendsSysinfo?: boolean;
 }
 
@@ -99,7 +102,10 @@ answerQuestions({
 });
 clock.every(TURN_MS, beatOnTime);
 
-/** Connects an agent, which sends heartbeats from its arrival on: many silent agents would stop admission. */
+/**
+ * Connects an agent, which sends heartbeats from its arrival on: many silent agents would stop
+ * admission.
+ */
 function connect(url: string, sendsSysinfo: boolean): Promise<Agent> {
   const number = ++numbered;
   const serverUuid = serverUuidOf(seed, number);

@@ -29,8 +29,8 @@ export interface Look {
 export interface Crowd {
   helper: Helper;
   /**
-   * Connects clients: all to the first server (`first`), or spread over the servers. Resolves when all are
-   * present.
+   * Connects clients: all to the first server (`first`), or spread over the servers. Resolves when
+   * all are present.
    */
   connect(order: { clients: number; perSecond: number; where: 'spread' | 'first' }): Promise<Connected>;
   beats(): Promise<Beats>;

@@ -39,7 +39,9 @@ export async function removeWhenEmpty(clock: Clock, cgroup: string, { until, emp
   }
 }
 
-/** Ids on the machine of the group's processes: its own first, then those of the groups below it. */
+/**
+ * Ids on the machine of the group's processes: its own first, then those of the groups below it.
+ */
 export async function pidsIn(cgroup: string): Promise<number[]> {
   const cgroups = [cgroup, ...(await directoriesIn(cgroup)).map((name) => join(cgroup, name))];
   return (await Promise.all(cgroups.map(ownPidsIn))).flat();

@@ -1,8 +1,8 @@
 /**
- * The control groups of programs that are run in a container beside its own, each below the group of
- * the run. No process leaves its group, so everything that such a program has started can be found,
- * whatever sessions and parents it has. The OCI runtime puts the program there before it starts. In
- * version 1 only the tree of `pids` has these groups.
+ * The control groups of programs that are run in a container beside its own, each below the group
+ * of the run. No process leaves its group, so everything that such a program has started can be
+ * found, whatever sessions and parents it has. The OCI runtime puts the program there before it
+ * starts. In version 1 only the tree of `pids` has these groups.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -36,7 +36,9 @@ export class ExecCgroups {
     this.#deps = deps;
   }
 
-  /** Makes the group of a program. Returns it as the OCI runtime takes it. @throws ContainerError */
+  /**
+   * Makes the group of a program. Returns it as the OCI runtime takes it. @throws ContainerError
+   */
   async open({ run, id }: ExecId): Promise<string> {
     const problem = await problemOf(() => mkdir(join(this.#needCgroup(run), id)));
     if (problem !== undefined) throw new ContainerError(`The control group of a program cannot be made: ${problem}`);
@@ -48,8 +50,8 @@ export class ExecCgroups {
   }
 
   /**
-   * Kills the program and all that it has started. All of it is stopped before: no process may take the
-   * death of another one for the end of its input. Idempotent. @throws ContainerError
+   * Kills the program and all that it has started. All of it is stopped before: no process may take
+   * the death of another one for the end of its input. Idempotent. @throws ContainerError
    */
   async kill({ run, id }: ExecId): Promise<void> {
     const cgroup = join(this.#needCgroup(run), id);
@@ -65,7 +67,10 @@ export class ExecCgroups {
     await removeCgroup(this.#deps.clock, cgroup, 0);
   }
 
-  /** What the program has left belongs to the container from now on. Idempotent. @throws ContainerError */
+  /**
+   * What the program has left belongs to the container from now on. Idempotent. @throws
+   * ContainerError
+   */
   async release({ run, id }: ExecId): Promise<void> {
     const { clock } = this.#deps;
     const parent = this.#needCgroup(run);

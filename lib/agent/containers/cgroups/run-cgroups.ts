@@ -4,8 +4,8 @@
  * version 1 (each controller has a tree) and version 2 (one tree) work. Where a machine has both,
  * the runtime uses version 1, so only that counts.
  *
- * The monitor of each run has a group of its own: a service manager that stops the agent ends what is
- * in the agent's group, and a monitor that hangs can be killed with all its children.
+ * The monitor of each run has a group of its own: a service manager that stops the agent ends what
+ * is in the agent's group, and a monitor that hangs can be killed with all its children.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -19,7 +19,9 @@ import { ExecCgroups } from './exec-cgroups.ts';
 import { type Hierarchy, hierarchiesOf } from './mounts.ts';
 
 export interface RunCgroups {
-  /** Why memory, processor and number of processes cannot be limited here; undefined if they can. */
+  /**
+   * Why memory, processor and number of processes cannot be limited here; undefined if they can.
+   */
   readonly noLimitsReason: string | undefined;
   /** Control groups of exec'd programs. */
   readonly execs: ExecCgroups;

@@ -1,8 +1,9 @@
 /**
  * Reads the entries of a tar archive (ustar with pax or GNU extensions), strictly: what is damaged,
  * cut off or of an unknown kind is an error. The library decodes the header blocks. Its own parser
- * is not used: it skips what it does not know (sparse files and overlong headers among them), accepts
- * an archive that is cut off inside a header, and breaks names that are split between two chunks.
+ * is not used: it skips what it does not know (sparse files and overlong headers among them),
+ * accepts an archive that is cut off inside a header, and breaks names that are split between two
+ * chunks.
  */
 import { Header } from 'tar';
 import { messageOf } from '../../../platform/errors.ts';

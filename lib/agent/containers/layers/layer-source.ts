@@ -12,8 +12,8 @@ import type { LayerLimits } from './layer-tree.ts';
 const GZIP = [0x1f, 0x8b];
 const GUNZIP_CHUNK_BYTES = 128 * 1024;
 /**
- * Unpacked bytes for each received one. Measured with gzip: programs 2, sources 4, logs 12, one line
- * again and again 294, and zeros 1,029, which is the most that gzip can.
+ * Unpacked bytes for each received one. Measured with gzip: programs 2, sources 4, logs 12, one
+ * line again and again 294, and zeros 1,029, which is the most that gzip can.
  */
 const MAX_RATIO = 200;
 /** Unpacked bytes that have any ratio: a real layer may begin with a file of zeros. */

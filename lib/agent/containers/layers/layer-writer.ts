@@ -134,7 +134,9 @@ export class LayerWriter {
     await utimes(path, timeOf(properties), timeOf(properties));
   }
 
-  /** If the layer recreates a removed name, it is not removed. A recreated directory becomes opaque. */
+  /**
+   * If the layer recreates a removed name, it is not removed. A recreated directory becomes opaque.
+   */
   #whiteouts(): Whiteouts {
     for (const path of this.#removed) {
       if (this.#tree.isDirectory(path)) this.#opaque.add(path);

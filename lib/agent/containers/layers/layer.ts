@@ -4,9 +4,9 @@
  *     root/            the tree, with owners shifted into the range of the agent's containers
  *     layer.json       what it hides of the layers below it
  *
- * `unpackLayer` makes it from an archive. It writes to a directory beside and renames it at the end,
- * after everything is on disk: a layer that exists is complete. An unpack that fails leaves nothing;
- * one that is killed leaves the directory beside, which the next unpack of this layer, or
+ * `unpackLayer` makes it from an archive. It writes to a directory beside and renames it at the
+ * end, after everything is on disk: a layer that exists is complete. An unpack that fails leaves
+ * nothing; one that is killed leaves the directory beside, which the next unpack of this layer, or
  * `removeUnfinishedLayers`, removes.
  */
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';

@@ -1,11 +1,11 @@
 /**
- * What a layer hides of the layers below it. It is kept as a list beside the layer, for copies, and,
- * where overlay can be mounted, in the layer itself in the form that overlay reads: a character
- * device 0/0 for a removed name, and the attribute trusted.overlay.opaque for a directory of which
- * nothing below is seen.
+ * What a layer hides of the layers below it. It is kept as a list beside the layer, for copies,
+ * and, where overlay can be mounted, in the layer itself in the form that overlay reads: a
+ * character device 0/0 for a removed name, and the attribute trusted.overlay.opaque for a directory
+ * of which nothing below is seen.
  *
- * Node can make neither. The program `tar` makes both, from a small archive that is written here: one
- * process per layer, where `mknod` would need one per name, and `setfattr` is rarely installed.
+ * Node can make neither. The program `tar` makes both, from a small archive that is written here:
+ * one process per layer, where `mknod` would need one per name, and `setfattr` is rarely installed.
  */
 import { Header } from 'tar';
 import { LONG_TIMEOUT_MS, runOrThrow } from '../root/program.ts';

@@ -1,4 +1,7 @@
-/** Runs a few pieces of work concurrently. The first failure is thrown by the next call, and ends the rest. */
+/**
+ * Runs a few pieces of work concurrently. The first failure is thrown by the next call, and ends
+ * the rest.
+ */
 export class WriteQueue {
   readonly #size: number;
   readonly #running = new Set<Promise<void>>();

@@ -1,6 +1,6 @@
 /**
- * The directory of one container as the OCI runtime reads it: the configuration, which holds secrets
- * and which only the agent may read, and the generated files of /etc.
+ * The directory of one container as the OCI runtime reads it: the configuration, which holds
+ * secrets and which only the agent may read, and the generated files of /etc.
  */
 import { chmod, chown, mkdir, rename, writeFile } from 'node:fs/promises';
 import type { ContainerSpec } from '../container.ts';

@@ -1,7 +1,7 @@
 /**
- * Learns how runs end. A monitor writes the exit status of its run to a file in one directory, which
- * is watched. A slow look finds what the watch has missed, and runs whose monitor was killed before
- * it wrote anything. Reports each run once.
+ * Learns how runs end. A monitor writes the exit status of its run to a file in one directory,
+ * which is watched. A slow look finds what the watch has missed, and runs whose monitor was killed
+ * before it wrote anything. Reports each run once.
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';

@@ -54,7 +54,10 @@ export class Freezer {
     await later?.ended;
   }
 
-  /** @throws ContainerError if the processes could not be paused, or do not go on yet; the errors of `work` */
+  /**
+   * @throws ContainerError if the processes could not be paused, or do not go on yet; the errors of
+   * `work`
+   */
   async during(run: RunId, work: () => Promise<void>): Promise<void> {
     await this.forget(run);
     try {

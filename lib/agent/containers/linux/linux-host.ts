@@ -17,7 +17,9 @@ export interface HostOptions {
   directory: string;
   /** User and group ids of the machine for those of containers. */
   uidRange: UidRange;
-  /** Parent of the control groups of runs, for example `/cnapi`; no other agent may have the same. */
+  /**
+   * Parent of the control groups of runs, for example `/cnapi`; no other agent may have the same.
+   */
   cgroupParent: string;
 }
 

@@ -1,9 +1,9 @@
 /**
- * Starts conmon, the monitor of one run. It creates the container through the OCI runtime, holds its
- * output and writes it to the log, and writes the exit status to a file. It outlives the agent.
+ * Starts conmon, the monitor of one run. It creates the container through the OCI runtime, holds
+ * its output and writes it to the log, and writes the exit status to a file. It outlives the agent.
  *
- * conmon waits at a pipe until the agent has moved it to a control group of its own. On another pipe
- * it reports the process of the container, or why it could not be created.
+ * conmon waits at a pipe until the agent has moved it to a control group of its own. On another
+ * pipe it reports the process of the container, or why it could not be created.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -95,7 +95,10 @@ export async function isAlive({ pid, startTime }: ProcessId): Promise<boolean> {
   return facts?.startTime === startTime && facts.state !== 'Z';
 }
 
-/** Ends a monitor that has no control group: waits for it, because it ends after its container, then kills it. */
+/**
+ * Ends a monitor that has no control group: waits for it, because it ends after its container, then
+ * kills it.
+ */
 export async function endMonitor(clock: Clock, monitor: ProcessId): Promise<void> {
   const killAt = clock.now() + ENDS_WITHIN_MS;
   while (await isAlive(monitor)) {

@@ -36,7 +36,9 @@ const MORE_OUTPUT = 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER';
 export const findProgram = (name: string): Promise<string | undefined> =>
   findExecutable(name, [...executablePath(process.env).split(delimiter), ...MORE_PLACES]);
 
-/** Never rejects. The program is killed after its time, and at more than MAX_OUTPUT_BYTES of output. */
+/**
+ * Never rejects. The program is killed after its time, and at more than MAX_OUTPUT_BYTES of output.
+ */
 export function runToEnd(file: string, args: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
   const { timeoutMs, directory = '/', env = {}, input = [] } = options;
   return new Promise((resolve) => {

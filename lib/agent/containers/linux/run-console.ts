@@ -1,6 +1,6 @@
 /**
- * The terminal of a run. Its monitor holds it, writes its output to the log, and listens for input at a
- * socket of packets. Node cannot open one, so a program in Perl (console-input.pl) does it.
+ * The terminal of a run. Its monitor holds it, writes its output to the log, and listens for input
+ * at a socket of packets. Node cannot open one, so a program in Perl (console-input.pl) does it.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /**
- * The record of a run, by which the next agent finds its processes. It is a file in the directory of
- * the container. A damaged record counts as absent.
+ * The record of a run, by which the next agent finds its processes. It is a file in the directory
+ * of the container. A damaged record counts as absent.
  */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import type { ContainerPaths } from './container-paths.ts';

@@ -68,8 +68,8 @@ export class ContainerLogs {
   }
 
   /**
-   * The entries of a container's log, read from disk as the caller takes them. Reading ends when the
-   * caller stops. @throws ContainerNotFoundError
+   * The entries of a container's log, read from disk as the caller takes them. Reading ends when
+   * the caller stops. @throws ContainerNotFoundError
    */
   read(id: string, request: ReadRequest = {}): AsyncGenerator<LogEntry[]> {
     const { containers } = this.#deps;

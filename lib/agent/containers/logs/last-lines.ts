@@ -36,8 +36,9 @@ export async function lastLines(
 }
 
 /**
- * Where the last bytes of the files begin, at an entry of the monitor. The parts of one line are entries
- * of their own, so this also bounds what has no lines, as the output of a program that draws.
+ * Where the last bytes of the files begin, at an entry of the monitor. The parts of one line are
+ * entries of their own, so this also bounds what has no lines, as the output of a program that
+ * draws.
  */
 export async function lastBytes(
   files: LogFiles,

@@ -1,11 +1,12 @@
 /**
- * The files of one container's log, in a directory of their own. The monitor writes to `current` and
- * replaces it with a new file: when the agent asks for that, and by itself at `monitorLimit`. Each
- * file also has a number as a second name. The agent links it as soon as it sees the file, so a file
- * that the monitor replaces is kept. The directory is removed with the container.
+ * The files of one container's log, in a directory of their own. The monitor writes to `current`
+ * and replaces it with a new file: when the agent asks for that, and by itself at `monitorLimit`.
+ * Each file also has a number as a second name. The agent links it as soon as it sees the file, so
+ * a file that the monitor replaces is kept. The directory is removed with the container.
  *
  * Only a file that the monitor replaces before the agent sees it is lost. While no agent runs, only
- * the newest two are kept. While one runs, it must stall until a container has written `monitorLimit`.
+ * the newest two are kept. While one runs, it must stall until a container has written
+ * `monitorLimit`.
  */
 import { link, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -24,8 +25,8 @@ const MIN_MONITOR_LIMIT = 64 * 1024 * 1024;
 export const currentLog = (directory: string): string => join(directory, CURRENT);
 
 /**
- * The monitor begins a new file by itself after this number of bytes. Files that the agent asked for
- * do not reset its count.
+ * The monitor begins a new file by itself after this number of bytes. Files that the agent asked
+ * for do not reset its count.
  */
 export const monitorLimit = ({ maxBytes }: ContainerSpec['log']): number => Math.max(2 * maxBytes, MIN_MONITOR_LIMIT);
 

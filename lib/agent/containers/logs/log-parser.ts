@@ -40,7 +40,10 @@ export class LogParser {
   /** Bytes of a character that the next entry of the stream completes. */
   readonly #cut = { stdout: NOTHING, stderr: NOTHING } as Record<LogEntry['stream'], Buffer>;
 
-  /** Bytes of the file that the entries so far do not have. Undefined within a line or a character that was cut. */
+  /**
+   * Bytes of the file that the entries so far do not have. Undefined within a line or a character
+   * that was cut.
+   */
   get pendingBytes(): number | undefined {
     const isCut = this.#begun !== undefined || this.#cut.stdout.length > 0 || this.#cut.stderr.length > 0;
     return isCut ? undefined : this.#rest.length;

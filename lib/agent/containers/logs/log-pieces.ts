@@ -1,6 +1,7 @@
 /**
  * Entries of a log as the bytes that the program wrote. Pure. However many lines there are, a list
- * of entries gives a bounded number of pieces: each costs every machine on its way more than a line.
+ * of entries gives a bounded number of pieces: each costs every machine on its way more than a
+ * line.
  */
 import type { LogEntry } from './log-parser.ts';
 
@@ -9,7 +10,9 @@ interface LogPiece {
   bytes: Buffer;
 }
 
-/** Maximum number of groups of one list. A group gives two pieces if it has entries of both streams. */
+/**
+ * Maximum number of groups of one list. A group gives two pieces if it has entries of both streams.
+ */
 const MAX_GROUPS = 32;
 
 /**

@@ -2,14 +2,17 @@
  * Keeps the log of one run within its limits while the agent lives: it asks the monitor for a new
  * file when the current one is full, and removes the oldest.
  *
- * The monitor also begins a new file by itself, after a number of bytes (log-files.ts). If a request
- * came in just then, it would replace a file that the agent has not seen. So the agent counts along,
- * and does not ask shortly before: the monitor's own new file serves as well.
+ * The monitor also begins a new file by itself, after a number of bytes (log-files.ts). If a
+ * request came in just then, it would replace a file that the agent has not seen. So the agent
+ * counts along, and does not ask shortly before: the monitor's own new file serves as well.
  */
 import type { ContainerSpec } from '../container.ts';
 import { type CurrentLog, type LogFiles, monitorLimit } from './log-files.ts';
 
-/** Bytes that the monitor may write before it receives a request: many times those since the last look. */
+/**
+ * Bytes that the monitor may write before it receives a request: many times those since the last
+ * look.
+ */
 const MIN_MARGIN_BYTES = 8 * 1024 * 1024;
 const MARGIN_LOOKS = 8;
 

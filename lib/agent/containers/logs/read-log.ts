@@ -1,7 +1,7 @@
 /**
- * Reads the log of one container, file after file, as fast as the caller takes the entries. They come
- * in lists of at most one read of the file: a promise for each line would cost more than the line.
- * What is removed by rotation before it is read is skipped, and reported.
+ * Reads the log of one container, file after file, as fast as the caller takes the entries. They
+ * come in lists of at most one read of the file: a promise for each line would cost more than the
+ * line. What is removed by rotation before it is read is skipped, and reported.
  */
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { type LogPosition, lastBytes, lastLines } from './last-lines.ts';
@@ -11,11 +11,14 @@ import type { LogWatch } from './log-watch.ts';
 
 export interface ReadOptions {
   /**
-   * The number of whole lines at the end, a wall-clock time in milliseconds, or the number of bytes of
-   * files at the end that are not exceeded, or a place that `reached` has told. Default: the beginning.
+   * The number of whole lines at the end, a wall-clock time in milliseconds, or the number of bytes
+   * of files at the end that are not exceeded, or a place that `reached` has told. Default: the
+   * beginning.
    */
   from?: { lines: number } | { since: number } | { bytes: number } | { position: LogPosition } | undefined;
-  /** Receives where to continue after all entries that the caller has taken; also at the beginning. */
+  /**
+   * Receives where to continue after all entries that the caller has taken; also at the beginning.
+   */
   reached?: ((position: LogPosition) => void) | undefined;
   /** How often a log is looked at that is written all the time. */
   pollMs?: number | undefined;

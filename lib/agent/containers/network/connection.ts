@@ -38,7 +38,8 @@ export async function connectInside({
   const [pid] = await processes();
   if (pid === undefined) return undefined;
   await using network = await openNetwork(pid);
-  // The number may be that of another process by now, and what it has may be the network of the machine.
+  // The number may be that of another process by now, and what it has may be the network of the
+  // machine.
   if (network === undefined || !(await processes()).includes(pid)) return undefined;
   await using own = await open('/proc/self/ns/net');
   if ((await network.stat()).ino === (await own.stat()).ino)

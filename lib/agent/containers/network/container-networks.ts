@@ -16,7 +16,9 @@ interface ContainerNetworksDeps {
   scope: string;
   /** Names of bridges that containers may use. */
   bridges: readonly string[];
-  /** A bridge that the agent makes if it is not there, with its address, for example 10.0.0.1/24. */
+  /**
+   * A bridge that the agent makes if it is not there, with its address, for example 10.0.0.1/24.
+   */
   ownBridge?: { name: string; address: string } | undefined;
 }
 
@@ -27,7 +29,10 @@ export class ContainerNetworks {
     this.#deps = deps;
   }
 
-  /** Makes the agent's own bridge, if it has one. It stays when the agent stops. @throws ContainerError */
+  /**
+   * Makes the agent's own bridge, if it has one. It stays when the agent stops. @throws
+   * ContainerError
+   */
   async open(): Promise<void> {
     const { scope, ownBridge } = this.#deps;
     if (ownBridge === undefined) return;
@@ -45,8 +50,9 @@ export class ContainerNetworks {
   }
 
   /**
-   * Creates the interfaces of the container in the namespace of the process, and removes those of an
-   * earlier run. Their names must be free there. @throws ContainerError; then no interface is left
+   * Creates the interfaces of the container in the namespace of the process, and removes those of
+   * an earlier run. Their names must be free there. @throws ContainerError; then no interface is
+   * left
    */
   async attach(spec: ContainerSpec, _run: number, pid: number): Promise<void> {
     const { id, nics } = spec;

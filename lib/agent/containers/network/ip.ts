@@ -25,7 +25,9 @@ export interface NetworkLink {
 }
 
 const WITHIN_MS = 10_000;
-/** `nsenter` looks for `ip` there, because Debian keeps programs for root off the PATH of others. */
+/**
+ * `nsenter` looks for `ip` there, because Debian keeps programs for root off the PATH of others.
+ */
 const MORE_PLACES = '/usr/sbin:/sbin';
 
 /** @throws ContainerError with what `ip` says */
@@ -51,7 +53,9 @@ export async function findLink(name: string): Promise<NetworkLink | undefined> {
   throw failed(stderr);
 }
 
-/** No argument holds white space or quotes: they are names, numbers and addresses that were checked. */
+/**
+ * No argument holds white space or quotes: they are names, numbers and addresses that were checked.
+ */
 function batch({ lines, pid, force }: IpCommands): Promise<IpEnd> {
   const enter = pid === undefined ? [] : ['nsenter', `--net=/proc/${pid}/ns/net`];
   const options = force === true ? ['-force'] : [];

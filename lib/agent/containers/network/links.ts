@@ -11,7 +11,10 @@ interface LinkId {
 }
 
 const PREFIX = 'cn';
-/** 60 bits of the hash. With the prefix and the index, a name has the 15 characters that the kernel allows. */
+/**
+ * 60 bits of the hash. With the prefix and the index, a name has the 15 characters that the kernel
+ * allows.
+ */
 const HASH_CHARS = 12;
 const DIGITS = 'abcdefghijklmnopqrstuvwxyz234567';
 

@@ -1,7 +1,7 @@
 /**
- * Finds an OCI runtime that works on this machine: each that is installed must set up a container as
- * the agent's are, except that its program does not exist. A runtime that complains about anything
- * before it misses the program does not work here; what it says is kept for people.
+ * Finds an OCI runtime that works on this machine: each that is installed must set up a container
+ * as the agent's are, except that its program does not exist. A runtime that complains about
+ * anything before it misses the program does not work here; what it says is kept for people.
  */
 
 import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises';

@@ -1,16 +1,17 @@
 /**
  * Runs another program in a running container. `argv` starts the OCI runtime, as a child of whoever
- * starts it; the runtime passes on the input and output of the program and ends as it does. It reads
- * what to run from a file that only the agent may read, because environments hold secrets.
+ * starts it; the runtime passes on the input and output of the program and ends as it does. It
+ * reads what to run from a file that only the agent may read, because environments hold secrets.
  *
- * The program has a control group of its own (exec-cgroups.ts), also in the moment before the runtime
- * writes its pid. When the program was ended, by a cancel or because its runtime is gone, all that
- * the group holds is killed. When it ends by itself, its session is killed. Other processes that it
- * leaves belong to the container, unless they are too many to look at: then they are killed, too.
+ * The program has a control group of its own (exec-cgroups.ts), also in the moment before the
+ * runtime writes its pid. When the program was ended, by a cancel or because its runtime is gone,
+ * all that the group holds is killed. When it ends by itself, its session is killed. Other
+ * processes that it leaves belong to the container, unless they are too many to look at: then they
+ * are killed, too.
  *
- * The runtime waits for all that hold the output of the program, and any process of the container can
- * open it. So whoever starts `argv` asks when the program has ended, and ends the runtime itself.
- * Then only the log of the runtime has the exit code.
+ * The runtime waits for all that hold the output of the program, and any process of the container
+ * can open it. So whoever starts `argv` asks when the program has ended, and ends the runtime
+ * itself. Then only the log of the runtime has the exit code.
  */
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,8 +1,8 @@
 /**
- * Pure. The configuration of a container for the OCI runtime (runtime-spec 1.0.2, config.json): what
- * its processes see, may do and may use. Root inside is an ordinary user of the machine, and nothing
- * here gives a way to become more: no new privileges, few capabilities, an allow list of system
- * calls, no devices but the harmless ones that the runtime makes by itself, and no hooks.
+ * Pure. The configuration of a container for the OCI runtime (runtime-spec 1.0.2, config.json):
+ * what its processes see, may do and may use. Root inside is an ordinary user of the machine, and
+ * nothing here gives a way to become more: no new privileges, few capabilities, an allow list of
+ * system calls, no devices but the harmless ones that the runtime makes by itself, and no hooks.
  */
 import type { ContainerProcess, ContainerSpec } from '../container.ts';
 import { type Architecture, seccompOf } from './seccomp.ts';
@@ -29,7 +29,10 @@ interface OciOptions extends MachineFacts {
   root: string;
   /** Files of the machine that are bound to these places inside. */
   files: Readonly<Record<string, string>>;
-  /** Path of the control group in the form of the OCI runtime; undefined if limits cannot be set here. */
+  /**
+   * Path of the control group in the form of the OCI runtime; undefined if limits cannot be set
+   * here.
+   */
   cgroup: string | undefined;
 }
 

@@ -88,7 +88,10 @@ export async function lastMessageOf(log: string): Promise<string | undefined> {
   return (await messagesIn(log)).findLast(({ level }) => level !== 'debug')?.msg;
 }
 
-/** The exit status of a process that the runtime has started. Only runc logs it, and only with `--debug`. */
+/**
+ * The exit status of a process that the runtime has started. Only runc logs it, and only with
+ * `--debug`.
+ */
 export async function loggedExit(log: string, pid: number): Promise<number | undefined> {
   return (await messagesIn(log)).findLast((one) => one.msg === 'process exited' && one.pid === pid)?.status;
 }

@@ -4,10 +4,10 @@
  * architecture does not have. Only the machine's own architecture is allowed, so a 32-bit program
  * cannot take another way into the kernel.
  *
- * Left out on purpose: namespaces and mounts (unshare, setns, mount, fsopen, pivot_root …), what sees
- * other processes (ptrace, process_vm_readv, kcmp, pidfd_getfd), the kernel itself (bpf, kexec_load,
- * init_module, perf_event_open, syslog), keys (keyctl), files by handle, the clock, swap, quotas, and
- * interfaces with a history of kernel faults (userfaultfd, io_uring).
+ * Left out on purpose: namespaces and mounts (unshare, setns, mount, fsopen, pivot_root …), what
+ * sees other processes (ptrace, process_vm_readv, kcmp, pidfd_getfd), the kernel itself (bpf,
+ * kexec_load, init_module, perf_event_open, syslog), keys (keyctl), files by handle, the clock,
+ * swap, quotas, and interfaces with a history of kernel faults (userfaultfd, io_uring).
  */
 
 export type Architecture = 'x64' | 'arm64';
@@ -15,23 +15,28 @@ export type Architecture = 'x64' | 'arm64';
 const EPERM = 1;
 const ENOSYS = 38;
 
-/** CLONE_NEW…: mnt, cgroup, uts, ipc, user, pid, net. The time namespace cannot be made by clone(2). */
+/**
+ * CLONE_NEW…: mnt, cgroup, uts, ipc, user, pid, net. The time namespace cannot be made by clone(2).
+ */
 const NAMESPACE_FLAGS = 0x7e020000;
 /** AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. */
 const SOCKET_FAMILIES = [1, 2, 10, 16];
 /** PER_LINUX, PER_LINUX32, and the question for the present one. */
 const PERSONALITIES = [0x0, 0x8, 0xffffffff];
 /**
- * The first argument of prctl(2). Without PR_SET_MM (35), by which a process places what /proc shows as its
- * arguments over any of its memory, and without those that concern the machine, such as PR_MCE_KILL and
- * PR_SET_IO_FLUSHER. The kernel ignores the upper half of the argument, so only an allow list is safe.
+ * The first argument of prctl(2). Without PR_SET_MM (35), by which a process places what /proc
+ * shows as its arguments over any of its memory, and without those that concern the machine, such
+ * as PR_MCE_KILL and PR_SET_IO_FLUSHER. The kernel ignores the upper half of the argument, so only
+ * an allow list is safe.
  */
 const PRCTL_OPTIONS = [
-  // PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_GET_KEEPCAPS, PR_SET_KEEPCAPS
+  // PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_GET_KEEPCAPS,
+  // PR_SET_KEEPCAPS
   ...[1, 2, 3, 4, 7, 8],
   // PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_CAPBSET_READ, PR_CAPBSET_DROP
   ...[15, 16, 21, 22, 23, 24],
-  // PR_GET_TSC, PR_SET_TSC, PR_GET_SECUREBITS, PR_SET_SECUREBITS, PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
+  // PR_GET_TSC, PR_SET_TSC, PR_GET_SECUREBITS, PR_SET_SECUREBITS, PR_SET_TIMERSLACK,
+  // PR_GET_TIMERSLACK
   ...[25, 26, 27, 28, 29, 30],
   // PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS
   ...[36, 37, 38, 39],
@@ -39,9 +44,11 @@ const PRCTL_OPTIONS = [
   ...[40, 41, 42, 47],
   // PR_SVE_SET_VL, PR_SVE_GET_VL, PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL
   ...[50, 51, 52, 53],
-  // PR_PAC_RESET_KEYS, PR_SET_TAGGED_ADDR_CTRL, PR_GET_TAGGED_ADDR_CTRL, PR_PAC_SET_ENABLED_KEYS, PR_PAC_GET_ENABLED_KEYS
+  // PR_PAC_RESET_KEYS, PR_SET_TAGGED_ADDR_CTRL, PR_GET_TAGGED_ADDR_CTRL, PR_PAC_SET_ENABLED_KEYS,
+  // PR_PAC_GET_ENABLED_KEYS
   ...[54, 55, 56, 60, 61],
-  // PR_SME_SET_VL, PR_SME_GET_VL, PR_SET_MDWE, PR_GET_MDWE, PR_SET_MEMORY_MERGE, PR_GET_MEMORY_MERGE
+  // PR_SME_SET_VL, PR_SME_GET_VL, PR_SET_MDWE, PR_GET_MDWE, PR_SET_MEMORY_MERGE,
+  // PR_GET_MEMORY_MERGE
   ...[63, 64, 65, 66, 67, 68],
   // PR_GET_SHADOW_STACK_STATUS, PR_SET_SHADOW_STACK_STATUS, PR_LOCK_SHADOW_STACK_STATUS
   ...[74, 75, 76],

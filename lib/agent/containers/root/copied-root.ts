@@ -1,6 +1,6 @@
 /**
- * A root file system as a copy of its layers, where overlay cannot be mounted. The copy is made beside
- * and renamed when it is complete.
+ * A root file system as a copy of its layers, where overlay cannot be mounted. The copy is made
+ * beside and renamed when it is complete.
  */
 import { mkdir, opendir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -26,9 +26,9 @@ export async function copyLayers(root: string, layers: readonly Layer[]): Promis
 }
 
 /**
- * What the layer replaces is removed first: `cp` writes through links of the target. After that each
- * directory of the layer is a real directory in the target, or absent, so the whiteouts lead nowhere
- * else.
+ * What the layer replaces is removed first: `cp` writes through links of the target. After that
+ * each directory of the layer is a real directory in the target, or absent, so the whiteouts lead
+ * nowhere else.
  */
 async function copyLayer(layer: Layer, target: string): Promise<void> {
   await removeReplaced(layer.root, target);

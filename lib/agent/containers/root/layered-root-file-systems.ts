@@ -1,7 +1,7 @@
 /**
- * The root file systems of containers, and the layers from which they are made. Each has a directory
- * of its own. It is an overlay of the layers where that can be mounted, and a copy elsewhere; both
- * differ in the time and the space that they take.
+ * The root file systems of containers, and the layers from which they are made. Each has a
+ * directory of its own. It is an overlay of the layers where that can be mounted, and a copy
+ * elsewhere; both differ in the time and the space that they take.
  *
  * A read-only root is made read-only by the runtime, inside the mount namespace of the container,
  * after it has mounted what belongs there.
@@ -34,7 +34,9 @@ interface LayerOptions {
   signal?: AbortSignal;
 }
 
-/** A container's root user can traverse the directory; other users of the machine cannot list it. */
+/**
+ * A container's root user can traverse the directory; other users of the machine cannot list it.
+ */
 const DIRECTORY_MODE = 0o711;
 
 export class LayeredRootFileSystems implements RootFileSystems {
@@ -54,8 +56,8 @@ export class LayeredRootFileSystems implements RootFileSystems {
   }
 
   /**
-   * Unpacks the archive of a layer (tar, plain or gzip) into a directory that does not exist yet. An
-   * unpack that fails leaves nothing. A stream that stalls is ended by `signal`.
+   * Unpacks the archive of a layer (tar, plain or gzip) into a directory that does not exist yet.
+   * An unpack that fails leaves nothing. A stream that stalls is ended by `signal`.
    * @throws LayerError if the archive is wrong, ContainerError for another reason
    */
   async unpack(archive: Readable, directory: string, options: LayerOptions): Promise<UnpackedLayer> {

@@ -1,4 +1,7 @@
-/** How much a directory holds. Its contents are somebody else's, so nothing of them is kept in memory. */
+/**
+ * How much a directory holds. Its contents are somebody else's, so nothing of them is kept in
+ * memory.
+ */
 import { lstat, opendir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ContainerError } from '../container-errors.ts';
@@ -6,7 +9,9 @@ import { ContainerError } from '../container-errors.ts';
 /** Each level keeps a directory open. */
 const MAX_DEPTH = 500;
 
-/** @returns the bytes of all files. @throws ContainerError if it has more entries, or is too deep */
+/**
+ * @returns the bytes of all files. @throws ContainerError if it has more entries, or is too deep
+ */
 export async function measureTree(directory: string, maxEntries: number): Promise<number> {
   let [bytes, entries] = [0, 0];
   const measure = async (path: string, depth: number): Promise<void> => {

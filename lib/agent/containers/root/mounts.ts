@@ -9,8 +9,8 @@ const MOUNT_POINT_FIELD = 4;
 const MAX_STACKED = 16;
 
 /**
- * Mount points at or below a directory, in the order in which they were mounted. A link in its place
- * is not followed.
+ * Mount points at or below a directory, in the order in which they were mounted. A link in its
+ * place is not followed.
  */
 export async function mountPointsAt(directory: string): Promise<string[]> {
   if ((await lstatIfAny(directory)) === undefined) return [];

@@ -5,8 +5,8 @@
  *     upper/, work/    of overlay
  *     layers/N         a link to each layer, the topmost is 0
  *
- * The layers are mounted by these short relative names. The options of a mount have room in one page
- * (4,096 bytes), and a name may have a colon or a comma, which separate them.
+ * The layers are mounted by these short relative names. The options of a mount have room in one
+ * page (4,096 bytes), and a name may have a colon or a comma, which separate them.
  */
 import { chmod, chown, mkdir, rm, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';

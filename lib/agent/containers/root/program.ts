@@ -9,10 +9,16 @@ const COPY = ['--archive', '--reflink=auto', '--no-target-directory', '--'];
 const MAX_SHOWN_CHARS = 500;
 /** What the programs print in the C locale when the disk is full. */
 const FULL = /No space left on device|Disk quota exceeded/;
-/** Without LIBMOUNT_FORCE_MOUNT2, libmount of util-linux 2.39 refuses overlay options of more than 255 bytes. */
+/**
+ * Without LIBMOUNT_FORCE_MOUNT2, libmount of util-linux 2.39 refuses overlay options of more than
+ * 255 bytes.
+ */
 const ENVIRONMENT = { LC_ALL: 'C', LIBMOUNT_FORCE_MOUNT2: 'always' };
 
-/** @throws ContainerError with what the program said; its cause has the code ENOSPC if the disk is full */
+/**
+ * @throws ContainerError with what the program said; its cause has the code ENOSPC if the disk is
+ * full
+ */
 export async function runOrThrow(
   name: string,
   args: readonly string[],
@@ -31,6 +37,9 @@ export async function runOrThrow(
 export const copyTree = (from: string, to: string): Promise<void> =>
   runOrThrow('cp', [...COPY, from, to], { timeoutMs: LONG_TIMEOUT_MS });
 
-/** Resolves when all writes are on disk. Some disks tell only here that they are full. @throws ContainerError */
+/**
+ * Resolves when all writes are on disk. Some disks tell only here that they are full. @throws
+ * ContainerError
+ */
 export const syncFiles = (path: string): Promise<void> =>
   runOrThrow('sync', ['--file-system', path], { timeoutMs: LONG_TIMEOUT_MS });

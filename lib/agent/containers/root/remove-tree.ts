@@ -6,9 +6,9 @@ import { mountPointsAt } from './mounts.ts';
 import { LONG_TIMEOUT_MS, runOrThrow } from './program.ts';
 
 /**
- * Idempotent. Never removes through a link or a mount. Uses `rm`, because a container can make paths
- * that are longer than a system call takes, and because `rm` stays on one file system if something
- * is mounted meanwhile. @throws ContainerError
+ * Idempotent. Never removes through a link or a mount. Uses `rm`, because a container can make
+ * paths that are longer than a system call takes, and because `rm` stays on one file system if
+ * something is mounted meanwhile. @throws ContainerError
  */
 export async function removeTree(path: string): Promise<void> {
   const stats = await lstatIfAny(path);

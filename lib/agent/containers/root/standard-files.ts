@@ -1,7 +1,7 @@
 /**
- * What every root file system must have for the runtime: directories to mount on, and files on which
- * those of the container are mounted. No link of the image is followed. No process of the container
- * runs meanwhile.
+ * What every root file system must have for the runtime: directories to mount on, and files on
+ * which those of the container are mounted. No link of the image is followed. No process of the
+ * container runs meanwhile.
  */
 import { chmod, lchown, mkdir, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

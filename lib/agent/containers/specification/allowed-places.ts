@@ -1,8 +1,8 @@
 /**
  * What of this machine containers may use, as the agent's configuration says: directories and
  * bridges. Directories are compared by their real paths, because a link in an allowed directory may
- * lead elsewhere. Whoever can write to an allowed directory can replace a part of a path with a link
- * afterwards, so what mounts a source checks it again.
+ * lead elsewhere. Whoever can write to an allowed directory can replace a part of a path with a
+ * link afterwards, so what mounts a source checks it again.
  */
 import { realpath, stat } from 'node:fs/promises';
 import { messageOf } from '../../../platform/errors.ts';

@@ -2,7 +2,9 @@
 import { posix } from 'node:path';
 import { z } from 'zod';
 
-/** Bytes of one argument or `NAME=VALUE`, as execve takes it with the final NUL (MAX_ARG_STRLEN). */
+/**
+ * Bytes of one argument or `NAME=VALUE`, as execve takes it with the final NUL (MAX_ARG_STRLEN).
+ */
 export const MAX_WORD_BYTES = 128 * 1024 - 1;
 /** The limits of the kernel (PATH_MAX with the final NUL, NAME_MAX, IFNAMSIZ, HOST_NAME_MAX). */
 const MAX_PATH_BYTES = 4_095;
@@ -104,7 +106,9 @@ export const mac = z
 
 const isUnicast = (one: string) => Number.parseInt(one.slice(0, 2), 16) % 2 === 0 && one !== '00:00:00:00:00:00';
 
-/** Names of environment variables as Kubernetes takes them: execve itself refuses only `=` and NUL. */
+/**
+ * Names of environment variables as Kubernetes takes them: execve itself refuses only `=` and NUL.
+ */
 export const variableName = z
   .string()
   .max(1_024)

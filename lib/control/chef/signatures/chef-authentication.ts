@@ -131,7 +131,9 @@ function claimOf(header: SignedRequestHead['header']): SignatureClaim {
   throw new NotAuthenticatedError(claim.message);
 }
 
-/** Equal requests of one second have one signature; the text identifies it whatever its encoding. */
+/**
+ * Equal requests of one second have one signature; the text identifies it whatever its encoding.
+ */
 function digestOf({ version }: SignatureClaim, { uuid }: FoundPrincipal, text: string): Buffer {
   return createHash('sha256').update(`${uuid}\n${version}\n${text}`).digest();
 }

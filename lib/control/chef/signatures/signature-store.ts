@@ -66,7 +66,9 @@ export async function rememberSignature(
   return hasRoom ? 'replayed' : 'full';
 }
 
-/** The change was refused for now: it may be received once more from this address, if it is soon. */
+/**
+ * The change was refused for now: it may be received once more from this address, if it is soon.
+ */
 export async function permitRepetition(database: Queryable, { digest, source }: ReceivedChange): Promise<void> {
   await database.query('update cnapi_request_signatures set repeated_from = $2::text where digest = $1::bytea', [
     digest,

@@ -27,8 +27,8 @@ export function answerAndClose(socket: Duplex, answer: RouteAnswer, clock: Clock
 }
 
 /**
- * A connection that is closed with unread bytes is reset, and the caller may lose the answer. So what
- * it still sends is read and dropped until it closes its side, within limits.
+ * A connection that is closed with unread bytes is reset, and the caller may lose the answer. So
+ * what it still sends is read and dropped until it closes its side, within limits.
  */
 function drain(socket: Duplex, clock: Clock): void {
   let bytes = 0;

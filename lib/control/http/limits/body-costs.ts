@@ -1,11 +1,11 @@
 /**
  * A rate limit for the request bodies of one caller, a token bucket. A body costs its bytes,
  * `PIECE_BYTES` for each piece in which it comes, and `VALUE_BYTES` for each JSON value, like a
- * frame of the agent link (`lib/protocol/link/link-quota.ts`). The caller is an agent's token for one
- * server, the user or client who signed the body, or an address. A request is refused while earlier
- * bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still pass. A
- * body that is refused for another reason costs the same. Owned by the listener; asked before a
- * body is read and before it is parsed.
+ * frame of the agent link (`lib/protocol/link/link-quota.ts`). The caller is an agent's token for
+ * one server, the user or client who signed the body, or an address. A request is refused while
+ * earlier bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still
+ * pass. A body that is refused for another reason costs the same. Owned by the listener; asked
+ * before a body is read and before it is parsed.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { type RateLimiter, RateLimiters } from '../../../platform/limiting/rate-limiter.ts';

@@ -96,8 +96,8 @@ export class CallerConnection {
   }
 
   /**
-   * Resolves when this request may begin, or is aborted; undefined if it may begin immediately. If the
-   * connection is no longer writable by then, the request must not be carried out.
+   * Resolves when this request may begin, or is aborted; undefined if it may begin immediately. If
+   * the connection is no longer writable by then, the request must not be carried out.
    */
   turnOf(exchange: Exchange): Promise<void> | undefined {
     if (this.#mayBegin(exchange)) return undefined;
@@ -121,7 +121,9 @@ export class CallerConnection {
     return true;
   }
 
-  /** The answer that was given last closes the connection. A caller that reads nothing is cut off. */
+  /**
+   * The answer that was given last closes the connection. A caller that reads nothing is cut off.
+   */
   end({ ignoreInput = false } = {}): void {
     this.#ignoresInput ||= ignoreInput;
     if (this.#isEnding) return;

@@ -56,7 +56,8 @@ export class Handshakes {
     this.#limiters = RateLimiters.ifLimited({ perSecond, burst: perSecond * BURST_S });
     server.on('connection', (socket) => this.#begin(socket as Socket));
     server.on('secureConnection', (socket) => this.#end(connectionKey(socket)));
-    // Node would pass these errors to the handler of bad requests, which cannot answer before the handshake.
+    // Node would pass these errors to the handler of bad requests, which cannot answer before the
+    // handshake.
     server.removeAllListeners('tlsClientError');
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
       const { remoteAddress } = socket;

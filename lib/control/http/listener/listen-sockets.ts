@@ -155,8 +155,8 @@ export class ListenSockets {
 
   async #addSocket(): Promise<void> {
     const { http } = this.#deps;
-    // The HTTP server's own sockets have the same setting: a TLS connection that its caller has closed
-    // must not stay half open.
+    // The HTTP server's own sockets have the same setting: a TLS connection that its caller has
+    // closed must not stay half open.
     const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
     const server = createServer({ allowHalfOpen, noDelay: true }, (socket) => http.emit('connection', socket));
     this.#servers.push(await this.#listen(server, { port: portOf(http), ...SHARED }));

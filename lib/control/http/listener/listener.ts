@@ -1,8 +1,8 @@
 /**
  * The HTTP listener of an instance: restify on one port, for REST and the agent link
  * (`upgrades.ts`). Owns the socket, its limits, and each request from the first check
- * (`request-head.ts`) to the one answer (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
- * use.
+ * (`request-head.ts`) to the one answer (`exchange.ts`). Composed by `lib/control/app.ts`. Only
+ * `start()` throws, if the address is in use.
  *
  *     new ──start()──▶ listening ──beginDrain()──▶ leaving
  *     leaving ──stopAccepting()──▶ closed to new connections ──stop()──▶ stopped
@@ -242,7 +242,9 @@ export class HttpListener {
     return refusal ?? reasonToRefuse(readRequestHead(request, this.#scheme), this.#own);
   }
 
-  /** Refuses a request for its head. How far its body reaches is in doubt, so nothing can follow. */
+  /**
+   * Refuses a request for its head. How far its body reaches is in doubt, so nothing can follow.
+   */
   #refuse(exchange: Exchange, reason: CnapiError): void {
     if (reason instanceof TooManyRequestsError) exchange.limitBodyDrain();
     const answer = this.#errorForms.answerTo(reason, exchange.request.url ?? '');

@@ -38,8 +38,8 @@ export function configureServer(http: Server, { isTls, mayUpgrade, ignoresInput 
     // Else Node ends its own side before the answer to a caller that has ended the other.
     httpAllowHalfOpen: true,
   });
-  // Node parses all of the 64 KiB that it has read, even if the first request in them has closed the
-  // connection: thousands of requests.
+  // Node parses all of the 64 KiB that it has read, even if the first request in them has closed
+  // the connection: thousands of requests.
   http.on(isTls ? 'secureConnection' : 'connection', (socket: Socket) => {
     const { parser } = socket as ParsedSocket;
     const parsed = parser.onIncoming;

@@ -127,7 +127,10 @@ export class RequestAuthorizer {
     return this.#authenticator.knows({ address, authorization, ...asked });
   }
 
-  /** Authorizes a caller, or the agent of a server, to upgrade. @throws as `Authenticator.authenticate` */
+  /**
+   * Authorizes a caller, or the agent of a server, to upgrade. @throws as
+   * `Authenticator.authenticate`
+   */
   async authenticateUpgrade(request: IncomingMessage, asked: AskedUpgrade): Promise<Actor> {
     const { socket, headersDistinct } = request;
     const authorization = headersDistinct.authorization ?? [];

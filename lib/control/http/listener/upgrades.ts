@@ -166,8 +166,8 @@ export class Upgrades {
 }
 
 /**
- * `/agents/:server_uuid/link` with or without a query. Other parameters need no encoding: the router
- * gives up on one that it cannot decode.
+ * `/agents/:server_uuid/link` with or without a query. Other parameters need no encoding: the
+ * router gives up on one that it cannot decode.
  */
 function patternOf(path: string): RegExp {
   const [server, ...others] = path.split(':server_uuid');

@@ -48,8 +48,8 @@ interface BodyReader {
 
 /**
  * The body's parameters; none if it is empty.
- * @throws what the reader throws, InvalidContentError, RequestTooLargeError, UnsupportedEncodingError,
- * UnsupportedMediaTypeError, InvalidArgumentError
+ * @throws what the reader throws, InvalidContentError, RequestTooLargeError,
+ * UnsupportedEncodingError, UnsupportedMediaTypeError, InvalidArgumentError
  */
 export async function readBody(request: IncomingMessage, reader: BodyReader): Promise<Record<string, unknown>> {
   const memory = reader.openBodyMemory();
@@ -79,8 +79,8 @@ export async function readRawBody(request: IncomingMessage, reader: BodyReader, 
 }
 
 /**
- * Called for routes that take no body. Refuses a body that costs quota if the caller's earlier bodies
- * have used up its quota. @throws BodyCostError
+ * Called for routes that take no body. Refuses a body that costs quota if the caller's earlier
+ * bodies have used up its quota. @throws BodyCostError
  */
 export function checkDroppedBody(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();

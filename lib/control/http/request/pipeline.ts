@@ -1,7 +1,7 @@
 /**
- * Turns a routed request into its answer, in the order of Triton's CNAPI: gather the parameters, refuse
- * undeclared ones, check the ids of the path, the preconditions and the route's rules, and call the
- * handler. Failures throw; the listener maps them.
+ * Turns a routed request into its answer, in the order of Triton's CNAPI: gather the parameters,
+ * refuse undeclared ones, check the ids of the path, the preconditions and the route's rules, and
+ * call the handler. Failures throw; the listener maps them.
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';

@@ -28,7 +28,9 @@ interface RequestHead {
   origin: string | undefined;
   /** The scheme of this port. */
   scheme: 'http' | 'https';
-  /** Whether the request brings a token, valid or not, or a signature where that is always checked. */
+  /**
+   * Whether the request brings a token, valid or not, or a signature where that is always checked.
+   */
   hasToken: boolean;
 }
 
@@ -73,7 +75,8 @@ export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | u
     return new InvalidContentError(
       'The path begins with //, or has a segment . or .., a backslash, a # or white space',
     );
-  // Node reads any list that ends in `chunked`; a proxy may see another end of the body (RFC 9112, 6.1).
+  // Node reads any list that ends in `chunked`; a proxy may see another end of the body (RFC 9112,
+  // 6.1).
   if (head.transferCodings !== undefined && head.transferCodings.trim().toLowerCase() !== 'chunked')
     return new InvalidContentError('The only Transfer-Encoding that is understood is chunked');
   const [host, ...others] = head.hosts;

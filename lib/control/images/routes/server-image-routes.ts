@@ -1,4 +1,6 @@
-/** Answers the routes of the images of a server (lib/protocol/api/images.ts) by tasks of its agent. */
+/**
+ * Answers the routes of the images of a server (lib/protocol/api/images.ts) by tasks of its agent.
+ */
 import { z } from 'zod';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { listedServerImage, serverImageContracts } from '../../../protocol/api/images.ts';

@@ -14,7 +14,10 @@ import { documentRoutes, versionedAnswer } from '../../documents/routes/document
 import { bind, ok } from '../../http/route.ts';
 import type { Subsystem } from '../../subsystem.ts';
 
-/** The platforms as Triton answers them. `byOs`: each has its operating system, and each system a latest one. */
+/**
+ * The platforms as Triton answers them. `byOs`: each has its operating system, and each system a
+ * latest one.
+ */
 export function toPlatforms(platforms: readonly Pick<BootPlatform, 'name' | 'os'>[], byOs: boolean) {
   const latestOf = (some: typeof platforms) => latestPlatform(some.map(({ name }) => name));
   const latest = byOs

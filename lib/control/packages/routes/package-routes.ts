@@ -1,4 +1,7 @@
-/** Answers the routes of packages of agents (lib/protocol/api/packages.ts) by tasks of the server's agent. */
+/**
+ * Answers the routes of packages of agents (lib/protocol/api/packages.ts) by tasks of the server's
+ * agent.
+ */
 import { optionalField } from '../../../platform/optional-field.ts';
 import { packageContracts } from '../../../protocol/api/packages.ts';
 import { bind, ok, type Route } from '../../http/route.ts';

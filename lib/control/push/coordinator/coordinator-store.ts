@@ -109,8 +109,8 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<P
 
 /**
  * Gives ready nodes their tasks, at most one for each of `ids`, and as many as the job allows now.
- * The first call starts the job. `runMs`: for how long it has run. `refillMs`: until the token bucket
- * of the start rate is full again.
+ * The first call starts the job. `runMs`: for how long it has run. `refillMs`: until the token
+ * bucket of the start rate is full again.
  */
 export async function startNodes(
   database: Queryable,

@@ -50,7 +50,9 @@ interface CoordinatorDeps extends PushJobTicketDeps {
   random: Random;
   log: Logger;
   config: { slowPollMs: number };
-  /** Notifies the instances that act for these servers that there are tasks, or cancels, for them. */
+  /**
+   * Notifies the instances that act for these servers that there are tasks, or cancels, for them.
+   */
   notify(servers: readonly ServerToNotify[]): void;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
   sendOrders(job: string): void;
@@ -180,7 +182,8 @@ export class Coordinator implements DutyHandler {
       if (active.tasks.size > advanced.started + LOST_ENDS)
         this.#followOnly(duty.id, active, await readTasksOfJob(this.#deps.database, duty.id));
       const counted = times.corrected(advanced);
-      // A round locks the job's row, for which votes do not wait: they need as much time as it took.
+      // A round locks the job's row, for which votes do not wait: they need as much time as it
+      // took.
       const pauseMs = counted.nodeCounts.new > 0 ? Math.max(PAUSE_MS, clock.now() - beganAt) : PAUSE_MS;
       this.#notifyFollowers(duty.id, active, counted);
       if (counted.inRehab > 0) this.#deps.sendOrders(duty.id);
@@ -200,8 +203,8 @@ export class Coordinator implements DutyHandler {
   }
 
   /**
-   * Takes the first step that applies. If it repeats a step of the last round, takes the next one as
-   * well.
+   * Takes the first step that applies. If it repeats a step of the last round, takes the next one
+   * as well.
    */
   async #steps(duty: HeldDuty, round: Round, signal: AbortSignal): Promise<void> {
     const { view, active, pauseMs } = round;
@@ -293,8 +296,8 @@ export class Coordinator implements DutyHandler {
   }
 
   /**
-   * Notifies the followers if the round found a change. Nodes only move forward, so each change shows
-   * in the counts.
+   * Notifies the followers if the round found a change. Nodes only move forward, so each change
+   * shows in the counts.
    */
   #notifyFollowers(
     job: string,
@@ -356,10 +359,10 @@ function runMsOf({ job, stateMs }: PushJobSnapshot): number {
 }
 
 /**
- * The time since the job asked its agents, and the time in its state. The rows count both in ticks of
- * a second, which pause while no instance is healthy. This holder reads them once and continues with
- * its own clock. The tick counter may have lagged when the job was created. The lag is subtracted, so no
- * timeout ends early; each new holder may delay it by the lag.
+ * The time since the job asked its agents, and the time in its state. The rows count both in ticks
+ * of a second, which pause while no instance is healthy. This holder reads them once and continues
+ * with its own clock. The tick counter may have lagged when the job was created. The lag is
+ * subtracted, so no timeout ends early; each new holder may delay it by the lag.
  */
 class PushJobTimes {
   readonly #clock: Clock;

@@ -1,6 +1,6 @@
 /**
- * The audit's records of push jobs that nobody deletes by a request: old ones, and those of which an
- * organization or a schedule has too many.
+ * The audit's records of push jobs that nobody deletes by a request: old ones, and those of which
+ * an organization or a schedule has too many.
  */
 import type { ExpiryPart } from '../../../platform/postgres/sql-text.ts';
 import { expiryPart } from '../../audit/audit-store.ts';

@@ -153,7 +153,9 @@ export class PushJobFollowers {
     );
   }
 
-  /** Opens a watch that closes when `signal` aborts, even if nobody ever asks for the first event. */
+  /**
+   * Opens a watch that closes when `signal` aborts, even if nobody ever asks for the first event.
+   */
   #open(job: string, signal: AbortSignal): Watch<PushJobPosition> {
     const watch = this.#counted(() => this.#watches.open(job, true));
     signal.addEventListener('abort', () => watch.close(), { once: true });

@@ -71,7 +71,9 @@ const NODES_A_PAGE = 1_000;
 const TASKS_A_READ = 8;
 /** A change may become visible this long after the time that it carries. */
 const LATE_MS = 10_000;
-/** Every 60th round reads all nodes: a step of the database's clock may hide changes from others. */
+/**
+ * Every 60th round reads all nodes: a step of the database's clock may hide changes from others.
+ */
 const WHOLE_EVERY = 60;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 1_000;
@@ -146,7 +148,8 @@ class NodeFollower {
       const job = at.state === this.#status ? undefined : await this.#timed(reads.job.ask({ job: id, number }));
       if (job === undefined && at.state !== this.#status) throw new PushJobNotFoundError(id);
       let hasMore = job !== undefined;
-      // A step of the database's clock may hide changes; after the job's end no other round would see them.
+      // A step of the database's clock may hide changes; after the job's end no other round would
+      // see them.
       const isWhole = round % WHOLE_EVERY === 0 || job?.state === 'ended';
       for await (const update of this.#updatesOfNodes({
         isFirst: round === 1,
@@ -189,8 +192,8 @@ class NodeFollower {
   }
 
   /**
-   * One round. The end of a node comes after its output. No more than a page of rows is kept, and of
-   * a job that had ended before the first round nothing else is remembered.
+   * One round. The end of a node comes after its output. No more than a page of rows is kept, and
+   * of a job that had ended before the first round nothing else is remembered.
    */
   async *#updatesOfNodes({ isFirst, isWhole, isLast }: Round): AsyncGenerator<NodeUpdate, void, undefined> {
     const { reads } = this.#deps;
@@ -231,7 +234,9 @@ class NodeFollower {
       yield* this.#updatesOfTasks(known, places);
   }
 
-  /** All events up to those that exist now, of the tasks of nodes at these places; at most a page. */
+  /**
+   * All events up to those that exist now, of the tasks of nodes at these places; at most a page.
+   */
   async *#updatesOfTasks(known: KnownNodes, places: readonly number[]): AsyncGenerator<NodeUpdate, void, undefined> {
     if (places.length === 0) return;
     const { nodes, sent } = known;

@@ -100,15 +100,17 @@ export class AgentMessenger {
   readonly #asks: BatchQueue<Reason>;
   readonly #votes: AnswerQueue<Vote>;
   readonly #releases: AnswerQueue<NodeKey>;
-  /** The job of each server's last `ready` vote that was dropped: the agent may wait for the start. */
+  /**
+   * The job of each server's last `ready` vote that was dropped: the agent may wait for the start.
+   */
   readonly #dropped = new Map<string, string>();
   readonly #poll: SlowPoll;
   #subscription: Subscription | undefined;
   readonly #stopping = new AbortController();
   readonly #counts = { prepares: 0, aborts: 0, votes: 0 };
   /**
-   * Changes of limits that were sent, by job, to the sessions of that moment. Later sessions receive
-   * the limit when they begin.
+   * Changes of limits that were sent, by job, to the sessions of that moment. Later sessions
+   * receive the limit when they begin.
    */
   readonly #timeoutChangesRead = new Map<string, number>();
   /** What each session was told last. */
@@ -245,7 +247,9 @@ export class AgentMessenger {
     }
   }
 
-  /** Encodes the frame once, as it may have a megabyte, and yields to other work between batches. */
+  /**
+   * Encodes the frame once, as it may have a megabyte, and yields to other work between batches.
+   */
   async #askAll(nodes: readonly NodeKey[], frame: PushPrepareFrame): Promise<void> {
     const { clock } = this.#deps;
     const text = encodeFrame(frame);
@@ -272,8 +276,8 @@ export class AgentMessenger {
   }
 
   /**
-   * Sends a timeout once in each session: its agent receives it, or the session ends. Of two reads at
-   * the same time, the older one may be answered last.
+   * Sends a timeout once in each session: its agent receives it, or the session ends. Of two reads
+   * at the same time, the older one may be answered last.
    */
   #sendTimeout(order: PushOrder): void {
     const { serverUuid, job, timeoutMs, change } = order;
@@ -340,7 +344,10 @@ export class AgentMessenger {
     }
   }
 
-  /** Returns those of these nodes that have ended: their agents were told, if they have sessions here. */
+  /**
+   * Returns those of these nodes that have ended: their agents were told, if they have sessions
+   * here.
+   */
   async #forgetEnded(nodes: readonly NodeKey[], database: Queryable): Promise<NodeKey[]> {
     if (nodes.length === 0) return [];
     const open = await readOpenNodes(database, nodes);

@@ -1,8 +1,8 @@
 /**
- * Answers of agents that wait for the database. Of each job and server the last one counts. A server
- * takes part in one job at a time, so one of which many answers wait gets no more room: its agent
- * cannot keep out the answers of others, whatever it sends. Messages have a limit of their own: an
- * answer for whose message there is no room is kept without it.
+ * Answers of agents that wait for the database. Of each job and server the last one counts. A
+ * server takes part in one job at a time, so one of which many answers wait gets no more room: its
+ * agent cannot keep out the answers of others, whatever it sends. Messages have a limit of their
+ * own: an answer for whose message there is no room is kept without it.
  */
 import { BatchQueue, type BatchQueueDeps } from '../../../platform/postgres/batches/batch-queue.ts';
 

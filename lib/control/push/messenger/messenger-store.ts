@@ -59,8 +59,8 @@ export async function readVoters(database: Queryable, { jobs, servers, after, mo
 
 /**
  * What agents are to be told, whichever instance holds them. Of changed limits reads those of
- * `servers`, and those of the jobs in `timeoutsSince`, each without the limits of its first changes,
- * which were read before.
+ * `servers`, and those of the jobs in `timeoutsSince`, each without the limits of its first
+ * changes, which were read before.
  */
 export async function readOrders(
   database: Queryable,
@@ -119,8 +119,8 @@ export async function readPrepares(
 }
 
 /**
- * An agent waits for its start as long as any job may run: the timeouts of this one may change while
- * it waits. If the job ends, its server is in rehab, and the agent is told.
+ * An agent waits for its start as long as any job may run: the timeouts of this one may change
+ * while it waits. If the job ends, its server is in rehab, and the agent is told.
  */
 function prepareOf({ id, command, options, file }: PrepareRow): PushPrepareFrame {
   const { user, dir, env, capture = false } = options;
@@ -192,8 +192,9 @@ export async function endRehab(database: Queryable, releases: readonly NodeKey[]
 }
 
 /**
- * Ends the rehab of at most `limit` servers that were removed and have no agent, because no agent will
- * answer. If one returns nevertheless, it votes `busy` and is told to forget the job. Returns their number.
+ * Ends the rehab of at most `limit` servers that were removed and have no agent, because no agent
+ * will answer. If one returns nevertheless, it votes `busy` and is told to forget the job. Returns
+ * their number.
  */
 export async function endRehabOfRemoved(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(

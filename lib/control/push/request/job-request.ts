@@ -51,8 +51,8 @@ const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[
 });
 
 /**
- * The request obeys the rules of its contract. @throws InvalidParametersError with all that is wrong
- * with its servers, its quorum and its ticket
+ * The request obeys the rules of its contract. @throws InvalidParametersError with all that is
+ * wrong with its servers, its quorum and its ticket
  */
 export async function resolvePushJob(
   request: PushJobRequest,

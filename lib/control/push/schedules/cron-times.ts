@@ -3,9 +3,10 @@
  * The search is done here: that of node-cron begins at the time of the process's clock, and takes
  * up to a quarter of a second for days that are rare.
  *
- * The syntax is that of Kubernetes and Nomad: five fields or a name such as `@daily`. If neither the day of the
- * month nor the day of the week begins with `*`, a day matches that matches either. A local time
- * that the clocks skip in spring is left out, and one that they repeat in autumn comes twice.
+ * The syntax is that of Kubernetes and Nomad: five fields or a name such as `@daily`. If neither
+ * the day of the month nor the day of the week begins with `*`, a day matches that matches either.
+ * A local time that the clocks skip in spring is left out, and one that they repeat in autumn comes
+ * twice.
  */
 import cron from 'node-cron';
 import { MAX_CRON_CHARS } from '../../../protocol/api/push/schedules.ts';

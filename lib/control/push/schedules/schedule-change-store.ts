@@ -40,9 +40,9 @@ export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
 }
 
 /**
- * Replaces what callers may change, and lets any instance try again immediately. False: it has ended,
- * does not exist, or was changed since it was read; nothing is recorded then, so that the records
- * have the order of the changes.
+ * Replaces what callers may change, and lets any instance try again immediately. False: it has
+ * ended, does not exist, or was changed since it was read; nothing is recorded then, so that the
+ * records have the order of the changes.
  */
 export async function changeSchedule(database: Queryable, schedule: ChangedSchedule): Promise<boolean> {
   const { id, changes, at, cron, timeZone, overlap, job, nextAt, asked, changedBy, isOtherJob, record } = schedule;

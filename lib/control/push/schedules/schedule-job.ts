@@ -30,7 +30,10 @@ export async function resolveScheduledJob(
   );
 }
 
-/** The job with the members that change; its servers are named in one way. @throws InvalidParametersError */
+/**
+ * The job with the members that change; its servers are named in one way. @throws
+ * InvalidParametersError
+ */
 export function changedJob(present: JsonObject, changes: JsonObject): JsonObject {
   const namesServers = TARGET_KINDS.some((name) => (changes[name] ?? null) !== null);
   const dropped: readonly string[] = namesServers ? [...TARGET_KINDS, 'from_status'] : [];

@@ -243,8 +243,8 @@ export async function recordFailedTry(
 type AsRead = Pick<DueSchedule, 'id' | 'changes' | 'next_at' | 'queued_at'>;
 
 /**
- * The guard of the job of one time, which uses the time up. Not met: another instance was first, the
- * schedule was changed, or the last job has not ended.
+ * The guard of the job of one time, which uses the time up. Not met: another instance was first,
+ * the schedule was changed, or the last job has not ended.
  */
 export function firingGuard(
   { id, changes, next_at, queued_at }: AsRead,
@@ -311,8 +311,8 @@ export async function deleteEndedSchedules(database: Queryable, days: number, mo
 
 /**
  * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended: at least
- * one, and no more whose nodes together are more than `nodes`. `records`: for the audit, in the same
- * commit. Returns how many. Reads only what it may delete, whatever the schedules have kept.
+ * one, and no more whose nodes together are more than `nodes`. `records`: for the audit, in the
+ * same commit. Returns how many. Reads only what it may delete, whatever the schedules have kept.
  */
 export async function deleteOldJobs(
   database: Queryable,

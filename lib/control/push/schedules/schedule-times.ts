@@ -12,7 +12,9 @@ export interface ScheduleTimes {
 
 const NO_TIME_ZONE = 'value is not the name of a time zone';
 
-/** @throws InvalidParametersError with all that is wrong, or when there is no such time after `now` */
+/**
+ * @throws InvalidParametersError with all that is wrong, or when there is no such time after `now`
+ */
 export function parseScheduleTimes({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
   const errors: FieldError[] = [];
   const refuse = (field: string, message: string) => errors.push({ field, code: 'Invalid', message });

@@ -92,7 +92,10 @@ const TRICKLE_MS = 10_000;
 /** The most agents that may be admitted and not have a working session yet. */
 export const MAX_CONCURRENT_ADMISSIONS = 200;
 
-/** At this number of admissions the instance works at full speed, so the rate follows what it admits. */
+/**
+ * At this number of admissions the instance works at full speed, so the rate follows what it
+ * admits.
+ */
 const MANY_CONCURRENT_ADMISSIONS = MAX_CONCURRENT_ADMISSIONS / 2;
 /** The rate may exceed what is admitted by this factor. Otherwise it could not grow. */
 const HEADROOM = 1.25;
@@ -110,7 +113,10 @@ const BUSY_STATEMENT_MS = 500;
 const BUSY_ROUND_TRIPS = 3;
 /** An agent waits for two statements, for five seconds in all (`WELCOME_WITHIN_MS`). */
 const LATE_STATEMENT_MS = 2_000;
-/** The lowest round trip at which the distance to the database is reported as the limit of admission. */
+/**
+ * The lowest round trip at which the distance to the database is reported as the limit of
+ * admission.
+ */
 const FAR_MS = 100;
 /** If the share of late sessions is smaller, those agents are the cause and not this instance. */
 const LATE_SHARE = 0.05;
@@ -194,8 +200,8 @@ export function measure(before: AdmissionState, pressure: Pressure, now: number)
 const smoothed = (before: number, now: number): number => SMOOTHING * before + (1 - SMOOTHING) * now;
 
 /**
- * Whether an agent that arrives now is admitted. `concurrentAdmissions`: agents that were admitted and do not
- * work yet.
+ * Whether an agent that arrives now is admitted. `concurrentAdmissions`: agents that were admitted
+ * and do not work yet.
  */
 export function mayAdmit(state: AdmissionState, concurrentAdmissions: number, now: number): boolean {
   if (state.load === 'late') return concurrentAdmissions === 0 && now - state.lateSince < TRICKLE_MS;

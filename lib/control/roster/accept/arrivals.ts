@@ -89,7 +89,9 @@ export class Arrivals {
       : `the instance is at capacity: ${this.#state.reason}`;
   }
 
-  /** Admits one agent; it counts as a concurrent admission until the returned function is called. */
+  /**
+   * Admits one agent; it counts as a concurrent admission until the returned function is called.
+   */
   admit(): () => void {
     this.#state = admit(this.#state, this.#deps.clock.now());
     this.#concurrentAdmissions += 1;

@@ -1,9 +1,9 @@
 /**
  * Takes authority for servers whose agents connect to this instance. Most need one statement, which
- * agents that arrive concurrently share. If the row rejects the hello, the instance reads it, and probes
- * another incarnation of the same uuid that holds it. A bounded number of accepts is in flight; the
- * rest wait in a queue, and those whose socket closed meanwhile are dropped. docs/design/roster.md,
- * "Accept".
+ * agents that arrive concurrently share. If the row rejects the hello, the instance reads it, and
+ * probes another incarnation of the same uuid that holds it. A bounded number of accepts is in
+ * flight; the rest wait in a queue, and those whose socket closed meanwhile are dropped.
+ * docs/design/roster.md, "Accept".
  *
  *     hello ──▶ pending ──accept applied──▶ session
  *                  ├─row rejects it──▶ refused
@@ -38,8 +38,8 @@ import type { ProbeCaller, ProbeTarget } from './probe.ts';
 interface AuthorityDeps {
   database: Queryable;
   /**
-   * Runs the statements that admit agents, so that they do not queue behind other work. An agent that
-   * waits too long disconnects, and the accept is wasted.
+   * Runs the statements that admit agents, so that they do not queue behind other work. An agent
+   * that waits too long disconnects, and the accept is wasted.
    */
   arrivalDatabase: Queryable;
   sessions: SessionTable;

@@ -164,8 +164,9 @@ export interface AwaitedReturns {
  * Which of these dead runs have agents that may still return because an instance told them when to
  * do so: until `graceMs` after the latest of these times. A run waits for MAX_RETURN_MS + `graceMs`
  * at most. That counts from the run's end, or from the start of the observer, whose run is
- * `observer`, if that was later: no agent could return before. Undefined: none waits. A time that is
- * further ahead than possible was recorded before the database's clock was set back, and is ignored.
+ * `observer`, if that was later: no agent could return before. Undefined: none waits. A time that
+ * is further ahead than possible was recorded before the database's clock was set back, and is
+ * ignored.
  */
 export async function readAwaitedReturns(
   database: Queryable,
@@ -200,8 +201,8 @@ export async function readAwaitedReturns(
 }
 
 /**
- * Deletes runs that ended over a day ago and that no `running` row names. Their `latest_return_at` is
- * over by then: it is at most MAX_RETURN_MS after their end.
+ * Deletes runs that ended over a day ago and that no `running` row names. Their `latest_return_at`
+ * is over by then: it is at most MAX_RETURN_MS after their end.
  */
 export async function deleteEndedRuns(database: Queryable): Promise<number> {
   const { rowCount } = await database.query(

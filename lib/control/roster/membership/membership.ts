@@ -312,9 +312,9 @@ export class Membership {
   }
 
   /**
-   * Inserts the row of a new run and returns its id: `wanted`, or that of an earlier try whose answer
-   * was lost, so that no second row is left. If that one has been declared dead meanwhile, a new id:
-   * it may have been asked to drain while it was live.
+   * Inserts the row of a new run and returns its id: `wanted`, or that of an earlier try whose
+   * answer was lost, so that no second row is left. If that one has been declared dead meanwhile, a
+   * new id: it may have been asked to drain while it was live.
    */
   async #insertRun(wanted: string): Promise<string> {
     const { database, identity, random } = this.#deps;

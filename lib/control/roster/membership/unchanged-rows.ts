@@ -49,7 +49,9 @@ export class UnchangedRows<Row> {
     return rows.filter((row) => (this.unchangedMs(this.#identity.keyOf(row)) ?? 0) >= this.#forMs);
   }
 
-  /** How long the row of this key has been unchanged; undefined if the last read had no such row. */
+  /**
+   * How long the row of this key has been unchanged; undefined if the last read had no such row.
+   */
   unchangedMs(key: string): number | undefined {
     return this.#seen.get(key)?.unchangedMs;
   }

@@ -72,8 +72,8 @@ type DrainStep = { state: DrainState; effects: DrainEffect[] };
 /** A higher rate than the other instances can accept would only fill their queues. */
 export const AGENTS_PER_SECOND = 2_000;
 /**
- * Time for callers that asked the name server just before the withdrawal to connect: the name server's
- * period, the TTL of its records, and a margin.
+ * Time for callers that asked the name server just before the withdrawal to connect: the name
+ * server's period, the TTL of its records, and a margin.
  */
 export const WITHDRAWN_AFTER_MS = 3_000;
 /**
@@ -85,8 +85,8 @@ const ANNOUNCE_AGAIN_MS = 1_000;
 /** A late tick does not make up for the ticks that it missed. */
 const MAX_STEP_MS = 250;
 /**
- * Time for callers that connected just before the sockets closed to send their requests, and for idle
- * connections to be closed.
+ * Time for callers that connected just before the sockets closed to send their requests, and for
+ * idle connections to be closed.
  */
 export const LAST_CALLERS_MS = 2_000;
 /** Time to write the last answers. */

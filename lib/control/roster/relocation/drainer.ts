@@ -21,8 +21,8 @@ interface DrainerDeps {
   /** Where agents can go. */
   otherAddresses: () => InstanceAddress[];
   /**
-   * Stops status changes at the end of sessions. This instance closes the remaining sessions itself, so
-   * their end does not show that an agent is dead.
+   * Stops status changes at the end of sessions. This instance closes the remaining sessions
+   * itself, so their end does not show that an agent is dead.
    */
   stopSessionLosses: () => void;
   instance: DrainingInstance;

@@ -52,7 +52,9 @@ export class Reaper {
   readonly #transitions: TransitionLog;
   #isReading = false;
   #rowsAwaitingReturns = 0;
-  /** After how long the first of these rows waits no longer; 0 if the last poll did not learn it. */
+  /**
+   * After how long the first of these rows waits no longer; 0 if the last poll did not learn it.
+   */
   #waitMs = 0;
 
   constructor(deps: ReaperDeps) {
@@ -186,7 +188,10 @@ export class Reaper {
     return !sessions.isPending(row.serverUuid) && sessions.get(row.serverUuid)?.epoch !== row.epoch;
   }
 
-  /** `run`: this instance's run when the rows were found due. A later one has no evidence of its own. */
+  /**
+   * `run`: this instance's run when the rows were found due. A later one has no evidence of its
+   * own.
+   */
   async #markUnknown(due: readonly HeldRow[], run: string): Promise<void> {
     for (const some of chunksOf(due, MAX_BATCH)) {
       const batch = some.filter((row) => this.#isStillOwnerless(row));

@@ -61,7 +61,8 @@ export const RETURN_EVERY_MS = 5_000;
  * How a server's agent is connected. `linked`: over a session of the run on the row. `legacy`: a
  * legacy agent, which posts to any instance, so the row says `running` without a run (in SQL:
  * `status = 'running' and run is null`). `ur`: the same, for a server without an agent, whose Ur
- * speaks AMQP. `none`: not connected. Work for these two is fenced by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
+ * speaks AMQP. `none`: not connected. Work for these two is fenced by the epoch, which rises when
+ * the server returns from `unknown`, as it does at an accept.
  */
 type AgentKind = 'linked' | 'legacy' | 'ur' | 'none';
 

@@ -1,7 +1,7 @@
 /**
- * Boot modules: small files that the boot loader hands to the kernel of a server. Pure. The rules and
- * their texts are those of Triton's CNAPI, except for the bounds, and for paths that can name no file of
- * their own in the folder of modules.
+ * Boot modules: small files that the boot loader hands to the kernel of a server. Pure. The rules
+ * and their texts are those of Triton's CNAPI, except for the bounds, and for paths that can name
+ * no file of their own in the folder of modules.
  */
 import { isJsonObject } from '../../../protocol/json/bounded-json.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
@@ -54,7 +54,10 @@ const shown = (text: string): string => text.slice(0, MAX_SHOWN_CHARS);
 /** Boot loaders write the paths into a list, one a line. Triton takes all of them. */
 const isFilePath = (path: string): boolean => !path.startsWith('/') && !path.endsWith('/') && !/\p{Cc}/u.test(path);
 
-/** Whether the path is normalised and stays in the folder of modules. Normalisation would keep a leading `..`. */
+/**
+ * Whether the path is normalised and stays in the folder of modules. Normalisation would keep a
+ * leading `..`.
+ */
 const isNormalPath = (path: string): boolean =>
   path !== '' &&
   path.length <= MAX_PATH_CHARS &&

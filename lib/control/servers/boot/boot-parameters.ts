@@ -1,7 +1,7 @@
 /**
- * With which parameters a server boots: what a request changes of them, and their form in an answer.
- * Pure. They are fields of the server's document, or of the record of defaults, from which new servers
- * copy them.
+ * With which parameters a server boots: what a request changes of them, and their form in an
+ * answer. Pure. They are fields of the server's document, or of the record of defaults, from which
+ * new servers copy them.
  */
 import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { SECRET_MASK } from '../../../protocol/secret-params.ts';
@@ -69,7 +69,10 @@ export function toBootParams(fields: ServerDefaults, given: JsonObject) {
   };
 }
 
-/** What a kernel is given may hold passwords, and modules keys: only those who may change them see them. */
+/**
+ * What a kernel is given may hold passwords, and modules keys: only those who may change them see
+ * them.
+ */
 interface BootSecrets {
   boot_params?: unknown;
   boot_modules?: unknown;

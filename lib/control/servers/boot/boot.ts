@@ -1,7 +1,7 @@
 /**
- * The boot parameters of servers, and the defaults that new servers copy: reads and changes them, and
- * adds what every server that boots is told. A change reads the document, decides, and writes if
- * nobody wrote meanwhile. Called by `boot-routes.ts`.
+ * The boot parameters of servers, and the defaults that new servers copy: reads and changes them,
+ * and adds what every server that boots is told. A change reads the document, decides, and writes
+ * if nobody wrote meanwhile. Called by `boot-routes.ts`.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
@@ -56,7 +56,10 @@ export class Boot {
     this.#broker = broker && new BrokerArguments(broker, deps);
   }
 
-  /** What a server that boots gets. `hidesSecrets`: as those see it who may not change it. @throws ServerNotFoundError */
+  /**
+   * What a server that boots gets. `hidesSecrets`: as those see it who may not change it. @throws
+   * ServerNotFoundError
+   */
   async paramsOf(serverUuid: string, { hidesSecrets }: { hidesSecrets: boolean }) {
     const document = await this.#read(serverUuid);
     if (document === undefined) throw new ServerNotFoundError(serverUuid);

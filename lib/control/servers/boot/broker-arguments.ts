@@ -1,6 +1,7 @@
 /**
- * The kernel arguments by which a server that boots finds RabbitMQ: `rabbitmq` has an address, because
- * the server may have no name server yet, and `rabbitmq_dns` has the name. Used by `boot.ts`.
+ * The kernel arguments by which a server that boots finds RabbitMQ: `rabbitmq` has an address,
+ * because the server may have no name server yet, and `rabbitmq_dns` has the name. Used by
+ * `boot.ts`.
  */
 import { isIP } from 'node:net';
 import { lookUpHost } from '../../../platform/dns/host-lookup.ts';

@@ -112,6 +112,9 @@ export function serverRoutes({ servers, roster, boot, cnapiUuid, lastHeartbeat, 
   );
 }
 
-/** Who may change servers sees all of them; others do not see what kernel arguments, flags and modules say. */
+/**
+ * Who may change servers sees all of them; others do not see what kernel arguments, flags and
+ * modules say.
+ */
 const viewFor = (actor: Actor): ((server: ServerObject) => ServerObject) =>
   hasRight(actor, 'boot-secrets') ? (server) => server : withoutBootSecrets;

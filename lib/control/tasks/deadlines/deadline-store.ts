@@ -35,8 +35,8 @@ export interface OverdueTask {
 
 /**
  * Returns some tasks of these sessions that are past their timeout by `overdueMs`; those whose
- * cancel was sent longest ago come first. Returns a task again after `resendMs`, or immediately if the
- * database's clock was set back.
+ * cancel was sent longest ago come first. Returns a task again after `resendMs`, or immediately if
+ * the database's clock was set back.
  */
 export async function takeOverdue(
   database: Queryable,

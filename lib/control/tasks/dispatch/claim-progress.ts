@@ -1,11 +1,11 @@
 /**
  * Records the outcome of the claims for each server. Used by both dispatches.
  *
- * - Servers to claim for again after a short pause, because a row was locked or a limit was reached.
- *   While a server's row stays locked, its pause doubles.
- * - Servers without an answered claim: their claims fail or do not begin, or their rows stay locked.
- *   Their queued tasks have no chance to be taken, so their time to start must not run (law 9). The
- *   slow poll of tasks reads the servers whose claims had no answer for a whole period.
+ * - Servers to claim for again after a short pause, because a row was locked or a limit was
+ *   reached. While a server's row stays locked, its pause doubles.
+ * - Servers without an answered claim: their claims fail or do not begin, or their rows stay
+ *   locked. Their queued tasks have no chance to be taken, so their time to start must not run (law
+ *   9). The slow poll of tasks reads the servers whose claims had no answer for a whole period.
  */
 import { isTemporary } from '../../../platform/errors.ts';
 import type { Clock, Timer } from '../../../platform/time/clock.ts';
@@ -82,7 +82,9 @@ export class ClaimProgress {
     for (const { timer } of this.#waiting.values()) timer.cancel();
   }
 
-  /** Forgets the refusal: the server waits for another reason now, so it is wanted like any other. */
+  /**
+   * Forgets the refusal: the server waits for another reason now, so it is wanted like any other.
+   */
   #noteNotRefused(serverUuid: string): void {
     if (this.#refused.delete(serverUuid)) this.#wanted.add(serverUuid);
   }

@@ -1,6 +1,6 @@
 /**
- * SQL of the dispatches and the reconciler: claim, send again, inventory. The roster's row fences each
- * statement (docs/design/tasks.md).
+ * SQL of the dispatches and the reconciler: claim, send again, inventory. The roster's row fences
+ * each statement (docs/design/tasks.md).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
@@ -171,8 +171,8 @@ export interface InheritedRow extends InheritedTask {
 }
 
 /**
- * Returns at most `limit` claimed tasks of these servers that were sent to an earlier session. Excludes
- * posted tasks, which belong to the run that posted them.
+ * Returns at most `limit` claimed tasks of these servers that were sent to an earlier session.
+ * Excludes posted tasks, which belong to the run that posted them.
  */
 export async function readInheritedTasks(
   database: Queryable,

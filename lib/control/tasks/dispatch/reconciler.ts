@@ -3,9 +3,9 @@
  * an earlier session was given and the agent has continue. The others are decided
  * (`decideAtInventory`), and each decision is written under a guard. Tasks that have ended but that
  * the agent still works on are cancelled. Handles many inventories at a time, because a whole fleet
- * may connect concurrently. If an inventory cannot be settled (the database is down, a row is locked,
- * the instance's run is changing, the database refuses it), it is tried again while its session
- * lasts, and the others do not wait for it. Called by `Tasks`.
+ * may connect concurrently. If an inventory cannot be settled (the database is down, a row is
+ * locked, the instance's run is changing, the database refuses it), it is tried again while its
+ * session lasts, and the others do not wait for it. Called by `Tasks`.
  */
 
 import { DatabaseBusyError } from '../../../platform/errors.ts';
@@ -157,7 +157,8 @@ export class Reconciler {
   /**
    * Tasks that ended while the agent was disconnected (by a timeout, for example) and that the
    * agent still has: it must stop them, and not continue held ones of which no record is left. It
-   * continues the other held ones, except those whose rows are locked: a later attempt answers these.
+   * continues the other held ones, except those whose rows are locked: a later attempt answers
+   * these.
    */
   async #answer(batch: readonly Inventory[], database: Queryable): Promise<void> {
     const asked = batch.flatMap(({ session, unanswered }) =>

@@ -1,9 +1,9 @@
 /**
- * Stores what agents report about their tasks: ends immediately, the rest within a few milliseconds,
- * all gathered reports in one statement. An end is acknowledged once it is recorded (or needs no
- * record). Until then the recorder keeps it, through a database outage as well. Bounded: excess
- * output is dropped and counted; agents' ends beyond the limit are refused, and the agents repeat
- * them. Called by `Tasks`.
+ * Stores what agents report about their tasks: ends immediately, the rest within a few
+ * milliseconds, all gathered reports in one statement. An end is acknowledged once it is recorded
+ * (or needs no record). Until then the recorder keeps it, through a database outage as well.
+ * Bounded: excess output is dropped and counted; agents' ends beyond the limit are refused, and the
+ * agents repeat them. Called by `Tasks`.
  */
 
 import { messageOf } from '../../../platform/errors.ts';

@@ -1,6 +1,6 @@
 /**
- * Creates a task for a request, in the commit of the audit's record of that request. Called by every
- * route that creates a task.
+ * Creates a task for a request, in the commit of the audit's record of that request. Called by
+ * every route that creates a task.
  */
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { RequestContext } from '../../http/route.ts';

@@ -1,4 +1,7 @@
-/** Runs a task for a route that answers with its result. Used by the synchronous routes of servers and VMs. */
+/**
+ * Runs a task for a route that answers with its result. Used by the synchronous routes of servers
+ * and VMs.
+ */
 import { CnapiError } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
@@ -14,7 +17,10 @@ interface TaskToRun {
   params: Record<string, unknown>;
   /** How long the task may run and the request waits; 3600 seconds when absent. */
   seconds?: number;
-  /** A question that precedes the change of the request: the record of the audit belongs to the change. */
+  /**
+   * A question that precedes the change of the request: the record of the audit belongs to the
+   * change.
+   */
   precedesChange?: boolean;
 }
 
@@ -47,9 +53,9 @@ export interface RunTaskDeps {
 }
 
 /**
- * Runs a task to its end and returns its result. Its request is in the audit if the contract of the route
- * says that it changes something (`changesSomething`). @throws TaskRunError if it failed or did not end
- * in time, TaskContinuesError, TokenEndedError
+ * Runs a task to its end and returns its result. Its request is in the audit if the contract of the
+ * route says that it changes something (`changesSomething`). @throws TaskRunError if it failed or
+ * did not end in time, TaskContinuesError, TokenEndedError
  */
 export async function runTask(
   { tasks, instanceLeaving: endSignal }: RunTaskDeps,

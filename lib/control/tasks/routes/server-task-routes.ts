@@ -121,8 +121,8 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
 
 /**
  * Tasks that other routes create. With the first a caller could start a job before its quorum; the
- * second has secrets, which its route hides; the others name an address to which the agent sends its
- * token.
+ * second has secrets, which its route hides; the others name an address to which the agent sends
+ * its token.
  */
 const RESERVED_TASKS: Readonly<Record<string, string>> = {
   [PUSH_TASK]: 'is created by push jobs only; POST /push-jobs',

@@ -98,7 +98,10 @@ function wholeTask(row: TaskRow): Task {
   };
 }
 
-/** The history of an ended task is exactly what Triton's CNAPI keeps. Before the end it shows the progress. */
+/**
+ * The history of an ended task is exactly what Triton's CNAPI keeps. Before the end it shows the
+ * progress.
+ */
 function historyOf(row: TaskRow): Task['history'] {
   if (row.ended_at !== null) return endHistory(row, row.ended_at.toISOString());
   const steps: [string, Date | null, JsonObject][] = [

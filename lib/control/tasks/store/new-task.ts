@@ -1,4 +1,6 @@
-/** The task that a request asks for, as it is stored, and why its ticket does not allow it. Pure. */
+/**
+ * The task that a request asks for, as it is stored, and why its ticket does not allow it. Pure.
+ */
 import type { CnapiError } from '../../../platform/errors.ts';
 import { digestOf } from '../../../protocol/json/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable, withSecretUrl } from '../../../protocol/secret-params.ts';

@@ -99,7 +99,9 @@ export class TooManyTasksError extends CnapiError {
   }
 }
 
-/** The state in which a trigger of the database refuses a task; the hint of the error is the code. */
+/**
+ * The state in which a trigger of the database refuses a task; the hint of the error is the code.
+ */
 const REFUSED_STATE = 'CN409';
 
 /**

@@ -77,8 +77,8 @@ async function lastLookedAt(
 }
 
 /**
- * Returns how long each ended task waited for its start, and how long it ran, in seconds. Null for a
- * task that never started.
+ * Returns how long each ended task waited for its start, and how long it ran, in seconds. Null for
+ * a task that never started.
  */
 export async function readTaskTimes(
   database: Queryable,

@@ -174,7 +174,8 @@ export function decideAtInventory(
   agent: { journalId: string; known: KnownTask | undefined },
 ): InventoryDecision {
   // A journal that has lost a task it had on disk, or its start, was rolled back. This can happen
-  // within one session, where no epoch shows it. What is not held may have begun since the inventory.
+  // within one session, where no epoch shows it. What is not held may have begun since the
+  // inventory.
   const hasLostStart = task.hasStarted && agent.known?.held === true && agent.known.state === 'accepted';
   const isRolledBack = hasLostStart || (task.wasAccepted && agent.known === undefined);
   if (agent.known?.attempt === task.attempt && (task.idempotent || !hasLostStart))

@@ -1,13 +1,16 @@
 /**
- * Checks a tar archive while it is streamed to a VM, where tar unpacks it. Only checked bytes are passed
- * on. Each entry must be a file, a directory or a link, inside the directory in which the archive is
- * unpacked, and not below a link of the archive. The end must have arrived, because tar accepts a
- * truncated archive as complete.
+ * Checks a tar archive while it is streamed to a VM, where tar unpacks it. Only checked bytes are
+ * passed on. Each entry must be a file, a directory or a link, inside the directory in which the
+ * archive is unpacked, and not below a link of the archive. The end must have arrived, because tar
+ * accepts a truncated archive as complete.
  */
 import { Parser, type ReadEntry } from 'tar';
 import { messageOf } from '../../../platform/errors.ts';
 
-/** The allowed kinds of entries. `ContiguousFile` and `OldFile` are older names of a file in tar archives. */
+/**
+ * The allowed kinds of entries. `ContiguousFile` and `OldFile` are older names of a file in tar
+ * archives.
+ */
 const KINDS: ReadonlySet<string> = new Set(['File', 'OldFile', 'ContiguousFile', 'Directory', 'SymbolicLink', 'Link']);
 /** The first byte of a gzip file, which the parser would decompress. */
 const GZIP = 0x1f;

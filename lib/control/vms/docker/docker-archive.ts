@@ -1,7 +1,7 @@
 /**
- * What callers of `docker-copy` read or write: an archive of tar, without a frame. The program in the
- * VM says first what it has found, up to a NUL; that is for the answer to the request. Clients have
- * no other sign of a failure than a connection that breaks.
+ * What callers of `docker-copy` read or write: an archive of tar, without a frame. The program in
+ * the VM says first what it has found, up to a NUL; that is for the answer to the request. Clients
+ * have no other sign of a failure than a connection that breaks.
  */
 import {
   CHANNELS,

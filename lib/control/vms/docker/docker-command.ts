@@ -70,7 +70,8 @@ function programOf({ Cmd: args = [], Env, AttachStdin, Tty, Detach }: DockerComm
   const isDetached = Detach === true;
   const hasInput = AttachStdin === true && !isDetached;
   const isTty = Tty === true;
-  // The reference also starts no terminal for a command without input, although it labels the output `tty`.
+  // The reference also starts no terminal for a command without input, although it labels the
+  // output `tty`.
   const params = { args, ...(Env && { env: variablesOf(Env) }), ...(hasInput && isTty && { terminal: TERMINAL }) };
   return { task: VM_EXEC_TASK, params, isDetached, isTty, hasInput, hasExitCode: true };
 }

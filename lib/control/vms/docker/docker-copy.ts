@@ -1,6 +1,6 @@
 /**
- * `docker-copy` for servers with an agent of this project: a program in the VM writes an archive of tar to
- * the caller's port, or reads one. What it finds at the path is in the answer.
+ * `docker-copy` for servers with an agent of this project: a program in the VM writes an archive of
+ * tar to the caller's port, or reads one. What it finds at the path is in the answer.
  */
 
 import { CnapiError } from '../../../platform/errors.ts';

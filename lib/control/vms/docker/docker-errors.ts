@@ -29,7 +29,10 @@ export class VmNotRunningError extends CnapiError {
   }
 }
 
-/** What the caller of `docker-copy` gets for this failure; undefined for one that Triton's clients do not know. */
+/**
+ * What the caller of `docker-copy` gets for this failure; undefined for one that Triton's clients
+ * do not know.
+ */
 export function copyError(code: string, message: string, cause?: unknown): CnapiError | undefined {
   const status = COPY_STATUSES[code];
   return status === undefined ? undefined : new CnapiError(code, status, message, { cause });

@@ -1,6 +1,6 @@
 /**
- * The lines that Triton's clients of `docker-exec` read and write, and the messages of a stream that
- * they stand for. Each line is a JSON object and ends with CR LF. Pure.
+ * The lines that Triton's clients of `docker-exec` read and write, and the messages of a stream
+ * that they stand for. Each line is a JSON object and ends with CR LF. Pure.
  *
  *     to the program    {"type":"stdin","data":…}, {"type":"tty","data":…}, {"type":"tty","resize":{"w":…,"h":…}},
  *                       {"type":"end"}: the input has ended
@@ -26,7 +26,10 @@ interface DockerLineOptions {
   hasExitCode: boolean;
 }
 
-/** Clients send in a line what one read returned, 64 KiB as a rule, of which each byte may be six characters. */
+/**
+ * Clients send in a line what one read returned, 64 KiB as a rule, of which each byte may be six
+ * characters.
+ */
 const MAX_LINE_CHARS = 1024 * 1024;
 /** Maximum number of pieces in which one line may arrive. */
 const MAX_PIECES = 1_024;

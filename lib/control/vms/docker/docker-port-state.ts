@@ -8,8 +8,8 @@
  *       │    │                                 ▼                                  │
  *       └────┴── nobody in time ──────────► closed ◄──────────────────────────────┘
  *
- * What the stream sends before the caller connects is kept for it, also its end. In each state `cut`
- * leads to closed. Whoever connects second is refused.
+ * What the stream sends before the caller connects is kept for it, also its end. In each state
+ * `cut` leads to closed. Whoever connects second is refused.
  */
 
 export type PortState = 'listening' | 'kept' | 'connected' | 'flushing' | 'closed';
@@ -19,7 +19,10 @@ export interface PortEvent {
   type: 'connected' | 'ended' | 'late' | 'broken' | 'cut';
 }
 
-/** `flush`: end the connection when the caller has received everything. `close`: stop listening and emit `closed`. */
+/**
+ * `flush`: end the connection when the caller has received everything. `close`: stop listening and
+ * emit `closed`.
+ */
 export interface PortEffect {
   do: 'accept' | 'refuse' | 'flush' | 'close';
 }

@@ -125,7 +125,8 @@ export class DockerPort implements CallerEnd {
       case 'refuse':
         return void socket?.destroy();
       case 'flush':
-        // What the caller still sends has to be read, or the kernel would drop what it has not taken.
+        // What the caller still sends has to be read, or the kernel would drop what it has not
+        // taken.
         this.#socket?.resume();
         return void this.#socket?.end();
       case 'close':

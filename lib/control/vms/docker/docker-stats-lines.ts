@@ -1,7 +1,7 @@
 /**
- * The lines that Triton's clients of `docker-stats` read, once a second: JSON objects in the form of the
- * Docker API, which end with CR LF. Each is made of two samples of the agent, since clients compute
- * what a VM uses from what has changed. What this project does not know is left out. Pure.
+ * The lines that Triton's clients of `docker-stats` read, once a second: JSON objects in the form
+ * of the Docker API, which end with CR LF. Each is made of two samples of the agent, since clients
+ * compute what a VM uses from what has changed. What this project does not know is left out. Pure.
  */
 import { CHANNELS, channelIn, jsonIn } from '../../../protocol/streams/stream.ts';
 import { type InterfaceCounters, type VmSample, vmSample } from '../../../protocol/streams/vm-sample.ts';
@@ -74,7 +74,8 @@ function statsOf(sample: VmSample, before: VmSample, apiVersion: number): Record
 
 /**
  * Clients divide by the change of `system_cpu_usage`, and multiply by the number of processors in
- * `percpu_usage`. As in the reference, that is one, whose time is that of the clock: 100 % is one processor.
+ * `percpu_usage`. As in the reference, that is one, whose time is that of the clock: 100 % is one
+ * processor.
  */
 function cpuOf({ cpu_us, clock_ms }: VmSample): Record<string, unknown> {
   const total_usage = Math.round(cpu_us * NS_PER_US);

@@ -67,7 +67,10 @@ class NoPortError extends CnapiError {
   }
 }
 
-/** @throws NoPortError for a caller with a token; `instead`: what such a caller can do, as a sentence */
+/**
+ * @throws NoPortError for a caller with a token; `instead`: what such a caller can do, as a
+ * sentence
+ */
 export function requireNoToken({ actor }: DockerContext, route: string, instead: string): void {
   if (actor.tokenUuid !== undefined || actor.principal !== undefined) throw new NoPortError(route, instead);
 }
@@ -85,7 +88,9 @@ export async function requireRunningVm(deps: DockerDeps, context: DockerContext,
   if (state !== 'running') throw new VmNotRunningError(context.params.vm_uuid, state, need);
 }
 
-/** @throws CnapiError if there are too many streams, or the task is refused; then nothing listens */
+/**
+ * @throws CnapiError if there are too many streams, or the task is refused; then nothing listens
+ */
 export async function openPort(
   deps: DockerDeps,
   context: DockerContext,

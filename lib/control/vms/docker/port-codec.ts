@@ -4,8 +4,8 @@ export interface RefusedInput {
   /** A sentence that says what is wrong with the input. */
   refused: string;
   /**
-   * Messages after which the program ends by itself and removes what it has begun. Without them the stream is
-   * cut off.
+   * Messages after which the program ends by itself and removes what it has begun. Without them the
+   * stream is cut off.
    */
   lastMessages?: readonly Buffer[];
 }
@@ -18,8 +18,8 @@ export interface PortCodec {
   /** The bytes for a message to the caller; empty if there is nothing to tell. */
   write(message: Buffer): Buffer | string;
   /**
-   * False while the caller has received or sent only a part that looks complete. The connection must then
-   * be reset instead of closed, so that the peer notices.
+   * False while the caller has received or sent only a part that looks complete. The connection
+   * must then be reset instead of closed, so that the peer notices.
    */
   readonly isWhole: boolean;
 }

@@ -1,6 +1,6 @@
 /**
- * Reads the answers of `machine_info`. Agents of Triton answer with the text that vmadm prints, which
- * a task keeps as `{value: text}`; agents of this project answer with an object. Pure.
+ * Reads the answers of `machine_info`. Agents of Triton answer with the text that vmadm prints,
+ * which a task keeps as `{value: text}`; agents of this project answer with an object. Pure.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { isJsonObject, type JsonObject, parseBoundedJson } from '../../../protocol/json/bounded-json.ts';

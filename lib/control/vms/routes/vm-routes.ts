@@ -56,8 +56,9 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
   };
 
   /**
-   * The parameters of the task, after what an agent of this project would refuse is refused, so that
-   * the caller knows immediately. Agents of Triton check by themselves. @throws InvalidParametersError
+   * The parameters of the task, after what an agent of this project would refuse is refused, so
+   * that the caller knows immediately. Agents of Triton check by themselves. @throws
+   * InvalidParametersError
    */
   const validatedParams = async (task: string, context: RequestContext<OfServer>) => {
     const params = agentParams(context);
@@ -128,7 +129,8 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         return ok({ id: await vms.create(uuid, taskRequestOf(context, task), create) });
       },
       async GetVm(context) {
-        // A query to the agent is a row in the table of tasks, which readers must not be able to fill.
+        // A query to the agent is a row in the table of tasks, which readers must not be able to
+        // fill.
         if (!hasRight(context.actor, 'task-contents')) {
           const { server_uuid, vm_uuid } = context.params;
           const { value } = await vms.get(vm_uuid, server_uuid);

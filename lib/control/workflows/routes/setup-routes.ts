@@ -1,4 +1,7 @@
-/** Answers the routes by which servers are set up, changed and reset (lib/protocol/api/server-setup.ts). */
+/**
+ * Answers the routes by which servers are set up, changed and reset
+ * (lib/protocol/api/server-setup.ts).
+ */
 import { CnapiError } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { serverSetupContracts } from '../../../protocol/api/server-setup.ts';

@@ -1,6 +1,7 @@
 /**
- * Workflow jobs as callers see them, in the form of Triton's workflow API. Callers without the right
- * `task-contents` see neither the parameters nor the texts of errors, which may quote a program. Pure.
+ * Workflow jobs as callers see them, in the form of Triton's workflow API. Callers without the
+ * right `task-contents` see neither the parameters nor the texts of errors, which may quote a
+ * program. Pure.
  */
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { WorkflowJob } from '../../../protocol/api/workflows.ts';

@@ -12,7 +12,7 @@
  *     alone: locked, slow or unanswered ──▶ set aside, tried again after a pause ◀──────────┘
  *            refused ──▶ its owner decides, or set aside for up to 30 s
  *
- * After a slow batch each part (`batch-parts.ts`) has little time, so that the others are done soon.
+ * After a slow batch each part (`batch-parts.ts`) has little time, so that others are done soon.
  * Items set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four times what
  * a longer statement took. Unanswered: too large for the network (`pool.ts`, `batch-limit.ts`).
  *

@@ -1,8 +1,8 @@
 /**
  * Collects many callers' questions into few statements. The first question after a quiet period is
- * asked immediately. Questions that arrive within a gap of a statement, or while all lanes are taken,
- * go with the next one. So a quiet instance loses no time, and one that receives thousands of
- * agents asks fifty times a second instead of once for each. By the failure rule of
+ * asked immediately. Questions that arrive within a gap of a statement, or while all lanes are
+ * taken, go with the next one. So a quiet instance loses no time, and one that receives thousands
+ * of agents asks fifty times a second instead of once for each. By the failure rule of
  * `batch-queue.ts`, no caller fails because of another's question. Because callers wait, a lost
  * connection is reported to all of them immediately, and a locked row after a short time.
  */

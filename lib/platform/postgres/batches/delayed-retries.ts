@@ -7,7 +7,10 @@ import type { Clock } from '../../time/clock.ts';
 
 const FIRST_PAUSE_MS = 100;
 export const MAX_PAUSE_MS = 1_000;
-/** The longest pause of a refused item. A retry rarely helps, and takes the lane from items that are only locked. */
+/**
+ * The longest pause of a refused item. A retry rarely helps, and takes the lane from items that are
+ * only locked.
+ */
 export const REFUSED_PAUSE_MS = 30_000;
 /** Limits the share of the network and of the lane that items which never succeed use. */
 const LONGEST_PAUSE_FACTOR = 4;

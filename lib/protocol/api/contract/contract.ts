@@ -86,11 +86,16 @@ export interface Contract {
    * or either.
    */
   params: z.ZodObject;
-  /** How the parameters must fit together: also called with parameters that are wrong by themselves. */
+  /**
+   * How the parameters must fit together: also called with parameters that are wrong by themselves.
+   */
   findIssues?: (params: Readonly<Record<string, unknown>>) => readonly Issue[];
   /** Ignores undeclared parameters instead of refusing them. */
   lenient?: boolean;
-  /** The handler stores undeclared parameters, of the query too: the whole body is one value. With `lenient`. */
+  /**
+   * The handler stores undeclared parameters, of the query too: the whole body is one value. With
+   * `lenient`.
+   */
   takesAnyBody?: boolean;
   /** Query parameters that may be repeated; their values are joined by commas. */
   repeatable?: readonly string[];
@@ -119,7 +124,9 @@ export interface Issue {
   message: string;
 }
 
-/** The parsed parameters, if there are no issues: of each parameter, and of how they fit together. */
+/**
+ * The parsed parameters, if there are no issues: of each parameter, and of how they fit together.
+ */
 export function checkParams<Params extends z.ZodObject>(
   { params, findIssues }: Pick<Contract, 'findIssues'> & { params: Params },
   given: Readonly<Record<string, unknown>>,

@@ -149,7 +149,9 @@ t.test('a read-only root cannot be written; a read-only mount neither', { skip }
 
 const EPERM = constants.errno.EPERM;
 const ENOSYS = 38;
-/** Numbers of x86_64. With an argument that the kernel would take from anybody where there is one. */
+/**
+ * Numbers of x86_64. With an argument that the kernel would take from anybody where there is one.
+ */
 const CALLS: Readonly<Record<string, [call: string, errno: number]>> = {
   'unshare of a user namespace': ['272, 0x10000000', EPERM],
   'clone of a user namespace': ['56, 0x10000011, 0, 0, 0, 0', EPERM],

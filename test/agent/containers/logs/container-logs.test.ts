@@ -87,8 +87,8 @@ async function go(containers: Containers, id: string): Promise<void> {
 }
 
 /**
- * The first part ends just below the number of bytes after which the monitor begins a file by itself;
- * that happens in the second part. However slow this machine is, nothing may be lost.
+ * The first part ends just below the number of bytes after which the monitor begins a file by
+ * itself; that happens in the second part. However slow this machine is, nothing may be lost.
  */
 t.test('of a fast writer no line is lost or twice while its log is rotated', { skip }, async (t) => {
   const machine = await Machine.open(t);

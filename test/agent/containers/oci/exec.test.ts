@@ -154,7 +154,9 @@ t.test('programs run in a container', { skip }, async (t) => {
   });
 });
 
-/** A process of the container that opens the output of each program that writes its pid to /tmp/in. */
+/**
+ * A process of the container that opens the output of each program that writes its pid to /tmp/in.
+ */
 const HOLDER = `/bin/busybox mkfifo /tmp/in; echo ready; while true; do
   read -r pid writes </tmp/in
   (exec >/proc/$pid/fd/1; touch /tmp/held-$pid; if test "$writes"; then while echo more; do sleep 0.05; done; fi; sleep 1000) &

@@ -1,4 +1,6 @@
-/** Copies the layers that its other arguments name to the first one. The last layer removes `many`. */
+/**
+ * Copies the layers that its other arguments name to the first one. The last layer removes `many`.
+ */
 import { copyLayers } from '../../../../lib/agent/containers/root/copied-root.ts';
 
 const [root = '', ...layers] = process.argv.slice(2);

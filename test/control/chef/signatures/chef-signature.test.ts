@@ -9,7 +9,10 @@ import {
 } from '../../../../lib/control/chef/signatures/chef-signature.ts';
 import { type SignedHeaders, signed } from './sign.ts';
 
-/** Published by the authors of the protocol: chef/mixlib-authentication, mixlib_authentication_spec.rb (Apache 2.0). */
+/**
+ * Published by the authors of the protocol: chef/mixlib-authentication,
+ * mixlib_authentication_spec.rb (Apache 2.0).
+ */
 const PUBLISHED = {
   publicKey: `-----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA0ueqo76MXuP6XqZBILFz

@@ -1,5 +1,6 @@
 /**
- * Answers to refused upgrades and to bytes that are not an HTTP request, which have no response object.
+ * Answers to refused upgrades and to bytes that are not an HTTP request, which have no response
+ * object.
  */
 import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';

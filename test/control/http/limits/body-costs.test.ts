@@ -193,7 +193,10 @@ t.test('a body that a stream of events does not take is dropped and charged whil
   t.match(String(refusal), /^HTTP\/1.1 429 .*TooManyRequests/s, 'the caller has used up its quota');
 });
 
-/** `post` sends a body of blanks in so many pieces of one byte, and returns the answer's status and body. */
+/**
+ * `post` sends a body of blanks in so many pieces of one byte, and returns the answer's status and
+ * body.
+ */
 async function startPieces(t: Parameters<typeof start>[0]) {
   const { port, as, addServer, limits } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
   await addServer(SERVER);

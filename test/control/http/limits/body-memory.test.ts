@@ -1,4 +1,6 @@
-/** How much memory bodies that are being received may use, and what callers beyond the limit get. */
+/**
+ * How much memory bodies that are being received may use, and what callers beyond the limit get.
+ */
 import { connect } from 'node:net';
 import t from 'tap';
 import { bodyMemory } from '../../../../lib/control/http/limits/body-memory.ts';

@@ -1,4 +1,7 @@
-/** Several requests on one connection, of which one is refused or is not a request (RFC 9112, 9.3 and 9.6). */
+/**
+ * Several requests on one connection, of which one is refused or is not a request (RFC 9112, 9.3
+ * and 9.6).
+ */
 import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t, { type Test } from 'tap';

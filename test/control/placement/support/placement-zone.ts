@@ -1,4 +1,7 @@
-/** Servers with room for VMs, as the tests of placement need them: rows that agents would have caused. */
+/**
+ * Servers with room for VMs, as the tests of placement need them: rows that agents would have
+ * caused.
+ */
 import { randomUUID } from 'node:crypto';
 import { type ReportToStore, storeReports } from '../../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../../lib/control/servers/servers.ts';
@@ -10,7 +13,9 @@ import type { Teardown } from '../../../support/postgres.ts';
 
 const MIB = 1024 * 1024;
 
-/** Configuration of instances: heartbeats last long, because no agent keeps these servers running. */
+/**
+ * Configuration of instances: heartbeats last long, because no agent keeps these servers running.
+ */
 export const withoutAgents = { legacyHeartbeatLifetimeMs: 86_400_000 };
 
 interface ServerRoom {

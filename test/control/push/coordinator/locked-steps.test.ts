@@ -1,6 +1,6 @@
 /**
- * A coordinator at work on a real Postgres while somebody holds a row of one node: it takes the next
- * step that applies for the others, and returns to the node when its row is free (law 9).
+ * A coordinator at work on a real Postgres while somebody holds a row of one node: it takes the
+ * next step that applies for the others, and returns to the node when its row is free (law 9).
  */
 import t from 'tap';
 import type { HeldDuty } from '../../../../lib/control/duty/duty.ts';

@@ -1,6 +1,6 @@
 /**
- * The start rate of a job on a real Postgres, when its holder begins again or is replaced. Each start
- * uses up the rate for 1,000 s; the test lets that time pass in the job's row.
+ * The start rate of a job on a real Postgres, when its holder begins again or is replaced. Each
+ * start uses up the rate for 1,000 s; the test lets that time pass in the job's row.
  */
 import t, { type Test } from 'tap';
 import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';

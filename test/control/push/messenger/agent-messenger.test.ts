@@ -1,4 +1,7 @@
-/** What an instance sends to its agents about push jobs, with a database that answers as a test says. */
+/**
+ * What an instance sends to its agents about push jobs, with a database that answers as a test
+ * says.
+ */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import {

@@ -13,7 +13,9 @@ import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { until } from '../../../support/until.ts';
 import { claimedJob, nodeStates, seatedDatabase } from '../job-rows.ts';
 
-/** A job that one agent is asked for, while the database stores no votes until `store` is called. */
+/**
+ * A job that one agent is asked for, while the database stores no votes until `store` is called.
+ */
 async function heldVotes(t: Test) {
   const { database, run, seats, first } = await seatedDatabase(t, 1);
   const duty = await claimedJob(database, run, { seats });

@@ -95,7 +95,10 @@ export async function runModel(t: Test, seed: string, defect?: Defect): Promise<
   for (const schedule of schedules) await first?.create(schedule);
 
   let now = START;
-  /** The latest time at which an instance acted: after `now` if its clock and the database's were ahead. */
+  /**
+   * The latest time at which an instance acted: after `now` if its clock and the database's were
+   * ahead.
+   */
   let latestOfAll = START;
   const known = new Set<string>();
   for (let round = 0; round < ROUNDS; round += 1) {

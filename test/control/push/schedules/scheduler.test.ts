@@ -331,7 +331,10 @@ t.test('a claim from before the clock of the database was set back holds nobody 
   t.same(await jobs(schedule.id), ['2030-01-01T00:10']);
 });
 
-/** Adds a job of the schedule for each row of `jobs`, which has the number of nodes and whether they run. */
+/**
+ * Adds a job of the schedule for each row of `jobs`, which has the number of nodes and whether they
+ * run.
+ */
 const addOldJobs = (database: Queryable, schedule: string, jobs: readonly { nodes: number; runs?: boolean }[]) =>
   database.query(
     `with times as (

@@ -100,7 +100,9 @@ t.test('the admission rate follows the load', async (t) => {
   t.ok(recovered.rate >= FIRST_RATE, 'the rate recovers after a quarter of a minute on time');
 });
 
-/** The rate after so many seconds in which as many agents came as were admitted, under this load. */
+/**
+ * The rate after so many seconds in which as many agents came as were admitted, under this load.
+ */
 function crowded(pressure: Partial<Pressure>, { perSecond, seconds }: { perSecond: number; seconds: number }): number {
   let state = beginAdmission(0);
   for (let period = 0; period < 4 * seconds; period++) {

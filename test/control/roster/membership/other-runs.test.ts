@@ -1,4 +1,7 @@
-/** One instance among others: it ends their runs when their leases lapse, drains when told, and ends its own run. */
+/**
+ * One instance among others: it ends their runs when their leases lapse, drains when told, and ends
+ * its own run.
+ */
 import t from 'tap';
 import type { DrainResult } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';

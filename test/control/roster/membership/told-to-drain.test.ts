@@ -29,7 +29,10 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   const cnapiUuid = randomUUID();
   const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
-  /** While `away`, the instance's statements fail; `losesInserts` begins this with the answer to an insert. */
+  /**
+   * While `away`, the instance's statements fail; `losesInserts` begins this with the answer to an
+   * insert.
+   */
   const fault = { losesInserts: false, away: false };
   const faulty: Queryable = {
     query: async <Row>(...[text, ...rest]: Parameters<Queryable['query']>) => {

@@ -1,4 +1,7 @@
-/** What the detector over the sessions reports to admission, and which sessions it moves to a new run. */
+/**
+ * What the detector over the sessions reports to admission, and which sessions it moves to a new
+ * run.
+ */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { type Session, SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
@@ -57,7 +60,8 @@ function watchSessions({ isUnread = false } = {}) {
 
 t.test('agents whose heartbeats arrive a moment after a tick do not make their instance late', async (t) => {
   const { clock, detector, world } = watchSessions();
-  // The last byte came just before the first of these ticks, so a little more than a second has passed.
+  // The last byte came just before the first of these ticks, so a little more than a second has
+  // passed.
   for (let tick = 0; tick < 5; tick++) await clock.advance(TICK_MS);
   t.equal(world.probes, AGENTS, 'each is probed');
   t.equal(detector.quiet, 0, 'none is overdue');

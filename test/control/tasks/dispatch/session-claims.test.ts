@@ -1,4 +1,7 @@
-/** What an instance claims, sends and cancels for its sessions, on a database that answers as the test says. */
+/**
+ * What an instance claims, sends and cancels for its sessions, on a database that answers as the
+ * test says.
+ */
 import t from 'tap';
 import type { ClaimedAttempt, TaskToSend } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { SessionDispatch } from '../../../../lib/control/tasks/dispatch/session-dispatch.ts';

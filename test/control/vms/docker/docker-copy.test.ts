@@ -1,4 +1,7 @@
-/** `docker-copy` and `docker-stats` for an agent of this project: a real instance, the agent's end of the stream, and a plain TCP client. */
+/**
+ * `docker-copy` and `docker-stats` for an agent of this project: a real instance, the agent's end
+ * of the stream, and a plain TCP client.
+ */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:net';

@@ -1,4 +1,7 @@
-/** `docker-exec` with real instances, a real agent and a real VM, by a plain TCP client as sdc-docker is. */
+/**
+ * `docker-exec` with real instances, a real agent and a real VM, by a plain TCP client as
+ * sdc-docker is.
+ */
 import { readFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
@@ -84,7 +87,8 @@ t.test('programs and logs of a real VM, over TCP', { skip }, async (t) => {
     const shell = await exec(t, { Cmd: ['sh'], AttachStdin: true, Tty: true });
     shell.send({ type: 'tty', resize: { h: 31, w: 97 } });
     shell.send({ type: 'tty', data: 'until [ "$(stty size)" = "31 97" ]; do sleep 0.1; done; echo si""zed\n' });
-    // The shell puts back what it found, and may have begun before runc had turned ONLCR off: \r\r\n.
+    // The shell puts back what it found, and may have begun before runc had turned ONLCR off:
+    // \r\r\n.
     await shell.says('tty', /sized\r/);
     shell.send({ type: 'tty', data: 'exit 5\n' });
     t.match(await shell.ended(), { type: 'end', data: { code: 5 } });

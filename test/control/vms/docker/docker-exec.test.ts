@@ -1,4 +1,7 @@
-/** `docker-exec` for an agent of this project: a real instance, the agent's end of the stream, and a plain TCP client. */
+/**
+ * `docker-exec` for an agent of this project: a real instance, the agent's end of the stream, and a
+ * plain TCP client.
+ */
 import { randomUUID } from 'node:crypto';
 import { connect } from 'node:net';
 import t, { type Test } from 'tap';
