@@ -7,8 +7,7 @@ import { until } from './until.ts';
 export interface HeardEvent {
   id: string;
   kind: string;
-  // biome-ignore lint/suspicious/noExplicitAny: each kind has its own form, which is what a test is
-  // about
+  // biome-ignore lint/suspicious/noExplicitAny: a test is about the form of its own kind
   data: any;
 }
 

@@ -3,6 +3,5 @@
  * different processes can be compared. For the benchmark only; the product compares no clocks of
  * different processes.
  */
-// biome-ignore lint/plugin: no port has a clock that several processes share, and the product wants
-// none.
+// biome-ignore lint/plugin: no port has a clock that several processes share, nor wants one
 export const machineMs = (): number => Number(process.hrtime.bigint()) / 1e6;

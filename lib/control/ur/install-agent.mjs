@@ -28,8 +28,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-// biome-ignore lint/style/noRestrictedImports: it is sent to a server by itself, without the
-// project's clock
+// biome-ignore lint/style/noRestrictedImports: sent to a server alone, without the project's clock
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const MAX_PACKAGE_BYTES = 64 * 1024 * 1024;

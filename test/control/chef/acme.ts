@@ -15,8 +15,7 @@ export interface Answer {
   status: number;
   headers: Headers;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: each route has its own form, which is what a test
-  // is about
+  // biome-ignore lint/suspicious/noExplicitAny: a test is about the form of its own route
   body: any;
 }
 
