@@ -4,7 +4,7 @@ import { matchLists } from '../support/match-lists.ts';
 import { A, B, C, refusal, Walk } from './link-walk.ts';
 
 /** A legacy address answers. */
-const old = (walk: Walk) => walk.on({ type: 'closed', socket: walk.socket, reason: 'HTTP 404', isLegacyCnapi: true });
+const old = (walk: Walk) => walk.on({ type: 'closed', socketId: walk.socket, reason: 'HTTP 404', isLegacyCnapi: true });
 /** Answers the DNS query, in a round that did not begin with one. */
 const resolved = (walk: Walk, ...addresses: (typeof A)[]) =>
   walk.state.phase === 'resolving' ? walk.on({ type: 'resolved', turn: walk.state.turn, addresses }) : walk;
@@ -70,7 +70,7 @@ t.test('an agent waits for new instances that are briefly away although legacy o
 
 t.test('an instance that asked the agent to wait prevents the fallback', async (t) => {
   const walk = new Walk().greeting(A, B);
-  walk.on({ type: 'refused', socket: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
+  walk.on({ type: 'refused', socketId: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
   old(walk);
   resolved(walk, A, B);
   t.match(walk.state, { phase: 'waiting', scheme: 'link' });
@@ -79,9 +79,9 @@ t.test('an instance that asked the agent to wait prevents the fallback', async (
 t.test('the agent leaves the legacy protocol only when a session is established', async (t) => {
   const walk = fallen();
   walk.expire();
-  walk.on({ type: 'opened', socket: walk.socket });
+  walk.on({ type: 'opened', socketId: walk.socket });
   t.equal(walk.state.scheme, 'legacy');
-  walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('no-database') });
+  walk.on({ type: 'refused', socketId: walk.socket, refusal: refusal('no-database') });
   t.match(walk.state, { scheme: 'legacy', session: undefined });
   resolved(walk, A).expire().greet(5);
   matchLists(t, [walk.state.scheme, walk.done.includes('enter')], ['link', true]);
@@ -89,7 +89,7 @@ t.test('the agent leaves the legacy protocol only when a session is established'
 
 t.test('an agent falls back again when its instance is rolled back to a legacy CNAPI', async (t) => {
   const walk = new Walk().live();
-  walk.on({ type: 'closed', socket: 1, reason: 'gone' }).expire();
+  walk.on({ type: 'closed', socketId: 1, reason: 'gone' }).expire();
   resolved(old(walk), A);
   matchLists(t, [walk.state.scheme, walk.done], ['legacy', ['fall-back', 'arm']]);
 });
@@ -106,17 +106,17 @@ t.test('a new address behind the name is tried immediately, a known one is not',
 
 t.test('an agent with a session does not fall back', async (t) => {
   const walk = new Walk().live(B);
-  walk.on({ type: 'goaway', socket: 1, withinMs: 60_000, addresses: [] });
+  walk.on({ type: 'goaway', socketId: 1, withinMs: 60_000, addresses: [] });
   resolved(old(walk), B);
-  t.match(walk.state, { scheme: 'link', session: { socket: 1 }, phase: 'waiting' });
+  t.match(walk.state, { scheme: 'link', session: { socketId: 1 }, phase: 'waiting' });
 });
 
 t.test('a refusal because another incarnation is alive causes no fallback', async (t) => {
   const walk = new Walk().connecting(A, B);
   for (let round = 0; round < 6; round++) {
     old(walk);
-    walk.on({ type: 'opened', socket: walk.socket });
-    walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('incarnation-alive') });
+    walk.on({ type: 'opened', socketId: walk.socket });
+    walk.on({ type: 'refused', socketId: walk.socket, refusal: refusal('incarnation-alive') });
     t.equal(walk.state.scheme, 'link');
     walk.expire();
   }
@@ -124,10 +124,10 @@ t.test('a refusal because another incarnation is alive causes no fallback', asyn
 
 t.test('an agent that loses a brief session among legacy addresses retries soon, then falls back', async (t) => {
   const walk = new Walk().connecting(A).greet(1);
-  walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [B] });
+  walk.on({ type: 'goaway', socketId: 1, withinMs: 3000, addresses: [B] });
   resolved(old(walk), B);
-  t.match(walk.state, { phase: 'waiting', session: { socket: 1 } });
-  walk.on({ type: 'departure', socket: 1 });
+  t.match(walk.state, { phase: 'waiting', session: { socketId: 1 } });
+  walk.on({ type: 'departure', socketId: 1 });
   matchLists(t, [walk.state.phase, walk.state.scheme, walk.state.session], ['waiting', 'link', undefined]);
   t.ok((walk.wait ?? 0) <= 8000, 'the next round is near');
   resolved(old(walk.expire()), B);

@@ -27,8 +27,8 @@ class Ledger {
     const before = this.state;
     const { state, effects } = stepLink(before, event, { now, chance });
     this.state = state;
-    if (event.type === 'closed') this.open.delete(event.socket);
-    if (before.session && before.session.socket !== state.session?.socket) this.departure = undefined;
+    if (event.type === 'closed') this.open.delete(event.socketId);
+    if (before.session && before.session.socketId !== state.session?.socketId) this.departure = undefined;
     for (const effect of effects) this.#carryOut(effect);
     this.#check();
   }
@@ -36,10 +36,10 @@ class Ledger {
   #carryOut(effect: LinkEffect): void {
     switch (effect.do) {
       case 'connect':
-        this.open.add(effect.socket);
+        this.open.add(effect.socketId);
         return;
       case 'close':
-        this.open.delete(effect.socket);
+        this.open.delete(effect.socketId);
         return;
       case 'arm':
         this.armed = effect.turn;
@@ -47,7 +47,7 @@ class Ledger {
           throw new Error(`waits ${effect.ms} ms with no protocol in use`);
         return;
       case 'arm-departure':
-        this.departure = effect.socket;
+        this.departure = effect.socketId;
         return;
       case 'resolve':
         this.resolving = effect.turn;
@@ -73,15 +73,15 @@ class Ledger {
 
   #check(): void {
     const { phase, attempt, session, turn, move, scheme } = this.state;
-    const attempted = phase === 'renewing' ? undefined : attempt?.socket;
-    const held = [session?.socket, attempted].filter((socket) => socket !== undefined);
+    const attempted = phase === 'renewing' ? undefined : attempt?.socketId;
+    const held = [session?.socketId, attempted].filter((socket) => socket !== undefined);
     const isSame = held.length === this.open.size && held.every((socket) => this.open.has(socket));
     if (!isSame) throw new Error(`open ${[...this.open]}, held ${held}`);
     if (this.isOld !== (scheme === 'legacy')) throw new Error('the protocol in use is not the one of the state');
     if (session && scheme === 'legacy') throw new Error('the legacy protocol beside a session');
     if (phase === 'live' && (!session || attempt || move === 'silent' || move === 'soft'))
-      throw new Error(`live: session ${session?.socket}, attempt ${attempt?.socket}, move ${move}`);
-    if (move === 'must' && this.departure !== session?.socket)
+      throw new Error(`live: session ${session?.socketId}, attempt ${attempt?.socketId}, move ${move}`);
+    if (move === 'must' && this.departure !== session?.socketId)
       throw new Error('told to go, without a timer for the departure');
     const mayStand = phase === 'live' || phase === 'idle' || phase === 'stopped' || phase === 'connecting';
     if (!mayStand && this.armed !== turn && phase !== 'journalling' && phase !== 'renewing')
@@ -116,15 +116,16 @@ const move: fc.Arbitrary<Move> = fc.record({
 /** The event that leads to a session, or from one to the next. */
 function onward({ state, resolving }: Ledger, addresses: InstanceAddress[], by: number): LinkEvent {
   const { phase, attempt, session, turn, epoch } = state;
-  const socket = attempt?.socket ?? session?.socket ?? 0;
+  const socket = attempt?.socketId ?? session?.socketId ?? 0;
   if (phase === 'resolving') return { type: 'resolved', turn: resolving ?? turn, addresses };
-  if (phase === 'connecting') return { type: 'opened', socket };
+  if (phase === 'connecting') return { type: 'opened', socketId: socket };
   if (phase === 'greeting')
-    return { type: 'welcomed', socket, welcome: { ...welcome(epoch + 1, uuidOf(by)), addresses } };
-  if (phase === 'journalling') return { type: 'journalled', socket };
+    return { type: 'welcomed', socketId: socket, welcome: { ...welcome(epoch + 1, uuidOf(by)), addresses } };
+  if (phase === 'journalling') return { type: 'journalled', socketId: socket };
   if (phase === 'renewing') return { type: 'renewed' };
-  if (phase === 'live' && by > 1) return { type: 'goaway', socket, withinMs: by > 2 ? 3000 : undefined, addresses };
-  if (phase === 'live') return { type: by > 0 ? 'silent' : 'steady', socket };
+  if (phase === 'live' && by > 1)
+    return { type: 'goaway', socketId: socket, withinMs: by > 2 ? 3000 : undefined, addresses };
+  if (phase === 'live') return { type: by > 0 ? 'silent' : 'steady', socketId: socket };
   return { type: 'expired', turn };
 }
 
@@ -141,30 +142,41 @@ function possible(ledger: Ledger, { isOn, addresses: endpoints, code, by }: Move
   const events: LinkEvent[] = [{ type: 'found', addresses }];
   for (const socket of open) {
     const withinMs = by > 1 ? 3000 : undefined;
-    events.push({ type: 'closed', socket, reason: 'gone', isLegacyCnapi: by > 1, retryAfterMs: by > 2 ? 2000 : 0 });
-    if (socket !== attempt?.socket || phase !== 'connecting')
-      events.push({ type: 'goaway', socket, withinMs, addresses });
-    if (socket === session?.socket) {
-      for (const type of ['silent', 'heard', 'dead', 'steady'] as const) events.push({ type, socket });
-      events.push({ type: 'silent', socket });
+    events.push({
+      type: 'closed',
+      socketId: socket,
+      reason: 'gone',
+      isLegacyCnapi: by > 1,
+      retryAfterMs: by > 2 ? 2000 : 0,
+    });
+    if (socket !== attempt?.socketId || phase !== 'connecting')
+      events.push({ type: 'goaway', socketId: socket, withinMs, addresses });
+    if (socket === session?.socketId) {
+      for (const type of ['silent', 'heard', 'dead', 'steady'] as const) events.push({ type, socketId: socket });
+      events.push({ type: 'silent', socketId: socket });
     }
   }
   if (attempt) {
-    const { socket } = attempt;
+    const { socketId: socket } = attempt;
     if (phase === 'connecting')
-      events.push({ type: 'opened', socket }, { type: 'begun', socket }, { type: 'opened', socket });
+      events.push(
+        { type: 'opened', socketId: socket },
+        { type: 'begun', socketId: socket },
+        { type: 'opened', socketId: socket },
+      );
     if (phase === 'greeting' || phase === 'journalling') {
       const epoch = state.epoch + by;
-      events.push({ type: 'welcomed', socket, welcome: { ...welcome(epoch, uuidOf(by)), addresses } });
-      events.push({ type: 'refused', socket, refusal: refusal(code, { conn: state.conn + by, addresses }) });
+      events.push({ type: 'welcomed', socketId: socket, welcome: { ...welcome(epoch, uuidOf(by)), addresses } });
+      events.push({ type: 'refused', socketId: socket, refusal: refusal(code, { conn: state.conn + by, addresses }) });
     }
-    if (phase === 'journalling') events.push({ type: 'journalled', socket }, { type: 'journalled', socket });
+    if (phase === 'journalling')
+      events.push({ type: 'journalled', socketId: socket }, { type: 'journalled', socketId: socket });
     if (phase === 'renewing') events.push({ type: 'renewed' });
   }
   if (armed === turn) events.push({ type: 'expired', turn });
   if (armed !== undefined) events.push({ type: 'expired', turn: armed });
   if (resolving !== undefined) events.push({ type: 'resolved', turn: resolving, addresses });
-  if (departure !== undefined) events.push({ type: 'departure', socket: departure });
+  if (departure !== undefined) events.push({ type: 'departure', socketId: departure });
   return events;
 }
 

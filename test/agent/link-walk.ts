@@ -50,7 +50,7 @@ export class Walk {
   }
 
   get socket(): number {
-    return this.state.attempt?.socket ?? 0;
+    return this.state.attempt?.socketId ?? 0;
   }
 
   get done(): string[] {
@@ -72,28 +72,28 @@ export class Walk {
 
   greeting(...known: Endpoint[]): this {
     this.connecting(...known);
-    return this.on({ type: 'opened', socket: this.socket });
+    return this.on({ type: 'opened', socketId: this.socket });
   }
 
   greet(epoch: number, cnapiUuid?: string): this {
     const { socket } = this;
     return this.on(
-      { type: 'opened', socket },
-      { type: 'welcomed', socket, welcome: welcome(epoch, cnapiUuid) },
-      { type: 'journalled', socket },
+      { type: 'opened', socketId: socket },
+      { type: 'welcomed', socketId: socket, welcome: welcome(epoch, cnapiUuid) },
+      { type: 'journalled', socketId: socket },
     );
   }
 
   /** A live session with A at epoch 1, which has answered a heartbeat and lasted. */
   live(...known: Endpoint[]): this {
     this.connecting(A).greet(1);
-    this.on({ type: 'steady', socket: 1 });
+    this.on({ type: 'steady', socketId: 1 });
     this.now += 5000;
     this.state = { ...this.state, known: [A, ...known] };
     return this;
   }
 
   failed(): this {
-    return this.on({ type: 'closed', socket: this.socket, reason: 'refused' });
+    return this.on({ type: 'closed', socketId: this.socket, reason: 'refused' });
   }
 }

@@ -85,7 +85,7 @@ export const votesOf = (
   ready: boolean,
 ): Vote[] =>
   seats.map(({ serverUuid, incarnation }) => ({
-    ...{ job, serverUuid, incarnation, ready },
+    ...{ jobId: job, serverUuid, incarnation, ready },
     ...{ reason: ready ? undefined : 'stopping', message: undefined, busyWith: undefined },
   }));
 
@@ -196,7 +196,7 @@ const statements: readonly Statement[] = [
     all: {
       args(world) {
         const duty = world.pushJob('aborted');
-        return duty && [world.inOrder(world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid })))];
+        return duty && [world.inOrder(world.seats.map(({ serverUuid }) => ({ jobId: duty.id, serverUuid })))];
       },
     },
   }),
@@ -232,7 +232,7 @@ const statements: readonly Statement[] = [
   writes(deleteEndedPushJobs, { 'older than a day': { args: () => [{ days: 1, most: 100, nodes: 10_000 }] } }),
   writes(deleteSurplusJobs, {
     'older than a day': {
-      args: () => [{ organization: 'acme', upTo: { at: aDayAgo(), id: randomUUID() }, most: 100, nodes: 10_000 }],
+      args: () => [{ organizationUuid: 'acme', upTo: { at: aDayAgo(), id: randomUUID() }, most: 100, nodes: 10_000 }],
     },
   }),
   reads(readSurplusJobs, () => [{ after: '', keep: 0 }]),
@@ -281,7 +281,7 @@ const statements: readonly Statement[] = [
   reads(readTimeoutChanges, () => []),
   reads(readOpenNodes, (world) => {
     const duty = world.pushJob('running');
-    return duty && [world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid }))];
+    return duty && [world.seats.map(({ serverUuid }) => ({ jobId: duty.id, serverUuid }))];
   }),
   reads(readNodeStates, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
 ];

@@ -22,7 +22,7 @@ export const firing = (
   args(world) {
     const schedule = asRead(world, kind);
     const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));
-    return schedule && [{ ...job, guard: firingGuard(schedule, { at: AT, thenAt: THEN, job: job.id }) }];
+    return schedule && [{ ...job, guard: firingGuard(schedule, { at: AT, thenAt: THEN, jobId: job.id }) }];
   },
   exclusive: (creation) =>
     creation === 'created' ? [`the ${kind} time of a schedule`, `the only job of a ${kind} schedule`] : [],
@@ -34,7 +34,7 @@ export const run = (newJob: (servers: readonly string[]) => NewPushJob): CallOf<
   args(world) {
     const schedule = asRead(world, 'due');
     const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));
-    return schedule && [{ ...job, guard: runGuard(schedule, { job: job.id, actor: undefined, key: undefined }) }];
+    return schedule && [{ ...job, guard: runGuard(schedule, { jobId: job.id, actor: undefined, key: undefined }) }];
   },
   exclusive: (creation) => (creation === 'created' ? ['the only job of a due schedule'] : []),
   weight: 0,

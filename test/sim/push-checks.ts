@@ -243,7 +243,7 @@ export class PushChecks {
     }
     for (const { name, isUp, agent } of this.#world.agents) {
       if (!isUp || agent?.link.isLive !== true || agent.pushState.name !== 'waiting') continue;
-      const { job } = agent.pushState;
+      const { jobId: job } = agent.pushState;
       const lateMs = Math.min(now - (this.#jobs.get(job)?.endedAt ?? now), this.#calmForMs(name));
       if (lateMs > boundMs) this.#violated(job, `is awaited by ${name} ${Math.round(lateMs)} ms after its end`);
     }

@@ -99,7 +99,7 @@ export async function openPackages(
     install: (source: string, more: PackageRequest = {}) =>
       packages.install({
         ...{
-          task: randomUUID(),
+          taskId: randomUUID(),
           starts: 1,
           source,
           machine,
@@ -112,7 +112,7 @@ export async function openPackages(
         ...more,
       }),
     uninstall: (...names: string[]) =>
-      packages.uninstall(names, { task: randomUUID(), machine, signal, journalProcesses }),
+      packages.uninstall(names, { taskId: randomUUID(), machine, signal, journalProcesses }),
   };
 }
 

@@ -1,11 +1,17 @@
 /**
  * Finds names of lib that have two meanings: two files export the same name, or a file declares a
  * type for itself that has the name of a type that another file exports. A re-export is no
- * declaration. Reads the same forms as `exports-check.ts`, and `export { one as other }`.
+ * declaration. Reads the same forms as `exports-check.ts`, and `export { one as other }`. Finds ids
+ * that have the name of the object: `job: string` is written `jobId: string`. The protocol and rows
+ * of the database keep their names.
  */
 import { codeOf, declarationsOf, readSources } from './source.ts';
 
 const RENAMED = /(?:^|[\n;])\s*export\s+(?:type\s+)?\{([^}]*)\}/g;
+
+/** A row is recognized by its column that may be null, or by its place in `query<…>`. */
+const BARE_ID = /(?<![\w.'])(job|socket)\??: (?:string|number)\b(?! \| null)/g;
+const ROW_TYPE = /query<\{[^}]*\}/g;
 
 interface Declared {
   files: Set<string>;
@@ -32,7 +38,16 @@ export function checkNames(root: string): string[] {
     if (!other?.hasType || other.files.has(name)) return [];
     return [`${name}: its type ${symbol} has the name of an export of ${[...other.files].join(', ')}: rename one`];
   });
-  return [...twice, ...hidden];
+  return [...twice, ...hidden, ...checkIds(root)];
+}
+
+function checkIds(root: string): string[] {
+  const sources = readSources(root, ['lib']).filter(({ name }) => !name.startsWith('lib/protocol/'));
+  return sources.flatMap((source) =>
+    [...codeOf(source).replace(ROW_TYPE, '').matchAll(BARE_ID)].map(
+      ([declared, object]) => `${source.name}: ${declared}: write ${object}Id, for it is not the ${object} itself`,
+    ),
+  );
 }
 
 function add(

@@ -151,7 +151,7 @@ export class LinkDriver {
   /** Called at each tick, after the poll phase. */
   tick(now: number, healthyMs: number): void {
     const heard = this.#live && checkSilence(this.#live, healthyMs);
-    if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
+    if (this.#live && heard) this.#on({ type: heard, socketId: this.#live.number });
     // One heartbeat a second cannot pile up, so the unsent bytes are not checked.
     if (this.#live && isHeartbeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
   }
@@ -181,14 +181,14 @@ export class LinkDriver {
     const before = this.#state;
     const { state, effects } = stepLink(before, event, { now: clock.now(), chance: random.fraction() });
     this.#state = state;
-    if (before.session && before.session.socket !== state.session?.socket) this.#dropLive(before.session.socket);
+    if (before.session && before.session.socketId !== state.session?.socketId) this.#dropLive(before.session.socketId);
     this.#lastFailure = reasonOf(event) ?? this.#lastFailure;
     logTransition(this.#deps, { before, event, after: state, lastFailure: this.#lastFailure });
     for (const effect of effects) this.#carryOut(effect);
   }
 
-  #dropLive(socket: number): void {
-    if (this.#live?.number === socket) this.#live = undefined;
+  #dropLive(socketId: number): void {
+    if (this.#live?.number === socketId) this.#live = undefined;
     this.#departure?.cancel();
     this.#departure = undefined;
   }
@@ -198,26 +198,26 @@ export class LinkDriver {
       case 'resolve':
         return void this.#resolve(effect.turn);
       case 'connect':
-        return this.#connect(effect.socket, effect.endpoint);
+        return this.#connect(effect.socketId, effect.endpoint);
       case 'greet':
-        return this.#greet(effect.socket, effect.conn);
+        return this.#greet(effect.socketId, effect.conn);
       case 'journal-epoch':
-        return void this.#journalEpoch(effect.socket, effect.epoch);
+        return void this.#journalEpoch(effect.socketId, effect.epoch);
       case 'renew-journal':
         return void this.#renewJournal();
       case 'enter':
-        return this.#enter(effect.socket, effect.welcome);
+        return this.#enter(effect.socketId, effect.welcome);
       case 'fall-back':
         return this.#deps.owner.fallBack();
       case 'close':
-        return this.#close(effect.socket, effect.reason);
+        return this.#close(effect.socketId, effect.reason);
       case 'arm':
         this.#timer?.cancel();
         this.#timer = this.#afterPollIn(effect.ms, { type: 'expired', turn: effect.turn });
         return;
       case 'arm-departure':
         this.#departure?.cancel();
-        this.#departure = this.#afterPollIn(effect.ms, { type: 'departure', socket: effect.socket });
+        this.#departure = this.#afterPollIn(effect.ms, { type: 'departure', socketId: effect.socketId });
         return;
       default:
         return effect satisfies never;
@@ -238,45 +238,45 @@ export class LinkDriver {
     this.#on({ type: 'resolved', turn, addresses });
   }
 
-  #connect(socket: number, endpoint: Endpoint): void {
+  #connect(socketId: number, endpoint: Endpoint): void {
     const { serverUuid, localAddress, dial } = this.#deps;
     const events = {
-      begun: () => this.#on({ type: 'begun', socket }),
-      opened: () => this.#on({ type: 'opened', socket }),
-      heard: () => this.#onBytes(socket),
-      received: (text: string) => this.#onText(socket, text),
+      begun: () => this.#on({ type: 'begun', socketId }),
+      opened: () => this.#on({ type: 'opened', socketId }),
+      heard: () => this.#onBytes(socketId),
+      received: (text: string) => this.#onText(socketId, text),
       closed: (reason: string, refusal?: UpgradeRefusal) => {
         this.#refusals.log(refusal, endpoint, reason);
-        this.#onClosed(socket, reason, refusal);
+        this.#onClosed(socketId, reason, refusal);
       },
     };
     try {
       const opened = dial({ endpoint, serverUuid, maxFrameBytes: MAX_FRAME_BYTES, localAddress }, events);
-      this.#sockets.set(socket, { socket: opened, badFrames: 0 });
+      this.#sockets.set(socketId, { socket: opened, badFrames: 0 });
     } catch (error) {
-      this.#onClosed(socket, `not an address: ${messageOf(error)}`);
+      this.#onClosed(socketId, `not an address: ${messageOf(error)}`);
     }
   }
 
-  #onBytes(socket: number): void {
-    if (this.#live?.number === socket) this.#live.hasReceived = true;
+  #onBytes(socketId: number): void {
+    if (this.#live?.number === socketId) this.#live.hasReceived = true;
   }
 
-  #onClosed(socket: number, reason: string, refusal?: UpgradeRefusal): void {
+  #onClosed(socketId: number, reason: string, refusal?: UpgradeRefusal): void {
     const mayFallBack = this.#deps.protocol === 'auto' && isLegacyCnapi(refusal?.status);
-    this.#on({ type: 'closed', socket, reason, retryAfterMs: refusal?.retryAfterMs, isLegacyCnapi: mayFallBack });
-    this.#sockets.delete(socket);
+    this.#on({ type: 'closed', socketId, reason, retryAfterMs: refusal?.retryAfterMs, isLegacyCnapi: mayFallBack });
+    this.#sockets.delete(socketId);
   }
 
-  #greet(socket: number, conn: number): void {
+  #greet(socketId: number, conn: number): void {
     const { owner, serverUuid, incarnation } = this.#deps;
     const greeting = { version: PROTOCOL_VERSION, serverUuid, incarnation, conn, epoch: this.#state.epoch };
-    this.#sendOn(socket, { type: 'hello', ...greeting, ...owner.hello() });
+    this.#sendOn(socketId, { type: 'hello', ...greeting, ...owner.hello() });
   }
 
-  async #journalEpoch(socket: number, epoch: number): Promise<void> {
+  async #journalEpoch(socketId: number, epoch: number): Promise<void> {
     await this.#deps.owner.journalEpoch(epoch);
-    this.#on({ type: 'journalled', socket });
+    this.#on({ type: 'journalled', socketId });
   }
 
   async #renewJournal(): Promise<void> {
@@ -295,9 +295,9 @@ export class LinkDriver {
     this.#deps.owner.sessionOpened(welcome, settles);
   }
 
-  #sendOn(socket: number, frame: AgentFrame): void {
-    const held = this.#sockets.get(socket);
-    if (held) this.#write(socket, held.socket, encodeFrame(frame));
+  #sendOn(socketId: number, frame: AgentFrame): void {
+    const held = this.#sockets.get(socketId);
+    if (held) this.#write(socketId, held.socket, encodeFrame(frame));
   }
 
   /** An instance that does not read its answers must not fill this agent's memory. */
@@ -306,40 +306,40 @@ export class LinkDriver {
     else this.#leave(number, 'it does not read what it is sent');
   }
 
-  #leave(socket: number, reason: string): void {
-    this.#close(socket, reason);
-    this.#on({ type: 'closed', socket, reason });
+  #leave(socketId: number, reason: string): void {
+    this.#close(socketId, reason);
+    this.#on({ type: 'closed', socketId, reason });
   }
 
-  #close(socket: number, reason: string): void {
-    this.#sockets.get(socket)?.socket.close(1000, reason);
-    this.#sockets.delete(socket);
+  #close(socketId: number, reason: string): void {
+    this.#sockets.get(socketId)?.socket.close(1000, reason);
+    this.#sockets.delete(socketId);
   }
 
-  #onText(socket: number, text: string): void {
+  #onText(socketId: number, text: string): void {
     let frame: InstanceFrame;
     try {
-      frame = parseInstanceFrame(text, this.#sockets.get(socket)?.socket);
+      frame = parseInstanceFrame(text, this.#sockets.get(socketId)?.socket);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      return this.#onBadFrame(socket, error);
+      return this.#onBadFrame(socketId, error);
     }
-    this.#onFrame(socket, frame);
+    this.#onFrame(socketId, frame);
   }
 
-  #onFrame(socket: number, frame: InstanceFrame): void {
+  #onFrame(socketId: number, frame: InstanceFrame): void {
     switch (frame.type) {
       case 'heartbeat':
-        return this.#onHeartbeat(socket, frame.sequence);
+        return this.#onHeartbeat(socketId, frame.sequence);
       case 'welcome':
-        return this.#on({ type: 'welcomed', socket, welcome: frame });
+        return this.#on({ type: 'welcomed', socketId, welcome: frame });
       case 'refuse':
-        return this.#on({ type: 'refused', socket, refusal: frame });
+        return this.#on({ type: 'refused', socketId, refusal: frame });
       case 'goaway':
-        return this.#on({ type: 'goaway', socket, withinMs: frame.withinMs, addresses: frame.addresses });
+        return this.#on({ type: 'goaway', socketId, withinMs: frame.withinMs, addresses: frame.addresses });
       case 'inventory_settled':
       case 'task':
-        return this.#onFenced(socket, frame);
+        return this.#onFenced(socketId, frame);
       case 'task_ack':
         return this.#deps.owner.onAck(frame);
       case 'task_cancel':
@@ -347,7 +347,7 @@ export class LinkDriver {
       case 'push_prepare':
       case 'push_timeout':
       case 'push_abort':
-        return this.#state.session?.socket === socket ? this.#deps.owner.onPush(frame) : undefined;
+        return this.#state.session?.socketId === socketId ? this.#deps.owner.onPush(frame) : undefined;
       case 'error':
         return this.#warnings.warn(
           { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },
@@ -359,34 +359,34 @@ export class LinkDriver {
   }
 
   /** Either the answer to our heartbeat, or (a sequence not sent yet) a probe, which we answer. */
-  #onHeartbeat(socket: number, sequence: number): void {
+  #onHeartbeat(socketId: number, sequence: number): void {
     const live = this.#live;
-    if (live?.number !== socket) return;
+    if (live?.number !== socketId) return;
     if (sequence > this.#sequence) return this.#sendHeartbeat(live);
     if (live.steady) return;
     live.steady = true;
-    this.#on({ type: 'steady', socket });
+    this.#on({ type: 'steady', socketId });
   }
 
   /** Only the session of the highest epoch may send these; a new welcome raises that epoch. */
-  #onFenced(socket: number, frame: TaskFrame | InventorySettledFrame): void {
+  #onFenced(socketId: number, frame: TaskFrame | InventorySettledFrame): void {
     const { session, epoch: highest } = this.#state;
     const { owner, serverUuid } = this.#deps;
-    if (session?.socket !== socket || session.epoch !== highest || frame.epoch !== highest) {
+    if (session?.socketId !== socketId || session.epoch !== highest || frame.epoch !== highest) {
       const fields = { server_uuid: serverUuid, type: frame.type, epoch: frame.epoch, highest };
       this.#warnings.warn(fields, 'link: frame refused, not from the session of the highest epoch');
     } else if (frame.type === 'task') owner.onTask(frame);
     else owner.onSettled(frame.tasks);
   }
 
-  #onBadFrame(socket: number, error: FrameError): void {
-    const held = this.#sockets.get(socket);
+  #onBadFrame(socketId: number, error: FrameError): void {
+    const held = this.#sockets.get(socketId);
     if (!held || (error.code === 'type' && (this.#live?.peerVersion ?? 0) > PROTOCOL_VERSION)) return;
     this.#warnings.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'link: frame not understood');
     held.badFrames += 1;
     if (held.badFrames < MAX_BAD_FRAMES) {
-      return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });
+      return this.#sendOn(socketId, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });
     }
-    this.#leave(socket, 'too many frames that were not understood');
+    this.#leave(socketId, 'too many frames that were not understood');
   }
 }

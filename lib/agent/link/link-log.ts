@@ -17,7 +17,7 @@ export function logTransition(
   { log, serverUuid }: { log: Logger; serverUuid: string },
   { before, event, after, lastFailure }: LinkStepTaken,
 ): void {
-  const isSameSession = before.session?.socket === after.session?.socket;
+  const isSameSession = before.session?.socketId === after.session?.socketId;
   if (before.phase === after.phase && isSameSession) return;
   const fields = { server_uuid: serverUuid, ...transitionOf(before, event, after) };
   if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')

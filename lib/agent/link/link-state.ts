@@ -19,7 +19,7 @@ export type Phase =
   | 'stopped';
 
 interface LinkSession {
-  socket: number;
+  socketId: number;
   epoch: number;
   endpoint: Endpoint;
   cnapiUuid: string;
@@ -33,7 +33,7 @@ export interface LinkState {
   /** Incremented with each phase entered; a timer carries the turn it was armed in. */
   turn: number;
   /** The connection being made, in connecting, greeting, journalling and renewing. */
-  attempt: { socket: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
+  attempt: { socketId: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
   session: LinkSession | undefined;
   /**
    * Why the agent seeks another session while it has one: the instance is silent, or sent a goaway
@@ -70,11 +70,11 @@ export interface LinkState {
 export type LinkEvent =
   | { type: 'start' }
   | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
-  | { type: 'begun'; socket: number }
-  | { type: 'opened'; socket: number }
+  | { type: 'begun'; socketId: number }
+  | { type: 'opened'; socketId: number }
   | {
       type: 'closed';
-      socket: number;
+      socketId: number;
       reason: string;
       retryAfterMs?: number | undefined;
       isLegacyCnapi?: boolean | undefined;
@@ -83,35 +83,35 @@ export type LinkEvent =
    * Nothing arrived for serverSilenceMs (silent), something arrived again (heard), or nothing
    * arrived for as long again (dead).
    */
-  | { type: 'silent'; socket: number }
-  | { type: 'heard'; socket: number }
-  | { type: 'dead'; socket: number }
-  | { type: 'steady'; socket: number }
-  | { type: 'welcomed'; socket: number; welcome: WelcomeFrame }
-  | { type: 'refused'; socket: number; refusal: RefuseFrame }
-  | { type: 'journalled'; socket: number }
+  | { type: 'silent'; socketId: number }
+  | { type: 'heard'; socketId: number }
+  | { type: 'dead'; socketId: number }
+  | { type: 'steady'; socketId: number }
+  | { type: 'welcomed'; socketId: number; welcome: WelcomeFrame }
+  | { type: 'refused'; socketId: number; refusal: RefuseFrame }
+  | { type: 'journalled'; socketId: number }
   | { type: 'renewed' }
-  | { type: 'goaway'; socket: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
+  | { type: 'goaway'; socketId: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
   /** What the DNS name resolves to now, learnt while the legacy protocol is in use. */
   | { type: 'found'; addresses: readonly Endpoint[] }
   | { type: 'expired'; turn: number }
-  | { type: 'departure'; socket: number }
+  | { type: 'departure'; socketId: number }
   | { type: 'stop' };
 
 export type LinkEffect =
   | { do: 'resolve'; turn: number }
-  | { do: 'connect'; socket: number; endpoint: Endpoint }
-  | { do: 'greet'; socket: number; conn: number }
-  | { do: 'journal-epoch'; socket: number; epoch: number }
+  | { do: 'connect'; socketId: number; endpoint: Endpoint }
+  | { do: 'greet'; socketId: number; conn: number }
+  | { do: 'journal-epoch'; socketId: number; epoch: number }
   | { do: 'renew-journal' }
   /** The session is open: send the inventory first, then everything else. */
-  | { do: 'enter'; socket: number; welcome: WelcomeFrame }
+  | { do: 'enter'; socketId: number; welcome: WelcomeFrame }
   /** Use the legacy protocol until a session opens. */
   | { do: 'fall-back' }
-  | { do: 'close'; socket: number; reason: string }
+  | { do: 'close'; socketId: number; reason: string }
   /** Replaces the timer of the previous turn. */
   | { do: 'arm'; turn: number; ms: number }
-  | { do: 'arm-departure'; socket: number; ms: number };
+  | { do: 'arm-departure'; socketId: number; ms: number };
 
 /** A step's inputs from outside: monotonic milliseconds and one random number in [0, 1). */
 export interface StepInputs {

@@ -77,25 +77,25 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'resolved':
       return event.turn === link.turn ? onResolved(link, event.addresses) : undefined;
     case 'begun':
-      return isAttempt(link, event.socket) ? onBegun(link) : undefined;
+      return isAttempt(link, event.socketId) ? onBegun(link) : undefined;
     case 'opened':
-      return isAttempt(link, event.socket) ? onOpened(link) : undefined;
+      return isAttempt(link, event.socketId) ? onOpened(link) : undefined;
     case 'closed':
       return onClosed(link, event);
     case 'silent':
-      return isSession(link, event.socket) ? onSilent(link) : undefined;
+      return isSession(link, event.socketId) ? onSilent(link) : undefined;
     case 'heard':
-      return isSession(link, event.socket) ? onHeard(link) : undefined;
+      return isSession(link, event.socketId) ? onHeard(link) : undefined;
     case 'dead':
-      return leaveSession(link, event.socket, 'silent');
+      return leaveSession(link, event.socketId, 'silent');
     case 'steady':
-      return isSession(link, event.socket) ? onSteady(link) : undefined;
+      return isSession(link, event.socketId) ? onSteady(link) : undefined;
     case 'welcomed':
-      return isAttempt(link, event.socket) ? onWelcomed(link, event.welcome) : undefined;
+      return isAttempt(link, event.socketId) ? onWelcomed(link, event.welcome) : undefined;
     case 'refused':
-      return isAttempt(link, event.socket) ? onRefused(link, event.refusal) : undefined;
+      return isAttempt(link, event.socketId) ? onRefused(link, event.refusal) : undefined;
     case 'journalled':
-      return isAttempt(link, event.socket) ? onJournalled(link) : undefined;
+      return isAttempt(link, event.socketId) ? onJournalled(link) : undefined;
     case 'renewed':
       must(link, link.phase === 'renewing');
       link.epoch = 0;
@@ -107,7 +107,7 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'expired':
       return event.turn === link.turn ? onExpired(link) : undefined;
     case 'departure':
-      return leaveSession(link, event.socket, 'asked to leave');
+      return leaveSession(link, event.socketId, 'asked to leave');
     case 'stop':
       return onStop(link);
     default:
@@ -132,7 +132,7 @@ function onOpened(link: Draft): void {
   must(link, link.phase === 'connecting');
   link.conn += 1;
   enter(link, 'greeting', WELCOME_WITHIN_MS);
-  link.effects.push({ do: 'greet', socket: attemptOf(link).socket, conn: link.conn });
+  link.effects.push({ do: 'greet', socketId: attemptOf(link).socketId, conn: link.conn });
 }
 
 /** Ignores a welcome that is not above the highest epoch: it is out of date. */
@@ -144,22 +144,22 @@ function onWelcomed(link: Draft, welcome: WelcomeFrame): void {
   if (welcome.addresses.length > 0) link.known = welcome.addresses;
   link.attempt = { ...attempt, welcome };
   enter(link, 'journalling');
-  link.effects.push({ do: 'journal-epoch', socket: attempt.socket, epoch: welcome.epoch });
+  link.effects.push({ do: 'journal-epoch', socketId: attempt.socketId, epoch: welcome.epoch });
 }
 
 function onJournalled(link: Draft): void {
-  const { socket, endpoint, welcome } = attemptOf(link);
+  const { socketId, endpoint, welcome } = attemptOf(link);
   if (link.phase !== 'journalling' || welcome === undefined) throw new LinkTransitionError(link.was, link.event);
   const former = link.session;
   const { epoch, cnapiUuid } = welcome;
-  link.session = { socket, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
+  link.session = { socketId, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
   link.attempt = undefined;
   link.lost = undefined;
   link.move = 'no';
   link.legacyEndpoints = [];
   link.scheme = 'link';
-  link.effects.push({ do: 'enter', socket, welcome });
-  if (former) link.effects.push({ do: 'close', socket: former.socket, reason: 'moved to another instance' });
+  link.effects.push({ do: 'enter', socketId, welcome });
+  if (former) link.effects.push({ do: 'close', socketId: former.socketId, reason: 'moved to another instance' });
   enter(link, 'live');
 }
 
@@ -168,9 +168,9 @@ function onSteady(link: Draft): void {
 }
 
 function onRefused(link: Draft, refusal: RefuseFrame): void {
-  const { socket, endpoint } = attemptOf(link);
+  const { socketId, endpoint } = attemptOf(link);
   const { conn = 0 } = refusal;
-  link.effects.push({ do: 'close', socket, reason: `refused: ${refusal.code}` });
+  link.effects.push({ do: 'close', socketId, reason: `refused: ${refusal.code}` });
   if (refusal.addresses && refusal.addresses.length > 0) link.known = refusal.addresses;
   hold(link, endpoint, refusal.retryAfterMs);
   switch (refusal.code) {
@@ -203,27 +203,27 @@ function hold(link: Draft, endpoint: Endpoint, ms: number | undefined): void {
   if (ms) link.held = withHold(link.held, { endpoint, ms }, link.now);
 }
 
-function onClosed(link: Draft, { socket, retryAfterMs, ...closed }: Extract<LinkEvent, { type: 'closed' }>): void {
-  if (isAttempt(link, socket) && link.phase !== 'renewing') {
+function onClosed(link: Draft, { socketId, retryAfterMs, ...closed }: Extract<LinkEvent, { type: 'closed' }>): void {
+  if (isAttempt(link, socketId) && link.phase !== 'renewing') {
     const { endpoint } = attemptOf(link);
     hold(link, endpoint, retryAfterMs);
     if (closed.isLegacyCnapi) link.legacyEndpoints = [...link.legacyEndpoints, endpointKey(endpoint)];
     return attemptFailed(link);
   }
-  if (isSession(link, socket)) sessionLost(link);
+  if (isSession(link, socketId)) sessionLost(link);
 }
 
 function onGoaway(link: Draft, event: Extract<LinkEvent, { type: 'goaway' }>): void {
-  if (isAttempt(link, event.socket) && link.phase !== 'renewing') {
-    link.effects.push({ do: 'close', socket: event.socket, reason: 'asked to leave' });
+  if (isAttempt(link, event.socketId) && link.phase !== 'renewing') {
+    link.effects.push({ do: 'close', socketId: event.socketId, reason: 'asked to leave' });
     return attemptFailed(link);
   }
-  if (!isSession(link, event.socket) || (event.withinMs === undefined && link.now < link.softFrom)) return;
+  if (!isSession(link, event.socketId) || (event.withinMs === undefined && link.now < link.softFrom)) return;
   if (event.addresses.length > 0) link.known = event.addresses;
   const moving = link.move !== 'no';
   if (event.withinMs !== undefined) {
     link.move = 'must';
-    link.effects.push({ do: 'arm-departure', socket: event.socket, ms: event.withinMs });
+    link.effects.push({ do: 'arm-departure', socketId: event.socketId, ms: event.withinMs });
   } else if (link.move !== 'must') {
     link.move = 'soft';
     link.softFrom = link.now + SOFT_EVERY_MS;
@@ -245,7 +245,7 @@ function onHeard(link: Draft): void {
   link.move = 'no';
   link.failedRounds = 0;
   if (link.phase === 'connecting') {
-    link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'not needed any more' });
+    link.effects.push({ do: 'close', socketId: attemptOf(link).socketId, reason: 'not needed any more' });
     link.attempt = undefined;
   }
   if (!link.attempt) enter(link, 'live');
@@ -263,7 +263,7 @@ function onExpired(link: Draft): void {
     case 'connecting':
     case 'greeting':
       if (link.phase === 'connecting') link.patience += 1;
-      link.effects.push({ do: 'close', socket: attemptOf(link).socket, reason: 'no answer in time' });
+      link.effects.push({ do: 'close', socketId: attemptOf(link).socketId, reason: 'no answer in time' });
       return attemptFailed(link);
     case 'resolving':
       return onResolved(link, []);
@@ -276,7 +276,7 @@ function onExpired(link: Draft): void {
 
 function onStop(link: Draft): void {
   for (const held of [link.attempt, link.session]) {
-    if (held) link.effects.push({ do: 'close', socket: held.socket, reason: 'agent stops' });
+    if (held) link.effects.push({ do: 'close', socketId: held.socketId, reason: 'agent stops' });
   }
   link.attempt = undefined;
   link.session = undefined;
@@ -291,16 +291,16 @@ function attemptFailed(link: Draft): void {
   const session = link.session;
   link.attempt = undefined;
   if (session && link.epoch > session.epoch) {
-    link.effects.push({ do: 'close', socket: session.socket, reason: 'superseded by a newer session that was lost' });
+    link.effects.push({ do: 'close', socketId: session.socketId, reason: 'superseded by a newer session, now lost' });
     noteLoss(link);
     link.move = 'no';
   }
   nextAddress(link);
 }
 
-function leaveSession(link: Draft, socket: number, reason: string): void {
-  if (!isSession(link, socket)) return;
-  link.effects.push({ do: 'close', socket, reason });
+function leaveSession(link: Draft, socketId: number, reason: string): void {
+  if (!isSession(link, socketId)) return;
+  link.effects.push({ do: 'close', socketId, reason });
   sessionLost(link);
 }
 
@@ -369,9 +369,9 @@ function giveUpRound(link: Draft): void {
 function connect(link: Draft, endpoint: Endpoint): void {
   link.sockets += 1;
   link.tried = [...link.tried, endpointKey(endpoint)];
-  link.attempt = { socket: link.sockets, endpoint };
+  link.attempt = { socketId: link.sockets, endpoint };
   enter(link, 'connecting');
-  link.effects.push({ do: 'connect', socket: link.sockets, endpoint });
+  link.effects.push({ do: 'connect', socketId: link.sockets, endpoint });
 }
 
 function enter(link: Draft, phase: Phase, withinMs?: number): void {
@@ -385,9 +385,9 @@ function arm(link: Draft, ms: number): void {
   link.effects.push({ do: 'arm', turn: link.turn, ms });
 }
 
-const isAttempt = (link: Draft, socket: number): boolean => link.attempt?.socket === socket;
+const isAttempt = (link: Draft, socketId: number): boolean => link.attempt?.socketId === socketId;
 
-const isSession = (link: Draft, socket: number): boolean => link.session?.socket === socket;
+const isSession = (link: Draft, socketId: number): boolean => link.session?.socketId === socketId;
 
 function attemptOf(link: Draft): NonNullable<LinkState['attempt']> {
   if (!link.attempt) throw new LinkTransitionError(link.was, link.event);

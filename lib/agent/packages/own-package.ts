@@ -29,7 +29,7 @@ interface OwnInstallation {
 }
 
 interface OwnRequest {
-  task: string;
+  taskId: string;
   file: string;
   allowDowngrade: boolean;
   /** Also a version that was rolled back. */
@@ -65,10 +65,10 @@ export class OwnPackage {
    * What came of the task, if an earlier process of this agent has staged its version. Waits until
    * a trial has ended. @throws RolledBackError
    */
-  async outcomeOf(task: string, signal: AbortSignal): Promise<OwnInstallation | undefined> {
+  async outcomeOf(taskId: string, signal: AbortSignal): Promise<OwnInstallation | undefined> {
     const { versions, trial } = this.#deps;
     if (trial !== undefined && versions.versions.change.name === 'trial') await untilAborted(trial.confirmed, signal);
-    const end = endOf(versions.versions, task);
+    const end = endOf(versions.versions, taskId);
     if (end === undefined) return undefined;
     const { version, from, outcome, reason = '' } = end;
     if (outcome === 'rolled-back') throw new RolledBackError(version, from, reason);
@@ -80,7 +80,7 @@ export class OwnPackage {
    */
   async install(found: VerifiedPackage, request: OwnRequest): Promise<OwnInstallation> {
     const { versions, requestRestart } = this.#deps;
-    const { task, file, allowDowngrade, allowRetry, signal, onUnpacked } = request;
+    const { taskId, file, allowDowngrade, allowRetry, signal, onUnpacked } = request;
     const running = settledVersion(versions.versions);
     const order = compareVersions(found.version, running);
     if (order === 0) return { version: running, previous: running, changed: false };
@@ -99,7 +99,7 @@ export class OwnPackage {
     await installFiles(file, { manifest: found.manifest, directory: versions.directoryOf(found), signal });
     // Before the version is staged: after that nothing may fail until the restart.
     await onUnpacked();
-    await versions.step({ type: 'stage', next: { version: found.version, digest: found.digest }, task });
+    await versions.step({ type: 'stage', next: { version: found.version, digest: found.digest }, task: taskId });
     requestRestart();
     return untilAborted(new Promise<never>(() => undefined), signal);
   }

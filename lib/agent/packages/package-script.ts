@@ -14,7 +14,7 @@ export type ScriptName = 'install' | 'uninstall';
 
 /** The task that runs the program. */
 export interface ScriptCaller {
-  task: string;
+  taskId: string;
   machine: Pick<Machine, 'execute' | 'endGroup'>;
   signal: AbortSignal;
   /** So that the next process of the agent ends them, if this one dies. */
@@ -38,7 +38,7 @@ const MAX_SHOWN_CHARS = 1_000;
  */
 export async function runPackageScript(
   { script, name, version, directory }: PackageScript,
-  { task: id, machine, signal, journalProcesses }: ScriptCaller,
+  { taskId: id, machine, signal, journalProcesses }: ScriptCaller,
   clock: Clock,
 ): Promise<void> {
   const late = new AbortController();

@@ -110,13 +110,13 @@ export class Packages {
    * agent it does not return: this process ends. @throws a CnapiError of package-errors.ts
    */
   async install(request: PackageInstallRequest): Promise<PackageInstallation> {
-    const { task, signal } = request;
-    const before = await this.#own.outcomeOf(task, signal);
+    const { taskId, signal } = request;
+    const before = await this.#own.outcomeOf(taskId, signal);
     if (before !== undefined) return { name: OWN_PACKAGE, ...before };
-    const file = join(this.#incoming, task);
+    const file = join(this.#incoming, taskId);
     try {
       if (request.starts > MAX_STARTS) throw new TooManyStartsError();
-      await this.#removeOthers(task);
+      await this.#removeOthers(taskId);
       await fetchPackage({ ...request, file }, { ...this.#deps, allowed: this.#deps, client: this.#client });
       const found = await verifyPackage(file, { keys: this.#deps.keys, signal });
       return await this.#installFile(found, { ...request, file });
@@ -185,8 +185,8 @@ export class Packages {
   }
 
   /** Installations run one at a time, so what other tasks have left is not needed. */
-  async #removeOthers(task: string): Promise<void> {
+  async #removeOthers(taskId: string): Promise<void> {
     for (const name of await readdir(this.#incoming))
-      if (!name.startsWith(task)) await rm(join(this.#incoming, name), { force: true });
+      if (!name.startsWith(taskId)) await rm(join(this.#incoming, name), { force: true });
   }
 }

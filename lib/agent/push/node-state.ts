@@ -17,16 +17,16 @@ import type { PushRefusal } from '../../protocol/push.ts';
 
 export type NodeState =
   | { name: 'startup' | 'pending' | 'ready' }
-  | { name: 'waiting' | 'running' | 'terminating'; job: string };
+  | { name: 'waiting' | 'running' | 'terminating'; jobId: string };
 
 export type NodeEvent =
   /** What the former process left is ended, however that process ended. */
   | { type: 'recovered' }
   | { type: 'session' }
   /** `refusal`: why the agent cannot run the command, whatever its state is. */
-  | { type: 'prepare'; job: string; refusal?: PushRefusal | undefined }
-  | { type: 'start'; job: string }
-  | { type: 'abort'; job: string }
+  | { type: 'prepare'; jobId: string; refusal?: PushRefusal | undefined }
+  | { type: 'start'; jobId: string }
+  | { type: 'abort'; jobId: string }
   /** The start did not come in time. */
   | { type: 'waited-too-long' }
   /** Nothing of the command runs any more. */
@@ -35,9 +35,9 @@ export type NodeEvent =
   | { type: 'stop' };
 
 export type NodeEffect =
-  | { do: 'vote'; job: string; ready: true }
-  | { do: 'vote'; job: string; ready: false; reason: PushRefusal; busyWith?: string }
-  | { do: 'say-aborted'; job: string }
+  | { do: 'vote'; jobId: string; ready: true }
+  | { do: 'vote'; jobId: string; ready: false; reason: PushRefusal; busyWith?: string }
+  | { do: 'say-aborted'; jobId: string }
   /** The command must end now. */
   | { do: 'terminate' };
 
@@ -71,49 +71,49 @@ export function stepNode(state: NodeState, event: NodeEvent): NodeStep {
   }
 }
 
-type InJob = Extract<NodeState, { job: string }>;
+type InJob = Extract<NodeState, { jobId: string }>;
 
 function whileReady(state: NodeState, event: NodeEvent): NodeStep {
   switch (event.type) {
     case 'prepare': {
-      const { job, refusal } = event;
-      if (refusal !== undefined) return to(state, { do: 'vote', job, ready: false, reason: refusal });
-      return to({ name: 'waiting', job }, { do: 'vote', job, ready: true });
+      const { jobId, refusal } = event;
+      if (refusal !== undefined) return to(state, { do: 'vote', jobId, ready: false, reason: refusal });
+      return to({ name: 'waiting', jobId }, { do: 'vote', jobId, ready: true });
     }
     case 'abort':
-      return to(state, { do: 'say-aborted', job: event.job });
+      return to(state, { do: 'say-aborted', jobId: event.jobId });
     default:
       return to(state);
   }
 }
 
 function whileWaiting(state: InJob, event: NodeEvent): NodeStep {
-  const { job } = state;
+  const { jobId } = state;
   switch (event.type) {
     case 'prepare':
-      return event.job === job ? to(state, { do: 'vote', job, ready: true }) : busy(state, event.job);
+      return event.jobId === jobId ? to(state, { do: 'vote', jobId, ready: true }) : busy(state, event.jobId);
     case 'abort':
-      if (event.job !== job) return notMine(state, event.job);
-      return to({ name: 'ready' }, { do: 'say-aborted', job });
+      if (event.jobId !== jobId) return notMine(state, event.jobId);
+      return to({ name: 'ready' }, { do: 'say-aborted', jobId });
     case 'start':
-      return event.job === job ? to({ name: 'running', job }) : to(state);
+      return event.jobId === jobId ? to({ name: 'running', jobId }) : to(state);
     case 'waited-too-long':
-      return to({ name: 'ready' }, { do: 'vote', job, ready: false, reason: 'waited-too-long' });
+      return to({ name: 'ready' }, { do: 'vote', jobId, ready: false, reason: 'waited-too-long' });
     case 'stop':
-      return to({ name: 'ready' }, { do: 'vote', job, ready: false, reason: 'stopping' });
+      return to({ name: 'ready' }, { do: 'vote', jobId, ready: false, reason: 'stopping' });
     default:
       return to(state);
   }
 }
 
 function whileRunning(state: InJob, event: NodeEvent): NodeStep {
-  const { job } = state;
+  const { jobId } = state;
   switch (event.type) {
     case 'prepare':
-      return busy(state, event.job);
+      return busy(state, event.jobId);
     case 'abort':
-      if (event.job !== job) return notMine(state, event.job);
-      return to({ name: 'terminating', job }, { do: 'terminate' });
+      if (event.jobId !== jobId) return notMine(state, event.jobId);
+      return to({ name: 'terminating', jobId }, { do: 'terminate' });
     case 'exited':
       return to({ name: 'ready' });
     default:
@@ -124,11 +124,11 @@ function whileRunning(state: InJob, event: NodeEvent): NodeStep {
 function whileTerminating(state: InJob, event: NodeEvent): NodeStep {
   switch (event.type) {
     case 'prepare':
-      return busy(state, event.job);
+      return busy(state, event.jobId);
     case 'abort':
-      return event.job === state.job ? to(state) : notMine(state, event.job);
+      return event.jobId === state.jobId ? to(state) : notMine(state, event.jobId);
     case 'exited':
-      return to({ name: 'ready' }, { do: 'say-aborted', job: state.job });
+      return to({ name: 'ready' }, { do: 'say-aborted', jobId: state.jobId });
     default:
       return to(state);
   }
@@ -136,7 +136,7 @@ function whileTerminating(state: InJob, event: NodeEvent): NodeStep {
 
 const to = (state: NodeState, ...effects: NodeEffect[]): NodeStep => ({ state, effects });
 
-const busy = (state: InJob, job: string): NodeStep =>
-  to(state, { do: 'vote', job, ready: false, reason: 'busy', busyWith: state.job });
+const busy = (state: InJob, jobId: string): NodeStep =>
+  to(state, { do: 'vote', jobId, ready: false, reason: 'busy', busyWith: state.jobId });
 
-const notMine = (state: NodeState, job: string): NodeStep => to(state, { do: 'say-aborted', job });
+const notMine = (state: NodeState, jobId: string): NodeStep => to(state, { do: 'say-aborted', jobId });

@@ -33,7 +33,7 @@ export interface PushRun {
 }
 
 interface OwnVote {
-  job: string;
+  jobId: string;
   ready: boolean;
   reason?: PushRefusal;
   busyWith?: string;
@@ -75,26 +75,26 @@ export class PushParticipant {
   /** A session is open. It learns of the vote again, in case the former one was lost. */
   sessionOpened(): void {
     this.#on({ type: 'session' });
-    if (this.#state.name === 'waiting') this.#on({ type: 'prepare', job: this.#state.job });
+    if (this.#state.name === 'waiting') this.#on({ type: 'prepare', jobId: this.#state.jobId });
   }
 
   async onPrepare(frame: PushPrepareFrame): Promise<void> {
-    const { job } = frame;
-    if (this.#isStopping) return this.#vote({ job, ready: false, reason: 'stopping' });
+    const { job: jobId } = frame;
+    if (this.#isStopping) return this.#vote({ jobId, ready: false, reason: 'stopping' });
     // For another job, or a repetition that is answered with the same vote: nothing to check.
-    if (this.state.name !== 'ready') return this.#on({ type: 'prepare', job });
+    if (this.state.name !== 'ready') return this.#on({ type: 'prepare', jobId });
     // A prepare that was sent long ago, over a slow link.
-    if (this.#hasRun.get(job) === true) return;
+    if (this.#hasRun.get(jobId) === true) return;
     // An instance repeats a prepare that has no answer, so this one may be dropped.
-    if (this.#checking.size >= MAX_CHECKS || this.#checking.has(job)) return;
-    this.#checking.set(job, frame);
+    if (this.#checking.size >= MAX_CHECKS || this.#checking.has(jobId)) return;
+    this.#checking.set(jobId, frame);
     const refusal = await this.#refusalOf(frame);
     // An abort came during the check (and perhaps a new prepare), or the agent is stopping.
-    if (this.#checking.get(job) !== frame) return;
-    this.#checking.delete(job);
+    if (this.#checking.get(jobId) !== frame) return;
+    this.#checking.delete(jobId);
     const isFree = this.#state.name === 'ready';
     this.#refusalMessage = isFree ? refusal?.message : undefined;
-    this.#on({ type: 'prepare', job, refusal: refusal?.reason });
+    this.#on({ type: 'prepare', jobId, refusal: refusal?.reason });
     if (!isFree || this.#state.name !== 'waiting') return;
     this.#prepared = frame;
     this.#timer = this.#deps.clock.after(frame.readyMs, () => this.#on({ type: 'waited-too-long' }));
@@ -112,16 +112,16 @@ export class PushParticipant {
     }
   }
 
-  onAbort({ job }: PushAbortFrame): void {
-    this.#checking.delete(job);
-    this.#on({ type: 'abort', job });
+  onAbort({ job: jobId }: PushAbortFrame): void {
+    this.#checking.delete(jobId);
+    this.#on({ type: 'abort', jobId });
   }
 
   /** May be called before the command starts, and several times. */
-  onTimeout({ job, timeoutMs }: PushTimeoutFrame): void {
-    if (!('job' in this.#state) || this.#state.job !== job || this.#timeoutMs === timeoutMs) return;
+  onTimeout({ job: jobId, timeoutMs }: PushTimeoutFrame): void {
+    if (!('jobId' in this.#state) || this.#state.jobId !== jobId || this.#timeoutMs === timeoutMs) return;
     const { log, serverUuid } = this.#deps;
-    log.info({ server_uuid: serverUuid, push_job: job, timeout_ms: timeoutMs }, 'push job: timeout changed');
+    log.info({ server_uuid: serverUuid, push_job: jobId, timeout_ms: timeoutMs }, 'push job: timeout changed');
     this.#timeoutMs = timeoutMs;
     this.#onTimeout?.(timeoutMs);
   }
@@ -130,12 +130,15 @@ export class PushParticipant {
    * The job's start. `onTimeout` is called with each limit that the command is given instead of
    * that of its task. @throws TaskFailure if this agent does not wait for it: nothing may run
    */
-  begin(job: string, onTimeout?: (timeoutMs: number) => void): PushRun {
+  begin(jobId: string, onTimeout?: (timeoutMs: number) => void): PushRun {
     const prepare = this.#prepared;
-    this.#on({ type: 'start', job });
-    if (this.#state.name !== 'running' || this.#state.job !== job || prepare?.job !== job)
-      throw new TaskFailure(pushEnds.startRefused, `this agent did not wait for push job ${job}: nothing was started`);
-    this.#hasRun.set(job, true);
+    this.#on({ type: 'start', jobId });
+    if (this.#state.name !== 'running' || this.#state.jobId !== jobId || prepare?.job !== jobId)
+      throw new TaskFailure(
+        pushEnds.startRefused,
+        `this agent did not wait for push job ${jobId}: nothing was started`,
+      );
+    this.#hasRun.set(jobId, true);
     this.#stopping = new AbortController();
     this.#onTimeout = onTimeout;
     if (this.#timeoutMs !== undefined) onTimeout?.(this.#timeoutMs);
@@ -145,7 +148,7 @@ export class PushParticipant {
   /** This process ends: a vote is withdrawn. */
   stop(): void {
     this.#isStopping = true;
-    for (const job of this.#checking.keys()) this.#vote({ job, ready: false, reason: 'stopping' });
+    for (const jobId of this.#checking.keys()) this.#vote({ jobId, ready: false, reason: 'stopping' });
     this.#checking.clear();
     this.#on({ type: 'stop' });
   }
@@ -169,7 +172,7 @@ export class PushParticipant {
       case 'vote':
         return this.#vote(effect);
       case 'say-aborted':
-        send({ type: 'push_aborted', job: effect.job });
+        send({ type: 'push_aborted', job: effect.jobId });
         return;
       case 'terminate':
         return this.#stopping.abort(new TaskFailure(pushEnds.aborted, 'the push job was aborted'));
@@ -178,7 +181,7 @@ export class PushParticipant {
     }
   }
 
-  #vote({ job, ready, reason, busyWith }: OwnVote): void {
+  #vote({ jobId, ready, reason, busyWith }: OwnVote): void {
     const { send, log, serverUuid } = this.#deps;
     const details = {
       ...(reason === undefined ? {} : { reason }),
@@ -186,7 +189,7 @@ export class PushParticipant {
       ...(this.#refusalMessage === undefined ? {} : { message: this.#refusalMessage }),
     };
     this.#refusalMessage = undefined;
-    log.info({ server_uuid: serverUuid, push_job: job, ready, ...details }, 'push job: voted');
-    send({ type: 'push_vote', job, ready, ...details });
+    log.info({ server_uuid: serverUuid, push_job: jobId, ready, ...details }, 'push job: voted');
+    send({ type: 'push_vote', job: jobId, ready, ...details });
   }
 }

@@ -58,8 +58,8 @@ function messageOfAll(failures: readonly { message: string }[], { removed, absen
   return [...messages, ...named('removed', removed), ...named('not installed', absent)].join('; ');
 }
 
-const callerOf = ({ id: task, machine, signal, journalProcesses }: TaskContext) => ({
-  task,
+const callerOf = ({ id: taskId, machine, signal, journalProcesses }: TaskContext) => ({
+  taskId,
   machine,
   signal,
   journalProcesses,

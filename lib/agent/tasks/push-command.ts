@@ -12,13 +12,13 @@ export const pushCommand = defineTask({
   lane: 'parallel',
   startsItself: true,
   params: z.object({ job: z.string() }),
-  async run({ job }, context) {
+  async run({ job: jobId }, context) {
     const { id, machine, begin, output, pushJobs, changeTimeout } = context;
-    const { prepare, signal: aborted, ended } = pushJobs.begin(job, changeTimeout);
+    const { prepare, signal: aborted, ended } = pushJobs.begin(jobId, changeTimeout);
     const signal = AbortSignal.any([context.signal, aborted]);
     try {
       const command = preparedCommandOf(prepare);
-      const env = { ...command.env, CHEF_PUSH_JOB_ID: job, CHEF_PUSH_NODE_NAME: machine.hostname };
+      const env = { ...command.env, CHEF_PUSH_JOB_ID: jobId, CHEF_PUSH_NODE_NAME: machine.hostname };
       const { killed, ...result } = await machine.execute({ ...command, env }, { id, signal, begin, output });
       if (!killed) return result;
       throw new TaskFailure(signal.reason.code, signal.reason.message, { result });

@@ -56,7 +56,7 @@ export interface TaskContext extends AgentServices {
   clock: Clock;
   allowReboot: boolean;
   /** The push jobs for which this agent has voted. */
-  pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
+  pushJobs: { begin(jobId: string, onTimeout: (timeoutMs: number) => void): PushRun };
   /** How often the task has been started, in this process and in those before it. */
   starts(): number;
   /**

@@ -120,8 +120,8 @@ export const versionToRun = ({ change, current }: AgentVersions): InstalledVersi
 export const settledVersion = ({ current, base }: AgentVersions): string => current?.version ?? base;
 
 /** How the installation by this task ended; undefined if it has not. */
-export const endOf = ({ ends }: AgentVersions, task: string): VersionEnd | undefined =>
-  ends.findLast((end) => end.task === task);
+export const endOf = ({ ends }: AgentVersions, taskId: string): VersionEnd | undefined =>
+  ends.findLast((end) => end.task === taskId);
 
 /**
  * How the last installation of this package ended, if that was rolled back after it had been
@@ -140,9 +140,9 @@ export function versionsInUse({ current, change }: AgentVersions): InstalledVers
 function started(versions: AgentVersions): AgentVersions {
   const { change } = versions;
   if (change.name === 'settled') return versions;
-  const { next, task } = change;
+  const { next, task: taskId } = change;
   const starts = change.name === 'trial' ? change.starts + 1 : 1;
-  if (starts <= MAX_STARTS) return { ...versions, change: { name: 'trial', next, task, starts } };
+  if (starts <= MAX_STARTS) return { ...versions, change: { name: 'trial', next, task: taskId, starts } };
   return rolledBack(versions, change, `it was started ${MAX_STARTS} times and did not come up`);
 }
 
@@ -162,11 +162,17 @@ function rolledBack(versions: AgentVersions, change: OpenChange, reason: string)
 
 function ended(
   versions: AgentVersions,
-  { next, task }: OpenChange,
+  { next, task: taskId }: OpenChange,
   how: Pick<VersionEnd, 'outcome' | 'reason'>,
 ): AgentVersions {
   const from = settledVersion(versions);
-  const end: VersionEnd = { ...next, task, ...how, from, ...(versions.change.name === 'staged' && NOT_STARTED) };
+  const end: VersionEnd = {
+    ...next,
+    task: taskId,
+    ...how,
+    from,
+    ...(versions.change.name === 'staged' && NOT_STARTED),
+  };
   return { ...versions, change: { name: 'settled' }, ends: [...versions.ends, end].slice(-MAX_ENDS) };
 }
 

@@ -61,9 +61,9 @@ export function nodesOf(
 }
 
 /** The node that a server is in a push job. @throws UsageError when it is not one */
-export async function findNode(context: Pick<Context, 'client'>, job: string, name: string): Promise<PushNode> {
+export async function findNode(context: Pick<Context, 'client'>, jobId: string, name: string): Promise<PushNode> {
   const { uuid } = await findServer(context.client, name);
-  const node = (await nodesOf(context, job)).find(({ server_uuid }) => server_uuid === uuid);
-  if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${job}`);
+  const node = (await nodesOf(context, jobId)).find(({ server_uuid }) => server_uuid === uuid);
+  if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${jobId}`);
   return node;
 }

@@ -46,10 +46,10 @@ export class FollowedJob {
    * Returns how it ended on each server. Servers without an end get one of the error. `job`: its
    * id; undefined if the job was perhaps not created.
    */
-  endings(job: string | undefined, error: unknown): CommandOutcome[] {
-    const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job.slice(0, 8)}`;
+  endings(jobId: string | undefined, error: unknown): CommandOutcome[] {
+    const see = jobId === undefined ? 'cnapi job list' : `cnapi job status ${jobId.slice(0, 8)}`;
     const endingFor = (id: string | undefined): CommandOutcome => {
-      const ending = endingOf(error, { id, mayRun: job !== undefined });
+      const ending = endingOf(error, { id, mayRun: jobId !== undefined });
       return ending.kind === 'unknown' ? { ...ending, see } : ending;
     };
     const open = this.#servers.filter((server) => !this.#endings.has(server));

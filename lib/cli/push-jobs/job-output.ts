@@ -118,12 +118,12 @@ interface About {
 }
 
 /** Returns the exit code. */
-async function written(context: Context, job: string, task: Task, about: About): Promise<number> {
+async function written(context: Context, jobId: string, task: Task, about: About): Promise<number> {
   const { client, output } = context;
   const of = about.label === '' ? '' : `${about.label}: `;
   const { result } = endOfTask(task);
   if (result === undefined) {
-    const reason = `its agent has not reported the end; cnapi job watch ${job.slice(0, 8)} shows what arrived before`;
+    const reason = `its agent has not reported the end; cnapi job watch ${jobId.slice(0, 8)} shows what arrived before`;
     output.complain(`${of}${reason}`);
     return EXIT.incomplete;
   }

@@ -76,9 +76,9 @@ const failureOf = ({ error, error_code: code }: StepEnd): string =>
 /** What the job does at present; undefined: it has ended. */
 export function presentLine({ waiting_for: present, cancel_requested: isCanceled }: WorkflowJob): string | undefined {
   if (present === undefined) return undefined;
-  const { step, until, task_id: task, tries } = present;
+  const { step, until, task_id: taskId, tries } = present;
   const again = tries > 0 ? ` (try ${tries + 1})` : '';
-  const what = task === undefined ? until : `task ${task} has ended`;
+  const what = taskId === undefined ? until : `task ${taskId} has ended`;
   const waits = what === undefined ? 'begun' : `waits until ${what}`;
   return `${step}${again}: ${waits}${isCanceled ? '; its cancel is requested' : ''}`;
 }

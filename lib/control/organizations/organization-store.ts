@@ -105,7 +105,7 @@ const groupsThatList = (member: string, organization = '$1::uuid'): string => `l
  */
 export async function readGroups(
   database: Queryable,
-  { organization, kind, uuid }: { organization: string; kind: PrincipalKind; uuid: string },
+  { organizationUuid, kind, uuid }: { organizationUuid: string; kind: PrincipalKind; uuid: string },
   wanted: readonly string[],
 ): Promise<{ memberOf: string[]; existing: string[] }> {
   const { rows } = await database.query<{ name: string; isMember: boolean }>(
@@ -116,7 +116,7 @@ export async function readGroups(
      select g.name, true as "isMember" from member join cnapi_groups g on g._key = member.uuid
      union all
      select g.name, false from cnapi_groups g where g.organization = $1::uuid and g.name = any($3::text[])`,
-    [organization, `${kind}:${uuid}`, wanted],
+    [organizationUuid, `${kind}:${uuid}`, wanted],
   );
   return {
     memberOf: rows.filter(({ isMember }) => isMember).map(({ name }) => name),
@@ -134,7 +134,7 @@ export interface PresentRight {
 }
 
 interface Held {
-  organization: string;
+  organizationUuid: string;
   kind: PrincipalKind;
   uuid: string;
   publicKey: string;
@@ -170,7 +170,7 @@ export async function readPresentRights(
          as existing
      from asked a order by a.place`,
     [
-      held.map(({ organization }) => organization),
+      held.map(({ organizationUuid }) => organizationUuid),
       held.map(({ kind }) => kind),
       held.map(({ uuid }) => uuid),
       held.map(({ publicKey }) => publicKey),
@@ -190,17 +190,20 @@ const NODES = `
   where b.organization = $1::uuid and s.hostname is not null`;
 
 /** The nodes of an organization, in order of name. */
-export async function readNodes(database: Queryable, organization: string): Promise<OrganizationNode[]> {
-  const { rows } = await database.query<NodeRow>(`${NODES} order by s.hostname, s.uuid`, [organization]);
+export async function readNodes(database: Queryable, organizationUuid: string): Promise<OrganizationNode[]> {
+  const { rows } = await database.query<NodeRow>(`${NODES} order by s.hostname, s.uuid`, [organizationUuid]);
   return rows.map(nodeOf);
 }
 
 export async function findNodes(
   database: Queryable,
-  organization: string,
+  organizationUuid: string,
   names: readonly string[],
 ): Promise<OrganizationNode[]> {
-  const { rows } = await database.query<NodeRow>(`${NODES} and s.hostname = any($2::text[])`, [organization, names]);
+  const { rows } = await database.query<NodeRow>(`${NODES} and s.hostname = any($2::text[])`, [
+    organizationUuid,
+    names,
+  ]);
   return rows.map(nodeOf);
 }
 

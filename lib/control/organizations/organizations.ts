@@ -87,7 +87,7 @@ export class Organizations {
       return { name: actor.name, kind: 'token', groups: new Set(), needs, actor, organization };
     }
     const { kind, name, uuid } = principal;
-    const where = { organization: organization.uuid, kind, uuid };
+    const where = { organizationUuid: organization.uuid, kind, uuid };
     const { memberOf, existing } = await store.readGroups(this.#database, where, [READERS, WRITERS, ADMINS]);
     return { name, kind, groups: new Set(memberOf), needs: neededGroups(new Set(existing)), actor, organization };
   }
@@ -126,10 +126,11 @@ export class Organizations {
 
   async #checkGroup(after: Group, before: Group | undefined): Promise<void> {
     await this.#checkOwned(after, before);
-    const { organization } = after;
+    const { organization: organizationUuid } = after;
     for (const kind of ['users', 'clients', 'groups'] as const)
-      await this.#requireAll(kind, added(after[kind], before?.[kind]), organization);
-    if (before === undefined) await this.#requireRoom(this.documents.groups, { organization }, MAX_GROUPS);
+      await this.#requireAll(kind, added(after[kind], before?.[kind]), organizationUuid);
+    if (before === undefined)
+      await this.#requireRoom(this.documents.groups, { organization: organizationUuid }, MAX_GROUPS);
   }
 
   async #checkBinding(after: Binding, before: Binding | undefined): Promise<void> {
@@ -161,13 +162,13 @@ export class Organizations {
   async #requireAll(
     kind: 'organizations' | 'users' | 'clients' | 'groups',
     uuids: readonly string[],
-    organization?: string,
+    organizationUuid?: string,
   ): Promise<void> {
     if (uuids.length === 0) return;
     const found: ReadonlyMap<string, Partial<Owned> & { uuid: string }> = await this.documents[kind].getMany(uuids);
     const missing = uuids.find((uuid) => {
       const one = found.get(uuid);
-      return one === undefined || (one.organization !== undefined && one.organization !== organization);
+      return one === undefined || (one.organization !== undefined && one.organization !== organizationUuid);
     });
     if (missing !== undefined)
       throw new InvalidArgumentError(`There is no ${this.documents[kind].noun.name} ${missing}`);

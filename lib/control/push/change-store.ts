@@ -30,12 +30,12 @@ export interface RecordedJobChange {
  */
 export async function changePushJob(
   database: Queryable,
-  job: string,
+  jobId: string,
   { changes, record }: RecordedJobChange,
 ): Promise<boolean> {
   const { quorum, concurrency, start_rate, max_failures, voting_timeout_ms, run_timeout_ms } = changes;
   const parameters = new Parameters([
-    job,
+    jobId,
     typeof quorum === 'number' ? quorum : null,
     typeof quorum === 'object' ? quorum.percent : null,
     concurrency ?? null,
@@ -83,11 +83,11 @@ export interface NodeAddition {
 /** Undefined if the job does not exist. Nodes whose servers are not running do not take part. */
 export async function addPushNodes(
   database: Queryable,
-  job: string,
+  jobId: string,
   { nodes, most, record }: NodeAddition & { most: number },
 ): Promise<AddedNodes | undefined> {
   const parameters = new Parameters([
-    job,
+    jobId,
     nodes.map(({ serverUuid }) => serverUuid),
     nodes.map(({ name }) => name),
     most,
@@ -121,10 +121,10 @@ export interface NodeAbortRequest {
 /** Undefined if the job does not exist. */
 export async function requestAbortOfNodes(
   database: Queryable,
-  job: string,
+  jobId: string,
   { nodes, how, record }: NodeAbortRequest,
 ): Promise<ChangeOfNodes | undefined> {
-  const parameters = new Parameters([job, nodes, how]);
+  const parameters = new Parameters([jobId, nodes, how]);
   const { text, values } = combineStatement(
     `select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
     parameters,

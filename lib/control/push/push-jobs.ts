@@ -110,7 +110,7 @@ export class PushJobs {
     this.coordinator = new Coordinator({
       ...deps,
       notify: (servers) => this.#notify(servers),
-      sendOrders: (job) => publishChanges(deps.bus, PUSH_ORDERS_TOPIC, [job]),
+      sendOrders: (jobId) => publishChanges(deps.bus, PUSH_ORDERS_TOPIC, [jobId]),
     });
   }
 

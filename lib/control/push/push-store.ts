@@ -323,14 +323,14 @@ export interface NodePage {
 /** Returns the nodes in order of the servers' uuids. */
 export async function listPushNodes(
   database: Queryable,
-  job: string,
+  jobId: string,
   { state, after, limit = MAX_NODES }: NodePage,
 ): Promise<PushNodeRow[]> {
   const { rows } = await database.query<PushNodeRow>(
     `select ${nodeColumns} from cnapi_push_nodes
        where job = $1::uuid and ($2::text is null or state = $2::text) and ($3::uuid is null or server_uuid > $3::uuid)
        order by server_uuid limit $4::int`,
-    [job, state ?? null, after ?? null, limit],
+    [jobId, state ?? null, after ?? null, limit],
   );
   return rows;
 }
@@ -345,10 +345,10 @@ export interface AbortRequest {
 /** False if the job has ended or does not exist. */
 export async function requestAbort(
   database: Queryable,
-  job: string,
+  jobId: string,
   { how, actor, record }: AbortRequest,
 ): Promise<boolean> {
-  const parameters = new Parameters([job, how, actor ?? null]);
+  const parameters = new Parameters([jobId, how, actor ?? null]);
   const { text, values } = combineStatement(
     `update cnapi_push_jobs j
        set abort_requested = case when abort_requested = 'hard' then 'hard' else $2::text end,

@@ -18,7 +18,7 @@ export interface HeldWorkflowJob {
   facts: JsonObject;
   state: WorkflowState;
   /** The task of the present step. */
-  task: string | undefined;
+  taskId: string | undefined;
   isCanceled: boolean;
   /** Since its present step is what it is: begun, or due. */
   stepMs: number;
@@ -55,7 +55,7 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
   );
   const [row] = rows;
   if (row === undefined) return undefined;
-  const { name, server_uuid: serverUuid, chain, onerror, params, facts, task, is_canceled: isCanceled } = row;
+  const { name, server_uuid: serverUuid, chain, onerror, params, facts, task: taskId, is_canceled: isCanceled } = row;
   const stepMs = Number(row.step_ticks) * TICK_MS;
   return {
     id,
@@ -66,7 +66,7 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
     params,
     facts,
     state: stateOf(row),
-    task: task ?? undefined,
+    taskId: taskId ?? undefined,
     isCanceled,
     stepMs,
   };

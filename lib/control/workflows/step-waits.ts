@@ -23,7 +23,7 @@ export interface StepWaitsDeps {
 /** What ends a wait, beside a change of the job itself. */
 export type Awaited =
   /** The end of this task. */
-  | { kind: 'task'; task: string }
+  | { kind: 'task'; taskId: string }
   /** The server has no unfinished task. */
   | { kind: 'idle'; serverUuid: string; timeoutMs: number }
   /** The server runs, and its boot time is another one. */
@@ -90,7 +90,7 @@ export class StepWaits {
 
   tasksEnded(ids: readonly string[]): void {
     const ended = new Set(ids);
-    this.#wakeIf(({ awaited }) => awaited?.kind === 'task' && ended.has(awaited.task));
+    this.#wakeIf(({ awaited }) => awaited?.kind === 'task' && ended.has(awaited.taskId));
   }
 
   #wakeIf(isOver: (wait: Wait) => boolean): void {
@@ -113,7 +113,7 @@ export class StepWaits {
       if (job === undefined || job.isCanceled !== isCanceled || job.stepMs >= timeoutMs) wake.abort();
     }
     const all = waits.flatMap(([, { awaited }]) => awaited ?? []);
-    this.tasksEnded(await tasks.endedAmong(all.flatMap((each) => (each.kind === 'task' ? [each.task] : []))));
+    this.tasksEnded(await tasks.endedAmong(all.flatMap((each) => (each.kind === 'task' ? [each.taskId] : []))));
     const draining = all.flatMap((each) => (each.kind === 'idle' ? [each.serverUuid] : []));
     const busy = await tasks.busyAmong(draining);
     const rebooting = all.flatMap((each) => (each.kind === 'boot' ? [each.serverUuid] : []));

@@ -169,10 +169,10 @@ export class WorkflowRunner implements DutyHandler {
   async #look(present: Present): Promise<Outcome | undefined> {
     const { job, state, step } = present;
     const isCanceled = job.isCanceled && state.phase === 'chain';
-    if (job.task !== undefined && step.work.kind === 'task') {
-      const task = await this.#readTask(job.task);
+    if (job.taskId !== undefined && step.work.kind === 'task') {
+      const task = await this.#readTask(job.taskId);
       if (task !== undefined && task.outcome === null) {
-        if (isCanceled) await this.#cancelTask(job.task);
+        if (isCanceled) await this.#cancelTask(job.taskId);
         return undefined;
       }
       return this.#lookAtEnd(job, step.work, task);
@@ -282,9 +282,9 @@ function presentOf(duty: HeldDuty, job: HeldWorkflowJob, state: Unfinished): Pre
 
 /** What the present step waits for once it has begun. */
 function awaitedOf({ job, state, step }: Present): Awaited | undefined {
-  const { serverUuid, task } = job;
+  const { serverUuid, taskId } = job;
   if (state.name !== 'begun') return undefined;
-  if (task !== undefined) return { kind: 'task', task };
+  if (taskId !== undefined) return { kind: 'task', taskId };
   const { timeoutMs, work } = step;
   if (work.kind === 'await-idle') return { kind: 'idle', serverUuid, timeoutMs };
   if (work.kind === 'await-boot') return { kind: 'boot', serverUuid, lastBoot: job.facts.last_boot, timeoutMs };

@@ -10,19 +10,19 @@ t.test('a new agent resolves, connects, greets, journals the epoch and only then
   t.same([walk.state.phase, ...walk.done], ['resolving', 'arm', 'resolve']);
   walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A] });
   t.same([walk.state.phase, ...walk.done], ['connecting', 'connect']);
-  walk.on({ type: 'begun', socket: 1 });
+  walk.on({ type: 'begun', socketId: 1 });
   matchLists(t, walk.effects, [{ do: 'arm', ms: 2000 }], 'the connect timeout starts when the dial begins');
-  walk.on({ type: 'opened', socket: 1 });
+  walk.on({ type: 'opened', socketId: 1 });
   matchLists(t, walk.effects, [
     { do: 'arm', ms: 5000 },
     { do: 'greet', conn: 1 },
   ]);
-  walk.on({ type: 'welcomed', socket: 1, welcome: welcome(7) });
+  walk.on({ type: 'welcomed', socketId: 1, welcome: welcome(7) });
   matchLists(t, [walk.state.phase, ...walk.effects], ['journalling', { do: 'journal-epoch', epoch: 7 }]);
   t.equal(walk.state.session, undefined);
-  walk.on({ type: 'journalled', socket: 1 });
-  matchLists(t, [walk.state.phase, ...walk.effects], ['live', { do: 'enter', socket: 1 }]);
-  t.match(walk.state.session, { socket: 1, epoch: 7 });
+  walk.on({ type: 'journalled', socketId: 1 });
+  matchLists(t, [walk.state.phase, ...walk.effects], ['live', { do: 'enter', socketId: 1 }]);
+  t.match(walk.state.session, { socketId: 1, epoch: 7 });
 });
 
 t.test('a welcome at or below the highest known epoch is ignored', async (t) => {
@@ -30,10 +30,10 @@ t.test('a welcome at or below the highest known epoch is ignored', async (t) => 
   walk.state = initialLink(5, 8000);
   walk.greeting(A);
   for (const epoch of [4, 5]) {
-    walk.on({ type: 'welcomed', socket: 1, welcome: welcome(epoch) });
+    walk.on({ type: 'welcomed', socketId: 1, welcome: welcome(epoch) });
     t.same([walk.state.phase, walk.done], ['greeting', []], `epoch ${epoch}`);
   }
-  walk.on({ type: 'welcomed', socket: 1, welcome: welcome(6) });
+  walk.on({ type: 'welcomed', socketId: 1, welcome: welcome(6) });
   t.equal(walk.state.phase, 'journalling');
 });
 
@@ -70,14 +70,14 @@ t.test(
   async (t) => {
     const steady = new Walk().live(B);
     steady.chance = 0.9;
-    steady.on({ type: 'closed', socket: 1, reason: 'gone' });
+    steady.on({ type: 'closed', socketId: 1, reason: 'gone' });
     t.same([steady.state.phase, steady.wait], ['waiting', 90]);
     const flapping = new Walk().connecting(A);
     flapping.chance = 0.999;
     for (let epoch = 1; epoch < 5; epoch++) {
       flapping.greet(epoch);
-      const socket = flapping.state.session?.socket ?? 0;
-      flapping.on({ type: 'closed', socket, reason: 'gone' });
+      const socket = flapping.state.session?.socketId ?? 0;
+      flapping.on({ type: 'closed', socketId: socket, reason: 'gone' });
       if (epoch === 4) t.ok((flapping.wait ?? 0) > 1900, 'the fourth wait of a flapping session is long');
       flapping.expire();
     }
@@ -89,23 +89,23 @@ t.test('an agent whose sessions answer but always end soon reconnects with backo
   walk.chance = 0.999;
   for (let epoch = 1; epoch < 5; epoch++) {
     walk.greet(epoch);
-    const socket = walk.state.session?.socket ?? 0;
-    walk.on({ type: 'steady', socket }, { type: 'closed', socket, reason: 'gone' });
+    const socket = walk.state.session?.socketId ?? 0;
+    walk.on({ type: 'steady', socketId: socket }, { type: 'closed', socketId: socket, reason: 'gone' });
     if (epoch === 4) t.ok((walk.wait ?? 0) > 1900);
     walk.expire();
   }
-  walk.greet(9).on({ type: 'steady', socket: walk.state.session?.socket ?? 0 });
+  walk.greet(9).on({ type: 'steady', socketId: walk.state.session?.socketId ?? 0 });
   walk.now += 5000;
-  walk.on({ type: 'closed', socket: walk.state.session?.socket ?? 0, reason: 'gone' });
+  walk.on({ type: 'closed', socketId: walk.state.session?.socketId ?? 0, reason: 'gone' });
   t.ok((walk.wait ?? 0) < 100, 'a session that lasts resets the backoff');
 });
 
 t.test('the instance of a lost session is tried last', async (t) => {
   const walk = new Walk().live(B, C);
-  walk.on({ type: 'closed', socket: 1, reason: 'gone' });
+  walk.on({ type: 'closed', socketId: 1, reason: 'gone' });
   t.same([walk.expire().host, walk.failed().host, walk.failed().host], ['b', 'c', 'a']);
   const alone = new Walk().live();
-  alone.on({ type: 'closed', socket: 1, reason: 'gone' });
+  alone.on({ type: 'closed', socketId: 1, reason: 'gone' });
   t.equal(alone.expire().host, 'a', 'without another instance it is tried first');
 });
 
@@ -114,19 +114,19 @@ t.test('the connect timeout grows with each timeout, until there is a session', 
   const waits: (number | undefined)[] = [];
   for (let tries = 0; tries < 5; tries++) {
     untilConnecting();
-    walk.on({ type: 'begun', socket: walk.socket });
+    walk.on({ type: 'begun', socketId: walk.socket });
     waits.push(walk.wait);
     walk.expire();
   }
   t.same(waits, [2000, 4000, 8000, 8000, 8000]);
   untilConnecting();
-  walk.greet(1).on({ type: 'goaway', socket: walk.state.session?.socket ?? 0, withinMs: undefined, addresses: [] });
+  walk.greet(1).on({ type: 'goaway', socketId: walk.state.session?.socketId ?? 0, withinMs: undefined, addresses: [] });
   untilConnecting();
-  walk.on({ type: 'begun', socket: walk.socket });
+  walk.on({ type: 'begun', socketId: walk.socket });
   t.equal(walk.wait, 2000);
-  walk.greet(2).on({ type: 'closed', socket: walk.state.session?.socket ?? 0, reason: 'gone' });
+  walk.greet(2).on({ type: 'closed', socketId: walk.state.session?.socketId ?? 0, reason: 'gone' });
   untilConnecting();
-  walk.on({ type: 'begun', socket: walk.socket });
+  walk.on({ type: 'begun', socketId: walk.socket });
   t.equal(walk.wait, 4000, 'after a lost session it begins with a longer timeout');
 
   function untilConnecting(): void {
@@ -138,9 +138,9 @@ t.test('an instance that keeps naming new addresses does not make the agent conn
   const walk = new Walk().connecting(A);
   let dials = 0;
   for (; walk.state.phase === 'connecting' && dials < 1000; dials++) {
-    walk.on({ type: 'opened', socket: walk.socket });
+    walk.on({ type: 'opened', socketId: walk.socket });
     const addresses = [{ uuid: uuidOf(1), host: `h${dials}`, port: 1 }];
-    walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('full', { addresses }) });
+    walk.on({ type: 'refused', socketId: walk.socket, refusal: refusal('full', { addresses }) });
   }
   t.equal(dials, 100);
   t.equal(walk.state.phase, 'waiting');
@@ -148,9 +148,9 @@ t.test('an instance that keeps naming new addresses does not make the agent conn
 
 t.test('at most one soft goaway per second is honoured', async (t) => {
   const walk = new Walk().live(B);
-  const ask = () => walk.on({ type: 'goaway', socket: 1, withinMs: undefined, addresses: [] });
+  const ask = () => walk.on({ type: 'goaway', socketId: 1, withinMs: undefined, addresses: [] });
   ask().failed();
-  t.match(walk.state, { phase: 'live', session: { socket: 1 } });
+  t.match(walk.state, { phase: 'live', session: { socketId: 1 } });
   t.equal(ask().state.phase, 'live');
   walk.now += 1000;
   t.equal(ask().state.phase, 'connecting');
@@ -190,22 +190,25 @@ t.test("an agent's reaction to a refusal depends on its code", async (t) => {
   ];
   for (const { code, fields, phase, host, does } of rows) {
     const walk = new Walk().greeting(A, B);
-    walk.on({ type: 'refused', socket: 1, refusal: refusal(code, fields) });
+    walk.on({ type: 'refused', socketId: 1, refusal: refusal(code, fields) });
     t.same([walk.state.phase, walk.host, walk.done[0]], [phase, host, 'close'], `${code}: ${does}`);
   }
 });
 
 t.test('after superseded, the next hello has a conn above the row', async (t) => {
   const walk = new Walk().greeting(A);
-  walk.on({ type: 'refused', socket: 1, refusal: refusal('superseded', { conn: 9 }) }, { type: 'opened', socket: 2 });
+  walk.on(
+    { type: 'refused', socketId: 1, refusal: refusal('superseded', { conn: 9 }) },
+    { type: 'opened', socketId: 2 },
+  );
   matchLists(t, walk.effects, [{ do: 'arm' }, { do: 'greet', conn: 10 }]);
 });
 
 t.test('an agent gives up on an instance that always answers superseded', async (t) => {
   const walk = new Walk().greeting(A, B);
   for (let tries = 0; walk.host === 'a' && tries < 10; tries++) {
-    walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('superseded', { conn: 100 * (tries + 1) }) });
-    if (walk.host === 'a') walk.on({ type: 'opened', socket: walk.socket });
+    walk.on({ type: 'refused', socketId: walk.socket, refusal: refusal('superseded', { conn: 100 * (tries + 1) }) });
+    if (walk.host === 'a') walk.on({ type: 'opened', socketId: walk.socket });
   }
   t.equal(walk.host, 'b');
 });
@@ -213,13 +216,13 @@ t.test('an agent gives up on an instance that always answers superseded', async 
 t.test('a new journal starts from epoch 0 at the same address', async (t) => {
   const walk = new Walk();
   walk.state = initialLink(5, 8000);
-  walk.greeting(A, B).on({ type: 'refused', socket: 1, refusal: refusal('stale-journal') }, { type: 'renewed' });
+  walk.greeting(A, B).on({ type: 'refused', socketId: 1, refusal: refusal('stale-journal') }, { type: 'renewed' });
   t.same([walk.state.phase, walk.host, walk.state.epoch], ['connecting', 'a', 0]);
 });
 
 t.test('an address that asked the agent to wait is not tried before', async (t) => {
   const walk = new Walk().greeting(A);
-  walk.on({ type: 'refused', socket: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
+  walk.on({ type: 'refused', socketId: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
   t.same([walk.state.phase, walk.wait], ['waiting', 2000]);
   walk.now = 1000;
   walk.expire().on({ type: 'resolved', turn: walk.state.turn + 1, addresses: [] });
@@ -233,7 +236,7 @@ t.test('an address that asked the agent to wait is not tried before', async (t) 
 t.test('an upgrade refused with Retry-After holds that address, at most for two minutes', async (t) => {
   const walk = new Walk().connecting(A, B);
   const refused = (retryAfterMs: number) =>
-    walk.on({ type: 'closed', socket: walk.socket, reason: '503', retryAfterMs });
+    walk.on({ type: 'closed', socketId: walk.socket, reason: '503', retryAfterMs });
   t.equal(refused(3_600_000).host, 'b', 'the other address is tried immediately');
   refused(2000);
   t.same([walk.state.phase, walk.wait], ['waiting', 2000]);
@@ -249,7 +252,7 @@ t.test('agents that got the same Retry-After return at different times', async (
   const waits = [0, 0.5, 0.999].map((chance) => {
     const walk = new Walk().connecting(A);
     walk.chance = chance;
-    return walk.on({ type: 'closed', socket: walk.socket, reason: '503', retryAfterMs: 2000 }).wait ?? 0;
+    return walk.on({ type: 'closed', socketId: walk.socket, reason: '503', retryAfterMs: 2000 }).wait ?? 0;
   });
   t.equal(waits[0], 2000);
   t.ok((waits[1] ?? 0) >= 2500 && (waits[2] ?? 0) >= 2999, `${waits}`);
@@ -258,17 +261,21 @@ t.test('agents that got the same Retry-After return at different times', async (
 t.test('late events of closed sockets and past turns change nothing', async (t) => {
   const walk = new Walk().live(B);
   const before = walk.state;
-  walk.on({ type: 'closed', socket: 99, reason: '' }, { type: 'silent', socket: 99 }, { type: 'dead', socket: 99 });
+  walk.on(
+    { type: 'closed', socketId: 99, reason: '' },
+    { type: 'silent', socketId: 99 },
+    { type: 'dead', socketId: 99 },
+  );
   walk.on(
     { type: 'expired', turn: before.turn - 1 },
-    { type: 'departure', socket: 99 },
-    { type: 'opened', socket: 99 },
+    { type: 'departure', socketId: 99 },
+    { type: 'opened', socketId: 99 },
   );
-  walk.on({ type: 'heard', socket: 99 }, { type: 'heard', socket: 1 });
-  walk.on({ type: 'resolved', turn: before.turn - 1, addresses: [C] }, { type: 'journalled', socket: 99 });
+  walk.on({ type: 'heard', socketId: 99 }, { type: 'heard', socketId: 1 });
+  walk.on({ type: 'resolved', turn: before.turn - 1, addresses: [C] }, { type: 'journalled', socketId: 99 });
   walk.on(
-    { type: 'welcomed', socket: 1, welcome: welcome(50) },
-    { type: 'refused', socket: 1, refusal: refusal('full') },
+    { type: 'welcomed', socketId: 1, welcome: welcome(50) },
+    { type: 'refused', socketId: 1, refusal: refusal('full') },
   );
   t.same(walk.state, before);
 });
@@ -276,8 +283,8 @@ t.test('late events of closed sockets and past turns change nothing', async (t) 
 t.test('impossible events throw an error that names the phase', async (t) => {
   const rows: [string, Walk, LinkEvent][] = [
     ['started twice', new Walk().live(), { type: 'start' }],
-    ['opened twice', new Walk().greeting(A), { type: 'opened', socket: 1 }],
-    ['journalled before a welcome', new Walk().greeting(A), { type: 'journalled', socket: 1 }],
+    ['opened twice', new Walk().greeting(A), { type: 'opened', socketId: 1 }],
+    ['journalled before a welcome', new Walk().greeting(A), { type: 'journalled', socketId: 1 }],
     ['renewed without a request', new Walk().live(), { type: 'renewed' }],
   ];
   for (const [name, walk, event] of rows) t.throws(() => walk.on(event), LinkTransitionError, name);
@@ -286,11 +293,11 @@ t.test('impossible events throw an error that names the phase', async (t) => {
 
 t.test('stop closes everything, and later events change nothing', async (t) => {
   const walk = new Walk().live(B);
-  walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] }, { type: 'stop' });
+  walk.on({ type: 'goaway', socketId: 1, withinMs: 3000, addresses: [] }, { type: 'stop' });
   matchLists(t, walk.effects, [
-    { do: 'close', socket: 2 },
-    { do: 'close', socket: 1 },
+    { do: 'close', socketId: 2 },
+    { do: 'close', socketId: 1 },
   ]);
-  walk.on({ type: 'closed', socket: 1, reason: '' }, { type: 'start' });
+  walk.on({ type: 'closed', socketId: 1, reason: '' }, { type: 'start' });
   t.equal(walk.state.phase, 'stopped');
 });

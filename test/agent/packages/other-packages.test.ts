@@ -187,7 +187,7 @@ t.test('an install that was stopped runs again in the next process', async (t) =
   const install = say('install', 'began', `[ -e '${ready}' ] || exec sleep 60`);
   const file = await shop.add({ name: 'probe', version: '1.0.0', files: [install] });
   const [task, stopping] = [crypto.randomUUID(), new AbortController()];
-  const first = (await openPackages(t, shop)).install(file, { task, signal: stopping.signal });
+  const first = (await openPackages(t, shop)).install(file, { taskId: task, signal: stopping.signal });
   const stopped = t.rejects(first, { message: 'the agent stops' });
   await until(async () => (await said()).length === 1, 'the script to begin');
   stopping.abort(new Error('the agent stops'));
@@ -195,7 +195,7 @@ t.test('an install that was stopped runs again in the next process', async (t) =
   await writeFile(ready, '');
   const next = await openPackages(t, shop);
   t.same(next.list(), []);
-  t.match(await next.install(file, { task }), { version: '1.0.0', previous: null, changed: true });
+  t.match(await next.install(file, { taskId: task }), { version: '1.0.0', previous: null, changed: true });
   t.same(await said(), ['began', 'began']);
 });
 

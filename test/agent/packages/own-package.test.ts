@@ -18,9 +18,9 @@ t.test('when the file of a package cannot be removed, the next installation succ
   const found = await verifyPackage(file, { keys: [shop.publicKey], signal });
   const request = { file, allowDowngrade: false, allowRetry: false, signal };
   const onUnpacked = () => Promise.reject(new Error('EIO'));
-  await t.rejects(own.install(found, { ...request, task: 'one', onUnpacked }), /EIO/);
+  await t.rejects(own.install(found, { ...request, taskId: 'one', onUnpacked }), /EIO/);
   t.equal(versions.versions.change.name, 'settled');
-  const second = own.install(found, { ...request, task: 'two', onUnpacked: async () => undefined });
+  const second = own.install(found, { ...request, taskId: 'two', onUnpacked: async () => undefined });
   second.catch(() => undefined);
   await restart.promise;
   t.match(versions.versions.change, { name: 'staged', task: 'two' });

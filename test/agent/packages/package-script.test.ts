@@ -34,7 +34,7 @@ async function prepare(t: Test, clock: Clock = systemClock) {
       await writeFile(join(directory, 'install'), `#!/bin/sh\n${text}\n`, { mode: 0o700 });
       const script = { script: 'install', name: 'probe', version: '1.0.0', directory } as const;
       const journalProcesses = async (group: unknown) => void journalled.push(group !== undefined);
-      const caller = { task: crypto.randomUUID(), machine, signal: stop.signal, journalProcesses };
+      const caller = { taskId: crypto.randomUUID(), machine, signal: stop.signal, journalProcesses };
       await runPackageScript(script, caller, clock);
     },
   };

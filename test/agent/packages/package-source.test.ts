@@ -129,13 +129,13 @@ t.test('a download that the end of the agent cut off is continued by its next pr
   server.served.answer = (_request, response) =>
     response.writeHead(200, { etag: '"one"', 'content-length': body.length }).write(body.subarray(0, 700));
   const onProgress = () => stopping.abort(new Error('the agent stops'));
-  const cut = packages.install(server.url, { task, signal: stopping.signal, onProgress });
+  const cut = packages.install(server.url, { taskId: task, signal: stopping.signal, onProgress });
   await t.rejects(cut, { message: 'the agent stops' });
   t.same(await packageFiles(shop), [`incoming/${task}`, `incoming/${task}.json`]);
 
   delete server.served.answer;
   const next = await openPackages(t, shop, { urls: [server.url] });
-  t.match(await next.install(server.url, { task }), { version: '1.0.0', changed: true });
+  t.match(await next.install(server.url, { taskId: task }), { version: '1.0.0', changed: true });
   t.same(server.asked, ['whole', 'bytes=700-']);
   t.same(await packageFiles(shop), INSTALLED);
 });

@@ -39,10 +39,14 @@ t.test('the groups of a member, also nested ones, are found by an index and not 
   };
   const member = { kind: 'user', uuid: randomUUID() } as const;
   const wanted = ['admins', 'group-7'];
-  t.same(await readGroups(explained, { organization, ...member }, wanted), { memberOf: [], existing: ['group-7'] });
+  t.same(await readGroups(explained, { organizationUuid: organization, ...member }, wanted), {
+    memberOf: [],
+    existing: ['group-7'],
+  });
   readsOnlyIndex('of a caller');
-  t.same(await readPresentRights(explained, [{ ...member, organization, publicKey: 'a key' }], wanted), [
-    { isKnown: false, memberOf: [], existing: ['group-7'] },
-  ]);
+  t.same(
+    await readPresentRights(explained, [{ ...member, organizationUuid: organization, publicKey: 'a key' }], wanted),
+    [{ isKnown: false, memberOf: [], existing: ['group-7'] }],
+  );
   readsOnlyIndex('of callers that have something open');
 });

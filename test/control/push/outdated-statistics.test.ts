@@ -64,7 +64,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   await changePushJob(database, large.id, { changes: { run_timeout_ms: 90_000 } });
   await check('a round of outdated timeouts', NODES, (connection) => advanceJob(connection, large));
   await check('a change of timeouts', NODES, (connection) => changeTimeouts(connection, large, NODES));
-  const timeoutsSince = [{ job: large.id, changes: 0 }];
+  const timeoutsSince = [{ jobId: large.id, changes: 0 }];
   await check('orders of timeouts', NODES, (connection) =>
     readOrders(connection, { jobs: [large.id], timeoutsSince, most: NODES }),
   );
@@ -78,7 +78,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   await check('an abort', NODES, (connection) => abortJob(connection, large, aborting));
   t.equal((await advanceJob(database, large)).job.state, 'aborting');
   await check('the end', NODES, (connection) => endJob(connection, large, 'aborted'));
-  const releases = seats.slice(0, VOTES).map(({ serverUuid }) => ({ job: large.id, serverUuid }));
+  const releases = seats.slice(0, VOTES).map(({ serverUuid }) => ({ jobId: large.id, serverUuid }));
   await check('the end of rehab', VOTES, (connection) => endRehab(connection, releases));
 
   await database.query('delete from cnapi_push_busy');

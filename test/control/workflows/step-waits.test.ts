@@ -7,7 +7,7 @@ import { ManualClock } from '../../support/manual-clock.ts';
 
 const POLL_MS = 2_000;
 const TIMEOUT_MS = 60_000;
-const task = (id: string): Awaited => ({ kind: 'task', task: id });
+const task = (id: string): Awaited => ({ kind: 'task', taskId: id });
 const idle = (serverUuid: string): Awaited => ({ kind: 'idle', serverUuid, timeoutMs: TIMEOUT_MS });
 const boot = (serverUuid: string): Awaited => ({ kind: 'boot', serverUuid, lastBoot: 'before', timeoutMs: TIMEOUT_MS });
 

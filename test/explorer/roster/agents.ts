@@ -69,7 +69,7 @@ function carryOut(
   const state = copyOf(before);
   const agent = before.agents[at] as AgentState;
   const isArmed = effects.some((effect) => effect.do === 'arm');
-  const keepsSession = agent.link.session?.socket === link.session?.socket;
+  const keepsSession = agent.link.session?.socketId === link.session?.socketId;
   changeAgent(state, at, {
     link,
     hasTimer: isArmed || (agent.hasTimer && agent.link.turn === link.turn),
@@ -86,10 +86,10 @@ function carryOutOne(state: RosterState, at: number, effect: LinkEffect): void {
   const { link, incarnation, journal } = state.agents[at] as AgentState;
   switch (effect.do) {
     case 'connect':
-      state.connections.push(newConnection(at, effect.socket, effect.endpoint.host));
+      state.connections.push(newConnection(at, effect.socketId, effect.endpoint.host));
       return;
     case 'greet':
-      return say(state, at, effect.socket, {
+      return say(state, at, effect.socketId, {
         type: 'hello',
         claim: {
           incarnation: String(incarnation),
@@ -99,9 +99,9 @@ function carryOutOne(state: RosterState, at: number, effect: LinkEffect): void {
         },
       });
     case 'enter':
-      return say(state, at, effect.socket, { type: 'inventory', epoch: effect.welcome.epoch });
+      return say(state, at, effect.socketId, { type: 'inventory', epoch: effect.welcome.epoch });
     case 'close':
-      return close(state, at, effect.socket);
+      return close(state, at, effect.socketId);
     case 'arm-departure':
       return changeAgent(state, at, { hasDeparture: true });
     case 'resolve':
@@ -159,7 +159,7 @@ function journalled(before: RosterState, at: number, on: On): Move<RosterState>[
   if (attempt?.welcome === undefined) throw new Error('nothing to journal');
   const state = copyOf(before);
   changeAgent(state, at, { journal: { ...journal, epoch: attempt.welcome.epoch } });
-  return on(state, at, 'has written the epoch to its journal', { type: 'journalled', socket: attempt.socket });
+  return on(state, at, 'has written the epoch to its journal', { type: 'journalled', socketId: attempt.socketId });
 }
 
 function renewed(before: RosterState, at: number, on: On): Move<RosterState>[] {
@@ -175,7 +175,7 @@ function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const event = { type: 'expired', turn: link.turn } as const;
   if (link.phase === 'waiting') return on(timePasses(before, at).to, at, 'has waited', event);
   if (link.phase === 'resolving') return [];
-  const connection = link.attempt && connectionAt(before, at, link.attempt.socket);
+  const connection = link.attempt && connectionAt(before, at, link.attempt.socketId);
   const isHopeless = !connection || connection.isCut || !isResponsive(before, connection.instance);
   if (isHopeless) return on(before, at, 'gets no answer', event);
   return spend(before, 'late').flatMap((state) => on(state, at, 'gives up a late answer', event, true));
@@ -194,21 +194,22 @@ function timePasses(before: RosterState, at: number): Move<RosterState> {
 function departed(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const { link } = before.agents[at] as AgentState;
   if (!link.session) return [];
-  const event = { type: 'departure', socket: link.session.socket } as const;
+  const event = { type: 'departure', socketId: link.session.socketId } as const;
   if (link.phase === 'waiting') return on(before, at, 'reaches the time to leave', event);
   return spend(before, 'late').flatMap((state) => on(state, at, 'reaches the time to leave', event, true));
 }
 
 function watched(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const { link, isSilent } = before.agents[at] as AgentState;
-  const socket = link.session?.socket ?? 0;
+  const socket = link.session?.socketId ?? 0;
   const connection = connectionAt(before, at, socket);
   const isQuiet = !connection || connection.isCut || !isResponsive(before, connection.instance);
   const state = copyOf(before);
   changeAgent(state, at, { isSilent: !isSilent });
-  if (!isQuiet) return isSilent ? on(state, at, 'receives from the instance again', { type: 'heard', socket }) : [];
-  if (!isSilent) return on(state, at, 'receives nothing', { type: 'silent', socket });
-  return on(state, at, 'has received nothing for twice as long', { type: 'dead', socket });
+  if (!isQuiet)
+    return isSilent ? on(state, at, 'receives from the instance again', { type: 'heard', socketId: socket }) : [];
+  if (!isSilent) return on(state, at, 'receives nothing', { type: 'silent', socketId: socket });
+  return on(state, at, 'has received nothing for twice as long', { type: 'dead', socketId: socket });
 }
 
 function onConnection(before: RosterState, connection: Connection, on: On): Move<RosterState>[] {
@@ -230,26 +231,26 @@ function dialled(before: RosterState, connection: Connection, on: On): Move<Rost
   if (!isResponsive(before, instance)) {
     const isBegun = before.agents[agent]?.hasTimer;
     const isBacklogged = before.instances[instance]?.isFrozen;
-    if (isBacklogged) return isBegun ? [] : on(state, agent, `dials ${host}`, { type: 'begun', socket });
+    if (isBacklogged) return isBegun ? [] : on(state, agent, `dials ${host}`, { type: 'begun', socketId: socket });
     changeConnection(state, connection, { isAgentOpen: false, isInstanceOpen: false });
-    return on(state, agent, `is refused by ${host}`, { type: 'closed', socket, reason: 'refused' });
+    return on(state, agent, `is refused by ${host}`, { type: 'closed', socketId: socket, reason: 'refused' });
   }
   changeConnection(state, connection, { isOpened: true });
-  return on(state, agent, `opens a connection to ${host}`, { type: 'begun', socket }).flatMap(({ to }) =>
-    on(to, agent, `opens a connection to ${host}`, { type: 'opened', socket }),
+  return on(state, agent, `opens a connection to ${host}`, { type: 'begun', socketId: socket }).flatMap(({ to }) =>
+    on(to, agent, `opens a connection to ${host}`, { type: 'opened', socketId: socket }),
   );
 }
 
 function eventOf(frame: DownFrame, { socket, instance }: Pick<Connection, 'socket' | 'instance'>): LinkEvent {
   switch (frame.type) {
     case 'welcome':
-      return { type: 'welcomed', socket, welcome: welcome(frame.epoch, ENDPOINTS[instance]?.uuid ?? '') };
+      return { type: 'welcomed', socketId: socket, welcome: welcome(frame.epoch, ENDPOINTS[instance]?.uuid ?? '') };
     case 'refuse':
-      return { type: 'refused', socket, refusal: { ...frame, message: '' } };
+      return { type: 'refused', socketId: socket, refusal: { ...frame, message: '' } };
     case 'goaway':
-      return { type: 'goaway', socket, withinMs: frame.withinMs, addresses: [...ENDPOINTS] };
+      return { type: 'goaway', socketId: socket, withinMs: frame.withinMs, addresses: [...ENDPOINTS] };
     case 'end':
-      return { type: 'closed', socket, reason: 'the other side ended it' };
+      return { type: 'closed', socketId: socket, reason: 'the other side ended it' };
     default:
       return frame satisfies never;
   }

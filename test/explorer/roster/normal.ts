@@ -110,8 +110,8 @@ function collectInstance(
 
 function socketRanks({ connections }: RosterState, { link }: AgentState, agent: number): Ranks {
   const ranks = new Ranks();
-  ranks.add(link.attempt?.socket);
-  ranks.add(link.session?.socket);
+  ranks.add(link.attempt?.socketId);
+  ranks.add(link.session?.socketId);
   for (const connection of connections) if (connection.agent === agent) ranks.add(connection.socket);
   return ranks;
 }
@@ -144,8 +144,8 @@ function renumberLink(link: LinkState, agent: number, { epoch, conn, socket }: N
     ...link,
     epoch: epoch(link.epoch),
     conn: conn(link.conn),
-    attempt: attempt && { ...attempt, socket: socket(agent, attempt.socket), ...(welcome && { welcome }) },
-    session: session && { ...session, socket: socket(agent, session.socket), epoch: epoch(session.epoch) },
+    attempt: attempt && { ...attempt, socketId: socket(agent, attempt.socketId), ...(welcome && { welcome }) },
+    session: session && { ...session, socketId: socket(agent, session.socketId), epoch: epoch(session.epoch) },
   };
 }
 

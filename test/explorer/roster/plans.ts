@@ -99,8 +99,8 @@ export const brokenRosters: BrokenWorld[] = [
       planOf(
         withRules(moving, {
           step: (link, event, circumstances) =>
-            event.type === 'goaway' && link.session?.socket === event.socket
-              ? stepLink(link, { type: 'departure', socket: event.socket }, circumstances)
+            event.type === 'goaway' && link.session?.socketId === event.socketId
+              ? stepLink(link, { type: 'departure', socketId: event.socketId }, circumstances)
               : stepLink(link, event, circumstances),
         }),
         MAX_STATES,
@@ -115,7 +115,7 @@ export const brokenRosters: BrokenWorld[] = [
           step: (link, event, circumstances) => {
             const first = stepLink(link, event, circumstances);
             if (event.type !== 'welcomed' || first.state.phase !== 'journalling') return first;
-            return stepLink(first.state, { type: 'journalled', socket: event.socket }, circumstances);
+            return stepLink(first.state, { type: 'journalled', socketId: event.socketId }, circumstances);
           },
         }),
         MAX_STATES,

@@ -103,7 +103,7 @@ function isEnd(state: RosterState): boolean {
   if (row?.status !== 'running') return false;
   return agents.some(({ link, isGone }, at) => {
     if (isGone || link.phase !== 'live' || link.session?.epoch !== row.epoch) return false;
-    const connection = connectionOf(state, `${at}:${link.session.socket}`);
+    const connection = connectionOf(state, `${at}:${link.session.socketId}`);
     const instance = connection && instances[connection.instance];
     const { session, run, loss } = instance ?? {};
     if (connection?.isCut || !connection?.isInstanceOpen || session?.epoch !== row.epoch || loss !== undefined)

@@ -43,3 +43,16 @@ t.test('a type that a file keeps for itself has no name of an exported type', as
   t.strictSame(complaints(t, { 'lib/a.ts': 'interface Same {}', 'lib/b.ts': 'interface Same {}' }), []);
   t.strictSame(complaints(t, { 'lib/a.ts': 'export const Same = 1;', 'lib/b.ts': 'interface Same {}' }), []);
 });
+
+t.test('an id has not the name of its object, except in the protocol and in rows', async (t) => {
+  const files = {
+    'lib/a.ts': 'const go = (job: string, socketId: number) => 1;',
+    'lib/b.ts': 'interface Row {\n  job: string | null;\n}\nquery<{ id: number; job: string }>()',
+    'lib/c.ts': 'interface Link {\n  socket?: number;\n  task: Task;\n}',
+    'lib/protocol/a.ts': 'interface Vote {\n  job: string;\n}',
+  };
+  t.strictSame(complaints(t, files), [
+    'lib/a.ts: job: string: write jobId, for it is not the job itself',
+    'lib/c.ts: socket?: number: write socketId, for it is not the socket itself',
+  ]);
+});

@@ -33,7 +33,7 @@ interface AccessRecheckerDeps {
 /** Callers that hold something open in one organization with one key. */
 interface Holder {
   key: string;
-  organization: string;
+  organizationUuid: string;
   requestor: Requestor;
   principal: Principal;
   onEnded: Set<() => void>;
@@ -93,13 +93,13 @@ export class AccessRechecker {
    * Calls `onEnded` once when the requestor may not read push jobs any more, unless the returned
    * function was called before. Does nothing for the owner of a token.
    */
-  hold(requestor: Requestor, organization: string, onEnded: () => void): () => void {
+  hold(requestor: Requestor, organizationUuid: string, onEnded: () => void): () => void {
     const { principal } = requestor.actor;
     if (principal === undefined) return () => undefined;
     const { kind, uuid, publicKey } = principal;
-    const key = `${organization} ${kind} ${uuid} ${publicKey}`;
+    const key = `${organizationUuid} ${kind} ${uuid} ${publicKey}`;
     const known = this.#held.get(key);
-    const holder = known ?? { key, organization, requestor, principal, onEnded: new Set(), unchecked: 0 };
+    const holder = known ?? { key, organizationUuid, requestor, principal, onEnded: new Set(), unchecked: 0 };
     this.#held.set(key, holder);
     const end = () => onEnded();
     holder.onEnded.add(end);
@@ -129,7 +129,7 @@ export class AccessRechecker {
   }
 
   async #check(holders: readonly Holder[], database: Queryable): Promise<undefined> {
-    const asked = holders.map(({ organization, principal }) => ({ organization, ...principal }));
+    const asked = holders.map(({ organizationUuid, principal }) => ({ organizationUuid, ...principal }));
     const rights = await readPresentRights(database, asked, [READERS, WRITERS, ADMINS]).catch((error: unknown) => {
       this.#met[error instanceof DatabaseUnavailableError ? 'outage' : 'answer'] = true;
       throw error;
@@ -145,9 +145,9 @@ export class AccessRechecker {
 
   #close(holder: Holder, reason: string): void {
     if (this.#held.get(holder.key) !== holder) return;
-    const { organization, requestor, onEnded } = holder;
+    const { organizationUuid, requestor, onEnded } = holder;
     this.#deps.log.info(
-      { organization, actor: requestor.actor.name, open: onEnded.size, reason },
+      { organization: organizationUuid, actor: requestor.actor.name, open: onEnded.size, reason },
       'chef: closing the streams of a caller',
     );
     this.#forget(holder);

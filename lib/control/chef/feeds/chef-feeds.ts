@@ -68,13 +68,13 @@ export class ChefFeeds {
   /** Counts followers by the uuid of their organization, and by caller. */
   readonly #followers = new KeyedCounts();
   /** A job that has started, which all followers of its organization are told about immediately. */
-  readonly #started: SharedRead<{ organization: string; job: string }, OrganizationJob | undefined>;
+  readonly #started: SharedRead<{ organizationUuid: string; jobId: string }, OrganizationJob | undefined>;
   #refused = 0;
 
   constructor(deps: ChefFeedsDeps) {
     this.#deps = deps;
-    this.#started = new SharedRead(new Semaphore(CONCURRENT_READS), ({ organization, job }) =>
-      readOrganizationJob(deps.database, organization, job),
+    this.#started = new SharedRead(new Semaphore(CONCURRENT_READS), ({ organizationUuid, jobId }) =>
+      readOrganizationJob(deps.database, organizationUuid, jobId),
     );
   }
 
@@ -100,21 +100,25 @@ export class ChefFeeds {
    */
   async followOrganization(follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
     const { lastEventId } = follower;
-    const organization = follower.organization.uuid;
+    const organizationUuid = follower.organization.uuid;
     const signal = this.#enter(follower);
     if (lastEventId === undefined || lastEventId === '')
       return this.#organizationEvents(
-        organization,
+        organizationUuid,
         await this.#deps.events.follow(FILTER, undefined, signal),
         follower,
       );
     const position = /^org-(.{1,40})$/.exec(lastEventId)?.[1];
     try {
       if (position === undefined) throw new UnknownEventError(lastEventId);
-      return this.#organizationEvents(organization, await this.#deps.events.follow(FILTER, position, signal), follower);
+      return this.#organizationEvents(
+        organizationUuid,
+        await this.#deps.events.follow(FILTER, position, signal),
+        follower,
+      );
     } catch (error) {
       if (!(error instanceof UnknownEventError)) throw error;
-      return this.#history(organization, { ...follower, signal });
+      return this.#history(organizationUuid, { ...follower, signal });
     }
   }
 
@@ -167,11 +171,11 @@ export class ChefFeeds {
     yield { id: 'job-1', name: 'summary', data: { timestamp, ...toChefJob(job, { nodes, withContents }) } };
   }
 
-  async #history(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
+  async #history(organizationUuid: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
     const { events, clock } = this.#deps;
     const timestamp = feedTime((clock.wallTime() - HISTORY_MS) * 1000);
     const kept = await events.follow(FILTER, { sinceMs: HISTORY_MS }, follower.signal);
-    return this.#organizationEvents(organization, kept, follower, {
+    return this.#organizationEvents(organizationUuid, kept, follower, {
       id: 'start_id',
       name: 'start_of_history',
       data: { timestamp },
@@ -179,7 +183,7 @@ export class ChefFeeds {
   }
 
   async *#organizationEvents(
-    organization: string,
+    organizationUuid: string,
     delivered: Awaited<ReturnType<Events['follow']>>,
     follower: Follower,
     first?: ServerSentEvent,
@@ -189,27 +193,27 @@ export class ChefFeeds {
     for await (const { position, event } of delivered) {
       const id = `org-${position}`;
       if (event === undefined) yield { id };
-      const sent = event && (await this.#organizationEvent(organization, event, { follower, times, id }));
+      const sent = event && (await this.#organizationEvent(organizationUuid, event, { follower, times, id }));
       if (sent !== undefined) yield sent;
     }
   }
 
   async #organizationEvent(
-    organization: string,
+    organizationUuid: string,
     event: LoggedEvent,
     { follower, times, id }: { follower: Follower; times: DistinctTimes; id: string },
   ): Promise<ServerSentEvent | undefined> {
     if (event.kind === 'gap') return { id, name: 'start_of_history', data: { timestamp: times.of(event.storedAt) } };
     const { id: jobId, status } = event.body as { id: string; status: string };
-    if (event.body.organization !== organization) return undefined;
-    const job = toChefId(jobId);
+    if (event.body.organization !== organizationUuid) return undefined;
+    const chefId = toChefId(jobId);
     const timestamp = times.of(event.storedAt);
-    if (ENDS.includes(status)) return { id, name: 'job_complete', data: { timestamp, job, status } };
+    if (ENDS.includes(status)) return { id, name: 'job_complete', data: { timestamp, job: chefId, status } };
     if (status !== 'voting') return undefined;
-    const row = await this.#started.ask({ organization, job: jobId });
+    const row = await this.#started.ask({ organizationUuid, jobId });
     if (row === undefined) return undefined;
     const start = toStartEvent(row, follower.withContents, id);
-    return { ...start, data: { ...start.data, timestamp, job } };
+    return { ...start, data: { ...start.data, timestamp, job: chefId } };
   }
 }
 

@@ -48,12 +48,12 @@ const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as optio
 /** Undefined also for the job of another organization. */
 export async function readOrganizationJob(
   database: Queryable,
-  organization: string,
+  organizationUuid: string,
   id: string,
 ): Promise<OrganizationJob | undefined> {
   const { rows } = await database.query<OrganizationJob>(
     `select ${COLUMNS} from cnapi_push_jobs j where j.id = $1::uuid and j.organization = $2::text`,
-    [id, organization],
+    [id, organizationUuid],
     { name: 'read push job of organization' },
   );
   return rows[0];
@@ -63,9 +63,9 @@ export async function readOrganizationJob(
  * The unfinished jobs of all organizations, without those whose abort has been requested. Bounded
  * by the number of jobs that may be unfinished.
  */
-export async function readUnfinishedJobs(database: Queryable): Promise<{ id: string; organization: string }[]> {
-  const { rows } = await database.query<{ id: string; organization: string }>(
-    `select j.id, j.organization from cnapi_push_jobs j
+export async function readUnfinishedJobs(database: Queryable): Promise<{ id: string; organizationUuid: string }[]> {
+  const { rows } = await database.query<{ id: string; organizationUuid: string }>(
+    `select j.id, j.organization as "organizationUuid" from cnapi_push_jobs j
        where j.state <> 'ended' and j.organization is not null and j.abort_requested is distinct from 'hard'`,
     [],
     { name: 'read unfinished push jobs of organizations' },
@@ -93,34 +93,34 @@ const MAX_COUNTED = 50_000;
 /** Lists the jobs of an organization, newest first. */
 export function listOrganizationJobs(
   database: Queryable,
-  organization: string,
+  organizationUuid: string,
   { status, after, limit, bytes, withCounts }: OrganizationJobFilter,
 ): Promise<PushJobPage<CountedJob>> {
   const columns = `${COLUMNS}, ${withCounts ? NODE_COUNTS : 'null'} as counts`;
   const where = `j.organization = $1::text and ($2::text is null or $2::text = ${STATUS})`;
   const nodes = withCounts ? MAX_COUNTED : Number.MAX_SAFE_INTEGER;
   const page = { after, limit, bytes, nodes };
-  return readJobPage(database, { columns, where, values: [organization, status ?? null] }, page);
+  return readJobPage(database, { columns, where, values: [organizationUuid, status ?? null] }, page);
 }
 
 /** The names of the nodes in each state, in order. */
 export async function readNodeNames(
   database: Queryable,
-  job: string,
+  jobId: string,
 ): Promise<{ state: NodeStatus; names: string[] }[]> {
   const { rows } = await database.query<{ state: NodeStatus; names: string[] }>(
     `select state, array_agg(name order by name) as names from cnapi_push_nodes where job = $1::uuid group by state`,
-    [job],
+    [jobId],
     { name: 'read node names of push job' },
   );
   return rows;
 }
 
 /** The contents of the file that the job brings, until the job has ended. */
-export async function readPushFile(database: Queryable, job: string): Promise<Buffer | undefined> {
+export async function readPushFile(database: Queryable, jobId: string): Promise<Buffer | undefined> {
   const { rows } = await database.query<{ file: Buffer | null }>(
     'select file from cnapi_push_jobs where id = $1::uuid',
-    [job],
+    [jobId],
     { name: 'read file of push job' },
   );
   return rows[0]?.file ?? undefined;
@@ -131,10 +131,10 @@ export interface NamedNode {
   task: string | null;
 }
 
-export async function readNamedNode(database: Queryable, job: string, name: string): Promise<NamedNode | undefined> {
+export async function readNamedNode(database: Queryable, jobId: string, name: string): Promise<NamedNode | undefined> {
   const { rows } = await database.query<NamedNode>(
     'select state, task from cnapi_push_nodes where job = $1::uuid and name = $2::text',
-    [job, name],
+    [jobId, name],
     { name: 'read named node of push job' },
   );
   return rows[0];

@@ -53,20 +53,26 @@ export class OrphanedJobs {
     const { database, organizations } = this.#deps;
     const jobs = await readUnfinishedJobs(database);
     if (jobs.length === 0) return;
-    const existing = await organizations.existing([...new Set(jobs.map(({ organization }) => organization))]);
-    for (const { id, organization } of jobs)
-      if (!existing.has(organization) && !signal.aborted) await this.#abort(id, organization);
+    const existing = await organizations.existing([...new Set(jobs.map(({ organizationUuid }) => organizationUuid))]);
+    for (const { id, organizationUuid } of jobs)
+      if (!existing.has(organizationUuid) && !signal.aborted) await this.#abort(id, organizationUuid);
   }
 
-  async #abort(id: string, organization: string): Promise<void> {
+  async #abort(id: string, organizationUuid: string): Promise<void> {
     const { log, pushJobs } = this.#deps;
     try {
       await pushJobs.abort(id, { how: 'hard', actor: undefined });
-      log.info({ push_job: id, organization }, 'push job: aborting, its organization has been deleted');
+      log.info(
+        { push_job: id, organization: organizationUuid },
+        'push job: aborting, its organization has been deleted',
+      );
     } catch (error) {
       if (error instanceof PushJobEndedError || error instanceof PushJobNotFoundError) return;
       // The next round tries again; a locked job does not delay the others (law 9).
-      log.warn({ push_job: id, organization, reason: messageOf(error) }, 'push job: could not be aborted yet');
+      log.warn(
+        { push_job: id, organization: organizationUuid, reason: messageOf(error) },
+        'push job: could not be aborted yet',
+      );
     }
   }
 }

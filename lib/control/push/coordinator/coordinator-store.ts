@@ -54,7 +54,7 @@ export interface ServerToNotify {
 }
 
 interface StartedNode extends ServerToNotify {
-  task: string;
+  taskId: string;
 }
 
 /** What one statement does at most, so that it ends in time on a busy database. */
@@ -122,7 +122,7 @@ export async function startNodes(
     [...fenceValues(duty), ids, PUSH_TASK, runMs, refillMs],
     { name: 'start push nodes' },
   );
-  return rows.map((row) => ({ ...toServerToNotify(row), task: row.task }));
+  return rows.map((row) => ({ ...toServerToNotify(row), taskId: row.task }));
 }
 
 /** Gives at most `most` running commands the job's present time limit. */
@@ -189,12 +189,12 @@ export async function endJob(database: Queryable, duty: HeldDuty, outcome: PushJ
 }
 
 /** The tasks of a job's nodes that have not ended. */
-export async function readTasksOfJob(database: Queryable, job: string): Promise<string[]> {
+export async function readTasksOfJob(database: Queryable, jobId: string): Promise<string[]> {
   const { rows } = await database.query<{ task: string }>(
     `select task from cnapi_push_nodes where job = $1::uuid and state in ('ready', 'running') and task is not null`,
-    [job],
+    [jobId],
   );
-  return rows.map(({ task }) => task);
+  return rows.map(({ task: taskId }) => taskId);
 }
 
 const toServerToNotify = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({

@@ -55,7 +55,7 @@ interface CoordinatorDeps extends PushJobTicketDeps {
    */
   notify(servers: readonly ServerToNotify[]): void;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
-  sendOrders(job: string): void;
+  sendOrders(jobId: string): void;
 }
 
 /** Votes and ends gather for this long: a round costs the same for one as for thousands. */
@@ -138,7 +138,7 @@ export class Coordinator implements DutyHandler {
 
   /** Something of these jobs has changed in the database. */
   changed(jobs: readonly string[]): void {
-    for (const job of jobs) this.#activeJobs.get(job)?.changed.abort();
+    for (const jobId of jobs) this.#activeJobs.get(jobId)?.changed.abort();
   }
 
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {
@@ -160,7 +160,7 @@ export class Coordinator implements DutyHandler {
     } finally {
       over.abort();
       this.#activeJobs.delete(duty.id);
-      for (const task of active.tasks) this.#jobOfTask.delete(task);
+      for (const taskId of active.tasks) this.#jobOfTask.delete(taskId);
     }
   }
 
@@ -253,7 +253,7 @@ export class Coordinator implements DutyHandler {
         active.startRateLimiter.charge(view.job, started.length, clock.now());
         this.#follow(
           duty.id,
-          started.map(({ task }) => task),
+          started.map(({ taskId }) => taskId),
         );
         return notify(started);
       }
@@ -300,38 +300,38 @@ export class Coordinator implements DutyHandler {
    * shows in the counts.
    */
   #notifyFollowers(
-    job: string,
+    jobId: string,
     active: ActiveJob,
     { job: { state }, nodeCounts, started, newEvents }: PushJobRound,
   ): void {
     const counts = JSON.stringify([state, nodeCounts, started]);
     if (counts === active.counts && newEvents === 0) return;
     active.counts = counts;
-    publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [job]);
+    publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [jobId]);
   }
 
   /** Makes the end of any of these tasks wake the job. */
-  #follow(job: string, tasks: readonly string[]): void {
-    const active = this.#activeJobs.get(job);
-    for (const task of tasks) {
-      active?.tasks.add(task);
-      this.#jobOfTask.set(task, job);
+  #follow(jobId: string, tasks: readonly string[]): void {
+    const active = this.#activeJobs.get(jobId);
+    for (const taskId of tasks) {
+      active?.tasks.add(taskId);
+      this.#jobOfTask.set(taskId, jobId);
     }
   }
 
-  #followOnly(job: string, active: ActiveJob, tasks: readonly string[]): void {
-    for (const task of active.tasks) this.#jobOfTask.delete(task);
+  #followOnly(jobId: string, active: ActiveJob, tasks: readonly string[]): void {
+    for (const taskId of active.tasks) this.#jobOfTask.delete(taskId);
     active.tasks.clear();
-    this.#follow(job, tasks);
+    this.#follow(jobId, tasks);
   }
 
   #tasksEnded(tasks: readonly string[]): void {
-    for (const task of tasks) {
-      const job = this.#jobOfTask.get(task);
-      if (job === undefined) continue;
-      this.#jobOfTask.delete(task);
-      const active = this.#activeJobs.get(job);
-      active?.tasks.delete(task);
+    for (const taskId of tasks) {
+      const jobId = this.#jobOfTask.get(taskId);
+      if (jobId === undefined) continue;
+      this.#jobOfTask.delete(taskId);
+      const active = this.#activeJobs.get(jobId);
+      active?.tasks.delete(taskId);
       active?.changed.abort();
     }
   }

@@ -23,7 +23,7 @@ export function deleteEndedPushJobs(
 
 /** The ended jobs of an organization that are too many: those that ended up to `upTo`. */
 export interface SurplusJobs {
-  organization: string;
+  organizationUuid: string;
   upTo: Cursor | undefined;
 }
 
@@ -50,17 +50,17 @@ export async function readSurplusJobs(
   );
   const [row] = rows;
   if (row === undefined) return undefined;
-  const { organization, at, id } = row;
-  return { organization, upTo: at === null || id === null ? undefined : { at, id } };
+  const { organization: organizationUuid, at, id } = row;
+  return { organizationUuid, upTo: at === null || id === null ? undefined : { at, id } };
 }
 
 /** Deletes jobs of the organization that ended up to this one; returns how many. */
 export function deleteSurplusJobs(
   database: Queryable,
-  { organization, upTo, ...batch }: Batch & { organization: string; upTo: Cursor },
+  { organizationUuid, upTo, ...batch }: Batch & { organizationUuid: string; upTo: Cursor },
 ): Promise<number> {
   const parameters = new Parameters();
-  const where = `organization is not null and organization = ${parameters.add(organization, 'text')}
+  const where = `organization is not null and organization = ${parameters.add(organizationUuid, 'text')}
       and (state_since, id) <=
         (${fromMicroseconds(parameters.add(upTo.at, 'bigint'))}, ${parameters.add(upTo.id, 'uuid')})`;
   return deleteOldest(database, { where, parameters }, batch);

@@ -32,14 +32,14 @@ export class SurplusJobDeletion {
     let surplus = this.#surplus;
     this.#surplus = undefined;
     for (;;) {
-      const { organization = '', upTo } = surplus ?? {};
+      const { organizationUuid = '', upTo } = surplus ?? {};
       const count =
-        upTo === undefined ? 0 : await deleteSurplusJobs(this.#database, { organization, upTo, ...batch, records });
+        upTo === undefined ? 0 : await deleteSurplusJobs(this.#database, { organizationUuid, upTo, ...batch, records });
       if (count > 0) {
         this.#surplus = surplus;
         return count;
       }
-      surplus = await readSurplusJobs(this.#database, { after: organization, keep });
+      surplus = await readSurplusJobs(this.#database, { after: organizationUuid, keep });
       if (surplus === undefined) return 0;
     }
   }

@@ -11,12 +11,12 @@ import type { SharedRead } from './shared-read.ts';
 
 interface FeedFollowerDeps {
   watch: Watch<PushJobPosition>;
-  pages: SharedRead<{ job: string; after: number }, FeedEvent[]>;
+  pages: SharedRead<{ jobId: string; after: number }, FeedEvent[]>;
 }
 
 export async function* followFeed(
   { watch, pages }: FeedFollowerDeps,
-  { job, after, ending }: { job: string; after: number; ending: AbortSignal },
+  { jobId, after, ending }: { jobId: string; after: number; ending: AbortSignal },
 ): AsyncGenerator<FeedEvent, void, undefined> {
   try {
     for (let at = after; ; ) {
@@ -26,7 +26,7 @@ export async function* followFeed(
       if (ending.aborted) return;
       const position = seen?.position;
       if (position === undefined || position.lastEvent <= at) return;
-      const page = await pages.ask({ job, after: at });
+      const page = await pages.ask({ jobId, after: at });
       // The job was deleted meanwhile.
       if (page.length === 0) return;
       for (const event of page) {

@@ -16,7 +16,7 @@ export interface FeedEvent {
 const PAGE_ROWS = 2;
 
 /** The next events after this number, in order. */
-export async function readFeed(database: Queryable, job: string, after: number): Promise<FeedEvent[]> {
+export async function readFeed(database: Queryable, jobId: string, after: number): Promise<FeedEvent[]> {
   const { rows } = await database.query<FeedEvent>(
     `select f.last - f.count + e.place as number, f.name, e.node, f.status,
          ${inMicroseconds("(f.at + (e.place - 1) * interval '1 microsecond')")} as "atUs"
@@ -27,7 +27,7 @@ export async function readFeed(database: Queryable, job: string, after: number):
        cross join lateral unnest(coalesce(f.nodes, array[null::text])) with ordinality as e (node, place)
        where f.last - f.count + e.place > $2::int
        order by 1`,
-    [job, after, PAGE_ROWS],
+    [jobId, after, PAGE_ROWS],
     { name: 'read feed of push job' },
   );
   return rows.map((row) => ({ ...row, number: Number(row.number) }));

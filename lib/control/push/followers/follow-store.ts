@@ -18,7 +18,7 @@ export interface ChangedNodes {
 /** Returns the changed nodes after `after`, in order of uuid. */
 export async function readChangedNodes(
   database: Queryable,
-  job: string,
+  jobId: string,
   { since, withOpen, after, limit }: ChangedNodes,
 ): Promise<PushNodeRow[]> {
   const { rows } = await database.query<PushNodeRow>(
@@ -26,7 +26,7 @@ export async function readChangedNodes(
        where job = $1::uuid and ($3::uuid is null or server_uuid > $3::uuid)
          and ($2::timestamptz is null or updated_at >= $2::timestamptz or $5::boolean and cnapi_is_push_node_open(state))
        order by server_uuid limit $4::int`,
-    [job, since ?? null, after ?? null, limit, withOpen],
+    [jobId, since ?? null, after ?? null, limit, withOpen],
     { name: 'read changed push nodes' },
   );
   return rows;

@@ -23,13 +23,13 @@ export class PushJobNodes {
   }
 
   /** A node gets its task once. */
-  placeOf({ server_uuid: serverUuid, task }: NodeOfJob): number {
+  placeOf({ server_uuid: serverUuid, task: taskId }: NodeOfJob): number {
     let place = this.#places.get(serverUuid);
     if (place === undefined) {
       place = this.#servers.push(serverUuid) - 1;
       this.#places.set(serverUuid, place);
     }
-    this.#tasks[place] = task ?? this.#tasks[place] ?? null;
+    this.#tasks[place] = taskId ?? this.#tasks[place] ?? null;
     return place;
   }
 
@@ -97,8 +97,8 @@ export class SentNodes {
   }
 }
 
-const codeOf = ({ state, task }: Pick<NodeOfJob, 'state' | 'task'>): number =>
-  2 * NODE_STATUSES.indexOf(state) + (task === null ? 1 : 2);
+const codeOf = ({ state, task: taskId }: Pick<NodeOfJob, 'state' | 'task'>): number =>
+  2 * NODE_STATUSES.indexOf(state) + (taskId === null ? 1 : 2);
 
 /** The codes of open nodes with a task. */
 const HAS_OPEN_TASK: ReadonlySet<number> = new Set(
@@ -148,8 +148,8 @@ export class FollowedJobs {
    * `nodeCount`: of the job at present; 0 if nothing of it will be remembered.
    * @throws TooManyFollowedNodesError
    */
-  open(job: string, nodeCount: number): FollowedNodes {
-    const followed = this.#jobs.get(job) ?? { nodes: new PushJobNodes(), counted: 0, followers: 0 };
+  open(jobId: string, nodeCount: number): FollowedNodes {
+    const followed = this.#jobs.get(jobId) ?? { nodes: new PushJobNodes(), counted: 0, followers: 0 };
     const { nodes } = followed;
     let counted = 0;
     const countUpTo = (count: number) => {
@@ -163,7 +163,7 @@ export class FollowedJobs {
     };
     countUpTo(nodeCount);
     followed.followers += 1;
-    this.#jobs.set(job, followed);
+    this.#jobs.set(jobId, followed);
     let isOpen = true;
     const close = () => {
       if (!isOpen) return;
@@ -172,7 +172,7 @@ export class FollowedJobs {
       this.#bytes -= counted * BYTES_OF_SENT;
       if (followed.followers > 0) return;
       this.#bytes -= followed.counted * BYTES_OF_NODE;
-      this.#jobs.delete(job);
+      this.#jobs.delete(jobId);
     };
     return {
       nodes,

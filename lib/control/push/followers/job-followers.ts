@@ -64,7 +64,7 @@ export class PushJobFollowers {
   readonly #watches: Watches<PushJobPosition>;
   readonly #slowPoll: SlowPoll;
   readonly #leaving = new AbortController();
-  readonly #pages: SharedRead<{ job: string; after: number }, FeedEvent[]>;
+  readonly #pages: SharedRead<{ jobId: string; after: number }, FeedEvent[]>;
   readonly #nodeReads: NodeReads;
   readonly #followedJobs: FollowedJobs;
   #reads = 0;
@@ -84,10 +84,10 @@ export class PushJobFollowers {
     });
     this.#slowPoll = new SlowPoll({ ...deps, what: 'followed push jobs', work: async () => this.#watches.poll() });
     const semaphore = new Semaphore(CONCURRENT_READS);
-    this.#pages = new SharedRead(semaphore, ({ job, after }) => readFeed(database, job, after));
+    this.#pages = new SharedRead(semaphore, ({ jobId, after }) => readFeed(database, jobId, after));
     this.#nodeReads = {
-      job: new SharedRead(semaphore, ({ job }) => readPushJob(database, job)),
-      nodes: new SharedRead(semaphore, ({ job, ...wanted }) => readChangedNodes(database, job, wanted)),
+      job: new SharedRead(semaphore, ({ jobId }) => readPushJob(database, jobId)),
+      nodes: new SharedRead(semaphore, ({ jobId, ...wanted }) => readChangedNodes(database, jobId, wanted)),
       lastEvents: new SharedRead(semaphore, ({ tasks }) => readLastEvents(database, tasks)),
       events: new SharedRead(semaphore, ({ tasks }) => readEventsOfMany(database, tasks, EVENTS_A_TASK)),
     };
@@ -126,9 +126,9 @@ export class PushJobFollowers {
    * deleted, if `signal` aborts, or if this instance leaves.
    * @throws TooManyWaitersError, WaitStoppedError; the iterable DatabaseUnavailableError
    */
-  feed(job: string, after: number, signal: AbortSignal): AsyncIterable<FeedEvent> {
-    const watch = this.#open(job, signal);
-    return followFeed({ watch, pages: this.#pages }, { job, after, ending: this.#ending(signal) });
+  feed(jobId: string, after: number, signal: AbortSignal): AsyncIterable<FeedEvent> {
+    const watch = this.#open(jobId, signal);
+    return followFeed({ watch, pages: this.#pages }, { jobId, after, ending: this.#ending(signal) });
   }
 
   /**
@@ -139,25 +139,25 @@ export class PushJobFollowers {
    * PushJobNotFoundError if the job is deleted, DatabaseUnavailableError
    */
   nodes(
-    { id: job, state, node_count: count }: PushJobToFollow,
+    { id: jobId, state, node_count: count }: PushJobToFollow,
     { since, signal }: FollowJobOptions,
   ): AsyncIterable<FollowUpdate> {
-    const watch = this.#open(job, signal);
+    const watch = this.#open(jobId, signal);
     const followed = this.#followNodes(watch, state === 'ended' ? 0 : count);
     signal.addEventListener('abort', () => followed.close(), { once: true });
     if (signal.aborted) followed.close();
-    const poll = () => this.#watches.wake(job, true);
+    const poll = () => this.#watches.wake(jobId, true);
     return followNodes(
       { clock: this.#clock, watch, poll, reads: this.#nodeReads, followed },
-      { job, since, ending: this.#ending(signal) },
+      { jobId, since, ending: this.#ending(signal) },
     );
   }
 
   /**
    * Opens a watch that closes when `signal` aborts, even if nobody ever asks for the first event.
    */
-  #open(job: string, signal: AbortSignal): Watch<PushJobPosition> {
-    const watch = this.#counted(() => this.#watches.open(job, true));
+  #open(jobId: string, signal: AbortSignal): Watch<PushJobPosition> {
+    const watch = this.#counted(() => this.#watches.open(jobId, true));
     signal.addEventListener('abort', () => watch.close(), { once: true });
     if (signal.aborted) watch.close();
     return watch;

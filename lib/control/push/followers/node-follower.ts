@@ -44,8 +44,8 @@ interface AtPosition {
 }
 
 export interface NodeReads {
-  job: SharedRead<AtPosition & { job: string }, PushJobRow | undefined>;
-  nodes: SharedRead<AtPosition & ChangedNodes & { job: string }, PushNodeRow[]>;
+  job: SharedRead<AtPosition & { jobId: string }, PushJobRow | undefined>;
+  nodes: SharedRead<AtPosition & ChangedNodes & { jobId: string }, PushNodeRow[]>;
   lastEvents: SharedRead<AtPosition & { tasks: readonly string[] }, Map<string, number>>;
   events: SharedRead<AtPosition & { tasks: readonly { id: string; afterSeq: number }[] }, EventOfTask[]>;
 }
@@ -60,7 +60,7 @@ interface NodeFollowerDeps {
 }
 
 interface Follow {
-  job: string;
+  jobId: string;
   /** A position of an earlier stream. */
   since: Date | undefined;
   ending: AbortSignal;
@@ -134,7 +134,7 @@ class NodeFollower {
 
   async *updates(): AsyncGenerator<FollowUpdate, void, undefined> {
     const { reads } = this.#deps;
-    const { job: id, since, ending } = this.#follow;
+    const { jobId: id, since, ending } = this.#follow;
     let position = since?.toISOString() ?? '';
     for (let round = 1; ; round++) {
       const at = await this.#nextPosition();
@@ -145,7 +145,7 @@ class NodeFollower {
       this.#costMs = 0;
       position ||= moment.toISOString();
       // Before the nodes: those of a job that has ended do not change any more.
-      const job = at.state === this.#status ? undefined : await this.#timed(reads.job.ask({ job: id, number }));
+      const job = at.state === this.#status ? undefined : await this.#timed(reads.job.ask({ jobId: id, number }));
       if (job === undefined && at.state !== this.#status) throw new PushJobNotFoundError(id);
       let hasMore = job !== undefined;
       // A step of the database's clock may hide changes; after the job's end no other round would
@@ -200,7 +200,7 @@ class NodeFollower {
     for (let after: string | undefined; ; ) {
       const page = await this.#timed(
         reads.nodes.ask({
-          job: this.#follow.job,
+          jobId: this.#follow.jobId,
           number: this.#number,
           since: isWhole ? undefined : this.#since,
           withOpen: isFirst,
@@ -255,11 +255,11 @@ class NodeFollower {
     const tasks = [...placeOf].map(([id, place]) => ({ id, afterSeq: sent.seqAt(place) }));
     const events = await this.#timed(this.#deps.reads.events.ask({ number: this.#number, tasks }));
     const found = new Set<number>();
-    for (const { task, event } of events) {
-      const place = placeOf.get(task) as number;
+    for (const { task: taskId, event } of events) {
+      const place = placeOf.get(taskId) as number;
       found.add(place);
       sent.moveTo(place, event.seq);
-      yield { serverUuid: nodes.serverAt(place), task, event };
+      yield { serverUuid: nodes.serverAt(place), task: taskId, event };
     }
     // Their events were deleted, or cut from the middle of the output.
     for (const { place, last } of some) if (!found.has(place)) sent.moveTo(place, last);

@@ -75,7 +75,7 @@ export interface AgentMessengerDeps {
 }
 
 /** Why orders are read: a job has changed, a server's session needs its own, or it is time. */
-type Reason = { job: string } | { serverUuid: string } | 'poll';
+type Reason = { jobId: string } | { serverUuid: string } | 'poll';
 
 const ORDERS_A_PAGE = 1_000;
 /** Each may bring a file: about 200 KB. */
@@ -161,7 +161,9 @@ export class AgentMessenger {
   }
 
   start(): void {
-    this.#subscription = this.#deps.bus.subscribe(PUSH_ORDERS_TOPIC, (message) => this.jobs(changedIds(message)));
+    this.#subscription = this.#deps.bus.subscribe(PUSH_ORDERS_TOPIC, (message) =>
+      this.sendOrdersFor(changedIds(message)),
+    );
     this.#poll.start();
   }
 
@@ -173,9 +175,9 @@ export class AgentMessenger {
   }
 
   /** Agents may have to be asked to take part in these jobs, or to forget them. */
-  jobs(jobs: readonly string[]): void {
+  sendOrdersFor(jobIds: readonly string[]): void {
     this.#orders.addAll(
-      jobs.map((job) => ({ job })),
+      jobIds.map((jobId) => ({ jobId })),
       GATHER_MS,
     );
   }
@@ -184,16 +186,16 @@ export class AgentMessenger {
     this.#orders.add({ serverUuid }, GATHER_MS);
   }
 
-  onVote({ serverUuid, incarnation }: Voter, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
-    const isKept = this.#votes.add({ job, serverUuid, incarnation, ready, reason, message, busyWith });
+  onVote({ serverUuid, incarnation }: Voter, { job: jobId, ready, reason, message, busyWith }: PushVoteFrame): void {
+    const isKept = this.#votes.add({ jobId, serverUuid, incarnation, ready, reason, message, busyWith });
     if (isKept) this.#counts.votes += 1;
     if (!ready) return;
     if (isKept) this.#dropped.delete(serverUuid);
-    else this.#dropped.set(serverUuid, job);
+    else this.#dropped.set(serverUuid, jobId);
   }
 
-  onAborted({ serverUuid }: Voter, { job }: PushAbortedFrame): void {
-    this.#releases.add({ job, serverUuid });
+  onAborted({ serverUuid }: Voter, { job: jobId }: PushAbortedFrame): void {
+    this.#releases.add({ jobId, serverUuid });
   }
 
   /** Returns how many servers left rehab, at most a batch. */
@@ -211,10 +213,10 @@ export class AgentMessenger {
     const pages = pagesOf((page) => readOrders(database, { ...selection, timeoutsSince, ...page }));
     for await (const orders of pages)
       for (const order of orders) {
-        if (order.what === 'abort') this.#forgetAt(order.serverUuid, order.job);
+        if (order.what === 'abort') this.#forgetAt(order.serverUuid, order.jobId);
         else this.#sendTimeout(order);
       }
-    for (const { job, changes: count } of changes) this.#timeoutChangesRead.set(job, count);
+    for (const { jobId, changes: count } of changes) this.#timeoutChangesRead.set(jobId, count);
     const isPoll = selection.jobs === undefined && selection.servers === undefined;
     if (isPoll) this.#keepTimeoutChangesOf(changes);
   }
@@ -223,26 +225,26 @@ export class AgentMessenger {
    * There are fewer changes than before if the database has lost the last ones. Then their numbers
    * are used again.
    */
-  #unread({ job, changes }: TimeoutChanges): TimeoutChanges[] {
-    const read = this.#timeoutChangesRead.get(job) ?? 0;
+  #unread({ jobId, changes }: TimeoutChanges): TimeoutChanges[] {
+    const read = this.#timeoutChangesRead.get(jobId) ?? 0;
     if (changes < read) this.#timeoutsTold = new WeakMap();
-    return changes === read ? [] : [{ job, changes: changes > read ? read : 0 }];
+    return changes === read ? [] : [{ jobId, changes: changes > read ? read : 0 }];
   }
 
   /** Forgets the jobs that have ended. */
   #keepTimeoutChangesOf(changes: readonly TimeoutChanges[]): void {
-    const jobs = new Set(changes.map(({ job }) => job));
-    for (const job of this.#timeoutChangesRead.keys()) if (!jobs.has(job)) this.#timeoutChangesRead.delete(job);
+    const jobs = new Set(changes.map(({ jobId }) => jobId));
+    for (const jobId of this.#timeoutChangesRead.keys()) if (!jobs.has(jobId)) this.#timeoutChangesRead.delete(jobId);
   }
 
   async #askVoters(database: Queryable, selection: OrderSelection): Promise<void> {
     for await (const voters of pagesOf((page) => readVoters(database, { ...selection, ...page }))) {
       const here = voters.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined);
-      const nodes = Map.groupBy(here, ({ job }) => job);
+      const nodes = Map.groupBy(here, ({ jobId }) => jobId);
       const jobs = [...nodes.keys()];
       for (const some of chunksOf(jobs, PREPARES_AT_ONCE)) {
         const frames = await readPrepares(database, some);
-        for (const [job, frame] of frames) await this.#askAll(nodes.get(job) ?? [], frame);
+        for (const [jobId, frame] of frames) await this.#askAll(nodes.get(jobId) ?? [], frame);
       }
     }
   }
@@ -280,30 +282,30 @@ export class AgentMessenger {
    * at the same time, the older one may be answered last.
    */
   #sendTimeout(order: PushOrder): void {
-    const { serverUuid, job, timeoutMs, change } = order;
+    const { serverUuid, jobId, timeoutMs, change } = order;
     const session = this.#deps.session(serverUuid);
     if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;
     const told = this.#timeoutsTold.get(session);
-    if (told?.job === job && (told.change ?? 0) > (change ?? 0)) return;
-    const isKnown = told?.job === job && told.timeoutMs === timeoutMs;
+    if (told?.jobId === jobId && (told.change ?? 0) > (change ?? 0)) return;
+    const isKnown = told?.jobId === jobId && told.timeoutMs === timeoutMs;
     // The number of a known one counts, too: an older one may still come.
-    if (isKnown || session.socket.send({ type: 'push_timeout', job, timeoutMs }))
+    if (isKnown || session.socket.send({ type: 'push_timeout', job: jobId, timeoutMs }))
       this.#timeoutsTold.set(session, order);
   }
 
-  #forget(session: PushSession, job: string): void {
+  #forget(session: PushSession, jobId: string): void {
     if (!session.capabilities.has(PUSH_CAPABILITY)) {
-      this.#releases.add({ job, serverUuid: session.serverUuid });
+      this.#releases.add({ jobId, serverUuid: session.serverUuid });
       return;
     }
     this.#counts.aborts += 1;
-    session.socket.send({ type: 'push_abort', job });
+    session.socket.send({ type: 'push_abort', job: jobId });
   }
 
-  #voteUnsupported({ serverUuid, incarnation }: PushSession, job: string): void {
+  #voteUnsupported({ serverUuid, incarnation }: PushSession, jobId: string): void {
     const message = 'its agent does not take part in push jobs';
     this.#votes.add({
-      job,
+      jobId,
       serverUuid,
       incarnation,
       ready: false,
@@ -317,8 +319,8 @@ export class AgentMessenger {
   async #store(votes: readonly Vote[], database: Queryable): Promise<Vote[]> {
     const results = await storeVotes(database, votes);
     const { locked = [], refused = [], stored = [] } = Object.groupBy(votes, (_, index) => results[index] ?? 'stored');
-    for (const vote of refused) this.#forgetAt(vote.serverUuid, vote.job);
-    publishChanges(this.#deps.bus, PUSH_CHANGES_TOPIC, [...new Set(stored.map(({ job }) => job))]);
+    for (const vote of refused) this.#forgetAt(vote.serverUuid, vote.jobId);
+    publishChanges(this.#deps.bus, PUSH_CHANGES_TOPIC, [...new Set(stored.map(({ jobId }) => jobId))]);
     await this.#releaseBlockers(stored, database);
     return locked;
   }
@@ -326,7 +328,7 @@ export class AgentMessenger {
   /** An agent may be busy with a job that no longer wants it. */
   async #releaseBlockers(votes: readonly Vote[], database: Queryable): Promise<void> {
     const blocked = votes.flatMap(({ serverUuid, busyWith }) =>
-      busyWith === undefined ? [] : { serverUuid, job: busyWith },
+      busyWith === undefined ? [] : { serverUuid, jobId: busyWith },
     );
     await this.#forgetEnded(blocked, database);
   }
@@ -336,11 +338,11 @@ export class AgentMessenger {
    * without the vote, nobody else tells the agent. In a new session it votes again.
    */
   async #forgetDropped(database: Queryable): Promise<void> {
-    const dropped = Array.from(this.#dropped, ([serverUuid, job]) => ({ serverUuid, job }));
+    const dropped = Array.from(this.#dropped, ([serverUuid, jobId]) => ({ serverUuid, jobId }));
     for (const some of chunksOf(dropped, MAX_SERVERS)) {
       const told = await this.#forgetEnded(some, database);
-      for (const { serverUuid, job } of told)
-        if (this.#dropped.get(serverUuid) === job) this.#dropped.delete(serverUuid);
+      for (const { serverUuid, jobId } of told)
+        if (this.#dropped.get(serverUuid) === jobId) this.#dropped.delete(serverUuid);
     }
   }
 
@@ -351,20 +353,20 @@ export class AgentMessenger {
   async #forgetEnded(nodes: readonly NodeKey[], database: Queryable): Promise<NodeKey[]> {
     if (nodes.length === 0) return [];
     const open = await readOpenNodes(database, nodes);
-    const ended = nodes.filter(({ job, serverUuid }) => !open.has(`${job} ${serverUuid}`));
-    for (const { job, serverUuid } of ended) this.#forgetAt(serverUuid, job);
+    const ended = nodes.filter(({ jobId, serverUuid }) => !open.has(`${jobId} ${serverUuid}`));
+    for (const { jobId, serverUuid } of ended) this.#forgetAt(serverUuid, jobId);
     return ended;
   }
 
-  #forgetAt(serverUuid: string, job: string): void {
+  #forgetAt(serverUuid: string, jobId: string): void {
     const session = this.#deps.session(serverUuid);
-    if (session !== undefined) this.#forget(session, job);
+    if (session !== undefined) this.#forget(session, jobId);
   }
 }
 
 function keyOf(reason: Reason): string {
   if (reason === 'poll') return reason;
-  return 'job' in reason ? `job ${reason.job}` : reason.serverUuid;
+  return 'jobId' in reason ? `job ${reason.jobId}` : reason.serverUuid;
 }
 
 function selectionsOf(reasons: readonly Reason[]): OrderSelection[] {
@@ -372,7 +374,7 @@ function selectionsOf(reasons: readonly Reason[]): OrderSelection[] {
   const jobs: string[] = [];
   for (const reason of reasons) {
     if (reason === 'poll') continue;
-    if ('job' in reason) jobs.push(reason.job);
+    if ('jobId' in reason) jobs.push(reason.jobId);
     else servers.push(reason.serverUuid);
   }
   const selections: OrderSelection[] = servers.length > 0 ? [{ servers }] : [];

@@ -7,7 +7,7 @@
 import { BatchQueue, type BatchQueueDeps } from '../../../platform/postgres/batches/batch-queue.ts';
 
 interface Answer {
-  readonly job: string;
+  readonly jobId: string;
   readonly serverUuid: string;
   readonly message?: string | undefined;
 }
@@ -78,4 +78,4 @@ export class AnswerQueue<One extends Answer> {
   }
 }
 
-const keyOf = ({ job, serverUuid }: Answer): string => `${job} ${serverUuid}`;
+const keyOf = ({ jobId, serverUuid }: Answer): string => `${jobId} ${serverUuid}`;

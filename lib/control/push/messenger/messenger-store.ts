@@ -15,14 +15,14 @@ export interface PushOrder extends NodeKey {
 
 /** How many times the holder of a job has given its started nodes other limits. */
 export interface TimeoutChanges {
-  job: string;
+  jobId: string;
   changes: number;
 }
 
 /** Lists, of these jobs (or of all), the open ones whose nodes were given other limits. */
 export async function readTimeoutChanges(database: Queryable, jobs?: readonly string[]): Promise<TimeoutChanges[]> {
   const { rows } = await database.query<TimeoutChanges>(
-    `select id as job, timeout_changes as changes from cnapi_push_jobs
+    `select id as "jobId", timeout_changes as changes from cnapi_push_jobs
        where state <> 'ended' and timeout_changes > 0 and ($1::uuid[] is null or id = any ($1::uuid[]))`,
     [jobs ?? null],
   );
@@ -44,7 +44,7 @@ interface OrderPage extends OrderSelection {
 /** The servers that have not voted, whichever instance holds their agents. */
 export async function readVoters(database: Queryable, { jobs, servers, after, most }: OrderPage): Promise<NodeKey[]> {
   const { rows } = await database.query<NodeKey>(
-    `select n.job, n.server_uuid as "serverUuid"
+    `select n.job as "jobId", n.server_uuid as "serverUuid"
        from cnapi_push_jobs j
        join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
        where j.state in ('voting', 'running')
@@ -52,7 +52,7 @@ export async function readVoters(database: Queryable, { jobs, servers, after, mo
          and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
          and ($3::uuid is null or (n.job, n.server_uuid) > ($3::uuid, $4::uuid))
        order by n.job, n.server_uuid limit $5::int`,
-    [jobs ?? null, servers ?? null, after?.job ?? null, after?.serverUuid ?? null, most],
+    [jobs ?? null, servers ?? null, after?.jobId ?? null, after?.serverUuid ?? null, most],
   );
   return rows;
 }
@@ -67,7 +67,7 @@ export async function readOrders(
   { jobs, servers, after, most, timeoutsSince = [] }: OrderPage & { timeoutsSince?: readonly TimeoutChanges[] },
 ): Promise<PushOrder[]> {
   const { rows } = await database.query<PushOrder>(
-    `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
+    `select e.job as "jobId", e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
        from (
          select n.job, n.server_uuid, 'timeout' as what, n.timeout_ms, n.timeout_change as change
            from cnapi_push_nodes n
@@ -88,9 +88,9 @@ export async function readOrders(
     [
       jobs ?? null,
       servers ?? null,
-      timeoutsSince.map(({ job }) => job),
+      timeoutsSince.map(({ jobId }) => jobId),
       timeoutsSince.map(({ changes }) => changes),
-      after?.job ?? null,
+      after?.jobId ?? null,
       after?.serverUuid ?? null,
       most,
     ],
@@ -138,7 +138,7 @@ function prepareOf({ id, command, options, file }: PrepareRow): PushPrepareFrame
 }
 
 export interface Vote {
-  job: string;
+  jobId: string;
   serverUuid: string;
   /** The process of the agent that votes. */
   incarnation: string;
@@ -158,7 +158,7 @@ export async function storeVotes(database: Queryable, votes: readonly Vote[]): P
     `select * from cnapi_store_push_votes($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[], $5::text[], $6::text[],
        $7::uuid[])`,
     [
-      votes.map(({ job }) => job),
+      votes.map(({ jobId }) => jobId),
       votes.map(({ serverUuid }) => serverUuid),
       votes.map(({ incarnation }) => incarnation),
       votes.map(({ ready }) => ready),
@@ -168,8 +168,8 @@ export async function storeVotes(database: Queryable, votes: readonly Vote[]): P
     ],
     { name: 'store push votes' },
   );
-  const results = new Map(rows.map(({ job, server_uuid, what }) => [`${job} ${server_uuid}`, what]));
-  return votes.map(({ job, serverUuid }) => results.get(`${job} ${serverUuid}`) ?? 'stored');
+  const results = new Map(rows.map(({ job: jobId, server_uuid, what }) => [`${jobId} ${server_uuid}`, what]));
+  return votes.map(({ jobId, serverUuid }) => results.get(`${jobId} ${serverUuid}`) ?? 'stored');
 }
 
 /** Agents of another version may have others; their messages are kept. */
@@ -178,7 +178,7 @@ function reasonOf({ ready, reason }: Vote): VoteReason | null {
 }
 
 export interface NodeKey {
-  job: string;
+  jobId: string;
   serverUuid: string;
 }
 
@@ -186,7 +186,7 @@ export interface NodeKey {
 export async function endRehab(database: Queryable, releases: readonly NodeKey[]): Promise<Set<string>> {
   const { rows } = await database.query<{ server_uuid: string }>(
     'select cnapi_end_push_rehab($1::uuid[], $2::uuid[]) as server_uuid',
-    [releases.map(({ serverUuid }) => serverUuid), releases.map(({ job }) => job)],
+    [releases.map(({ serverUuid }) => serverUuid), releases.map(({ jobId }) => jobId)],
   );
   return new Set(rows.map(({ server_uuid }) => server_uuid));
 }
@@ -218,7 +218,7 @@ export async function readOpenNodes(database: Queryable, nodes: readonly NodeKey
        from unnest($1::uuid[], $2::uuid[]) as a (job, server_uuid)
        join cnapi_push_nodes n on n.job = a.job and n.server_uuid = a.server_uuid
        where cnapi_is_push_node_open(n.state)`,
-    [nodes.map(({ job }) => job), nodes.map(({ serverUuid }) => serverUuid)],
+    [nodes.map(({ jobId }) => jobId), nodes.map(({ serverUuid }) => serverUuid)],
   );
   return new Set(rows.map(({ key }) => key));
 }

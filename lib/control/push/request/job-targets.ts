@@ -49,11 +49,11 @@ export async function resolveTargets(
   request: TargetRequest,
   { servers, jobs }: { servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewNode[]> {
-  const { servers: uuids, where, group, from_job: job, from_status: status } = request;
+  const { servers: uuids, where, group, from_job: jobId, from_status: status } = request;
   if (uuids !== undefined) return resolveNodes(uuids, servers);
   if (where !== undefined) return selected('where', where, servers);
   if (group !== undefined) return serversOfGroup(group, servers, jobs);
-  if (job !== undefined) return resolveNodes(await serversOf(job, status, jobs), servers, 'from_job');
+  if (jobId !== undefined) return resolveNodes(await serversOf(jobId, status, jobs), servers, 'from_job');
   throw new Error('a push job without targets was not refused');
 }
 
@@ -99,15 +99,15 @@ async function selected(field: string, where: readonly string[], servers: KnownS
 }
 
 /** @throws InvalidParametersError when no node has the status, PushJobNotFoundError */
-async function serversOf(job: string, state: TargetRequest['from_status'], jobs: KnownJobs): Promise<string[]> {
+async function serversOf(jobId: string, state: TargetRequest['from_status'], jobs: KnownJobs): Promise<string[]> {
   const found: string[] = [];
   for (;;) {
-    const page = await jobs.nodes(job, { state, after: found.at(-1), limit: PAGE });
+    const page = await jobs.nodes(jobId, { state, after: found.at(-1), limit: PAGE });
     found.push(...page.map(({ server_uuid }) => server_uuid));
     if (page.length < PAGE) break;
   }
   if (found.length > 0) return found;
   throw state === undefined
-    ? invalidParameter('from_job', `push job ${job} has no nodes`)
-    : invalidParameter('from_status', `no node of push job ${job} is ${state}`);
+    ? invalidParameter('from_job', `push job ${jobId} has no nodes`)
+    : invalidParameter('from_status', `no node of push job ${jobId} is ${state}`);
 }

@@ -37,8 +37,8 @@ async function* toServerSent(all: AsyncIterable<FollowUpdate>, actor: Actor): As
     if ('job' in update) yield { id, name: 'job', data: toPushJob(update.job, actor) };
     else if ('node' in update) yield { id, name: 'node', data: toPushNode(update.node, actor) };
     else if ('task' in update) {
-      const { serverUuid, task, event } = update;
-      yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: task, event: toTaskEvent(event, actor) } };
+      const { serverUuid, task: taskId, event } = update;
+      yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: taskId, event: toTaskEvent(event, actor) } };
     } else yield { id };
   }
 }

@@ -63,7 +63,7 @@ export function toPushNode(row: PushNodeRow, actor: Actor): PushNode {
 }
 
 /** `name`: the server's hostname. */
-export function toPushNodeState({ server_uuid, state, job }: NodeStateRow, name: string): PushNodeState {
+export function toPushNodeState({ server_uuid, state, job: jobId }: NodeStateRow, name: string): PushNodeState {
   const status = state === 'in-job' ? 'in_job' : state;
-  return { server_uuid, name, status, ...optionalField('job', job) };
+  return { server_uuid, name, status, ...optionalField('job', jobId) };
 }

@@ -121,13 +121,13 @@ export async function deleteSchedule(database: Queryable, id: string): Promise<b
  */
 export function runGuard(
   { id, changes }: Pick<WholeSchedule, 'id' | 'changes'>,
-  { job, actor, key }: { job: string; actor: string | undefined; key: string | undefined },
+  { jobId, actor, key }: { jobId: string; actor: string | undefined; key: string | undefined },
 ): PushJobGuard {
   const condition: StatementPart = (parameters) =>
     `cnapi_run_push_schedule(${[
       parameters.add(id, 'uuid'),
       parameters.add(changes, 'int'),
-      parameters.add(job, 'uuid'),
+      parameters.add(jobId, 'uuid'),
       parameters.add(actor ?? null, 'text'),
       parameters.add(key ?? null, 'text'),
     ].join(', ')})`;

@@ -16,11 +16,11 @@ export class PushScheduleEndedError extends CnapiError {
 
 /** The schedule starts no job while the last one has not ended. */
 export class PushScheduleBusyError extends CnapiError {
-  constructor(id: string, { overlap, job }: { overlap: string; job: string | null }) {
+  constructor(id: string, { overlap, jobId }: { overlap: string; jobId: string | null }) {
     super(
       'PushScheduleBusy',
       409,
-      `Push schedule ${id} has the overlap policy ${overlap}, and its last job ${job} has not ended: wait for its end, abort it, or change the policy to allow`,
+      `Push schedule ${id} has the overlap policy ${overlap}, and its last job ${jobId} has not ended: wait for its end, abort it, or change the policy to allow`,
     );
   }
 }

@@ -248,7 +248,7 @@ type AsRead = Pick<DueSchedule, 'id' | 'changes' | 'next_at' | 'queued_at'>;
  */
 export function firingGuard(
   { id, changes, next_at, queued_at }: AsRead,
-  { at, thenAt, job }: { at: number; thenAt: number | undefined; job: string },
+  { at, thenAt, jobId }: { at: number; thenAt: number | undefined; jobId: string },
 ): PushJobGuard {
   const condition: StatementPart = (parameters) =>
     `cnapi_fire_push_schedule(${[
@@ -258,7 +258,7 @@ export function firingGuard(
       parameters.add(queued_at, 'timestamptz'),
       parameters.add(toTimestamp(at), 'timestamptz'),
       parameters.add(toTimestamp(thenAt), 'timestamptz'),
-      parameters.add(job, 'uuid'),
+      parameters.add(jobId, 'uuid'),
     ].join(', ')})`;
   return { name: 'a time has come', condition };
 }

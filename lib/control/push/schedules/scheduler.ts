@@ -139,11 +139,11 @@ export class Scheduler {
 
   async #start(schedule: DueSchedule, { at, thenAt }: Extract<Firing, { do: 'start' }>): Promise<void> {
     const { log, pushJobs, random, servers } = this.#deps;
-    const job = random.uuid();
+    const jobId = random.uuid();
     try {
-      const guard = firingGuard(schedule, { at, thenAt, job });
+      const guard = firingGuard(schedule, { at, thenAt, jobId });
       const wanted = await resolveScheduledJob(schedule.job, {
-        id: job,
+        id: jobId,
         actor: schedule.job_actor ?? undefined,
         servers,
         pushJobs,
@@ -154,7 +154,7 @@ export class Scheduler {
       return this.#pass(schedule, { ...refusalOf(error), at, thenAt, queueAt: undefined, outcome: 'refused' });
     }
     this.#counts.started += 1;
-    log.info({ push_schedule: schedule.id, at: new Date(at), push_job: job }, 'push schedule: job started');
+    log.info({ push_schedule: schedule.id, at: new Date(at), push_job: jobId }, 'push schedule: job started');
   }
 
   async #pass(schedule: DueSchedule, time: UsedTime): Promise<void> {

@@ -64,7 +64,7 @@ export interface ScheduleChanges extends ScheduleTimes {
 
 interface RunRequest {
   /** The id of the job. */
-  job: string;
+  jobId: string;
   actor: string | undefined;
   /** The caller may repeat the request under this key. */
   repeat: RequestKey | undefined;
@@ -193,18 +193,19 @@ export class PushSchedules {
    * @throws PushScheduleNotFoundError, PushScheduleBusyError, PushScheduleConflictError,
    * PushJobKeyConflictError, TooManyPushJobsError, and what POST /push-jobs throws
    */
-  async run(id: string, { job, actor, repeat, record }: RunRequest): Promise<string> {
+  async run(id: string, { jobId, actor, repeat, record }: RunRequest): Promise<string> {
     const { pushJobs, servers } = this.#deps;
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const schedule = await this.#whole(id);
       if (!isBusy(schedule)) {
-        const wanted = await resolveScheduledJob(schedule.job, { id: job, actor, servers, pushJobs });
-        const guard = runGuard(schedule, { job, actor, key: repeat?.key });
-        if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return job;
+        const wanted = await resolveScheduledJob(schedule.job, { id: jobId, actor, servers, pushJobs });
+        const guard = runGuard(schedule, { jobId, actor, key: repeat?.key });
+        if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return jobId;
       }
       const made = await pushJobs.findByIdempotencyKey(repeat);
       if (made !== undefined) return made;
-      if (isBusy(schedule)) throw new PushScheduleBusyError(id, { overlap: schedule.overlap, job: schedule.last_job });
+      if (isBusy(schedule))
+        throw new PushScheduleBusyError(id, { overlap: schedule.overlap, jobId: schedule.last_job });
     }
     throw new PushScheduleConflictError(id);
   }

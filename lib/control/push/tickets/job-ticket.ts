@@ -36,7 +36,7 @@ export class PushJobTicket {
     this.#deps = deps;
     this.#duty = duty;
     this.#row = row;
-    this.#ticket = row.ticket;
+    this.#ticket = row.ticketId;
   }
 
   get timeoutMs(): number {
@@ -52,11 +52,11 @@ export class PushJobTicket {
     const { clock, waitlist } = this.#deps;
     if (this.#isLost) return 'lost';
     try {
-      const ticket = this.#ticket ?? (await this.#take());
+      const ticketId = this.#ticket ?? (await this.#take());
       const isRenewalDue = clock.now() >= this.#renewAt;
-      const { status } = isRenewalDue ? await waitlist.renew(ticket, this.#expiry) : await waitlist.get(ticket);
+      const { status } = isRenewalDue ? await waitlist.renew(ticketId, this.#expiry) : await waitlist.get(ticketId);
       if (isRenewalDue) this.#noteExpiry();
-      if (status === 'queued') this.#await(ticket, changed, signal);
+      if (status === 'queued') this.#await(ticketId, changed, signal);
       if (status === 'queued' || status === 'active') return status;
     } catch (error) {
       // The queue is full: the next round asks again.
@@ -94,7 +94,7 @@ export class PushJobTicket {
   async #take(): Promise<string> {
     const { database, waitlist } = this.#deps;
     const { serverUuid, scope, id, actor } = this.#row;
-    const job = this.#duty.id;
+    const jobId = this.#duty.id;
     const { uuid } = await waitlist.create({
       serverUuid,
       scope,
@@ -102,16 +102,16 @@ export class PushJobTicket {
       actor,
       expiry: this.#expiry,
       action: 'push-job',
-      extra: { push_job: job },
-      reqId: job,
-      idempotencyKey: `push-job ${job}`,
+      extra: { push_job: jobId },
+      reqId: jobId,
+      idempotencyKey: `push-job ${jobId}`,
     });
     await recordPushTicket(database, this.#duty, uuid);
     this.#ticket = uuid;
     return uuid;
   }
 
-  #await(ticket: string, changed: () => void, signal: AbortSignal): void {
+  #await(ticketId: string, changed: () => void, signal: AbortSignal): void {
     if (this.#isAwaited) return;
     this.#isAwaited = true;
     const over = () => {
@@ -120,7 +120,7 @@ export class PushJobTicket {
     // Without this wait, for example when this instance has too many waits, each round reads the
     // ticket.
     this.#deps.waitlist
-      .wait(ticket, { timeoutMs: this.#row.timeoutMs, signal })
+      .wait(ticketId, { timeoutMs: this.#row.timeoutMs, signal })
       .then(changed, () => {})
       .finally(over);
   }

@@ -19,11 +19,11 @@ export interface WantedTicket {
 export interface PushTicketRow extends WantedTicket {
   actor: string | undefined;
   /** Undefined: it may not exist yet. */
-  ticket: string | undefined;
+  ticketId: string | undefined;
 }
 
 /** The ticket that the job still has to release. */
-export async function readPushTicket(database: Queryable, job: string): Promise<PushTicketRow | undefined> {
+export async function readPushTicket(database: Queryable, jobId: string): Promise<PushTicketRow | undefined> {
   const { rows } = await database.query<{
     ticket: string | null;
     server_uuid: string;
@@ -35,18 +35,18 @@ export async function readPushTicket(database: Queryable, job: string): Promise<
   }>(
     `select ticket, server_uuid, scope, id, expires_in, timeout_ms, actor
        from cnapi_push_tickets where job = $1::uuid`,
-    [job],
+    [jobId],
   );
-  return rows.map(({ ticket, server_uuid: serverUuid, scope, id, expires_in, timeout_ms, actor }) => {
+  return rows.map(({ ticket: ticketId, server_uuid: serverUuid, scope, id, expires_in, timeout_ms, actor }) => {
     const wanted = { serverUuid, scope, id, expiresInSeconds: expires_in, timeoutMs: timeout_ms };
-    return { ...wanted, ticket: ticket ?? undefined, actor: actor ?? undefined };
+    return { ...wanted, ticketId: ticketId ?? undefined, actor: actor ?? undefined };
   })[0];
 }
 
 /** @throws DutyLostError */
-export async function recordPushTicket(database: Queryable, duty: HeldDuty, ticket: string): Promise<void> {
+export async function recordPushTicket(database: Queryable, duty: HeldDuty, ticketId: string): Promise<void> {
   await fenced(database, duty, 'select cnapi_record_push_ticket($1::uuid, $2::uuid, $3::int, $4::uuid) as held', [
-    ticket,
+    ticketId,
   ]);
 }
 

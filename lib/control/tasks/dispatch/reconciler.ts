@@ -149,9 +149,9 @@ export class Reconciler {
     });
   }
 
-  #log(task: string, attempt: number, session: TaskSession, decision: { kind: string }): void {
+  #log(taskId: string, attempt: number, session: TaskSession, decision: { kind: string }): void {
     const { serverUuid, epoch } = session;
-    this.#deps.log.debug({ task, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task: at inventory');
+    this.#deps.log.debug({ task: taskId, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task: at inventory');
   }
 
   /**

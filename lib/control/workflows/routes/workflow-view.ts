@@ -38,13 +38,22 @@ export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
   };
 }
 
-function toPresentStep({ name: workflow, phase, chain, onerror, step, step_since, task, tries }: WorkflowJobRow) {
+function toPresentStep({
+  name: workflow,
+  phase,
+  chain,
+  onerror,
+  step,
+  step_since,
+  task: taskId,
+  tries,
+}: WorkflowJobRow) {
   const name = (phase === 'chain' ? chain : onerror)[step] ?? '';
   const definition = knownStep(workflow, name);
   const until = definition && endOf(definition.work);
   return {
     ...{ step: name, since: step_since.toISOString(), ...optionalField('until', until) },
-    ...{ ...optionalField('task_id', task), tries },
+    ...{ ...optionalField('task_id', taskId), tries },
   };
 }
 
@@ -84,7 +93,7 @@ function known<Value>(read: () => Value): Value | undefined {
 }
 
 function toResult(
-  { name, result, error, error_code, task, started_at, finished_at }: WorkflowStepResult,
+  { name, result, error, error_code, task: taskId, started_at, finished_at }: WorkflowStepResult,
   isWhole: boolean,
 ) {
   return {
@@ -92,7 +101,7 @@ function toResult(
     result,
     error: isWhole || error === '' ? error : 'withheld',
     ...optionalField('error_code', error_code),
-    ...optionalField('task_id', task),
+    ...optionalField('task_id', taskId),
     // The database's own texts of times; to the microsecond.
     started_at: new Date(started_at).toISOString(),
     finished_at: new Date(finished_at).toISOString(),

@@ -53,7 +53,7 @@ t.test('each refused start gives its node an end, and its server leaves the job 
   t.equal((await busy()).length, rows.length);
   await endRehab(
     database,
-    seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid })),
+    seats.map(({ serverUuid }) => ({ jobId: duty.id, serverUuid })),
   );
   t.same(await busy(), []);
 });

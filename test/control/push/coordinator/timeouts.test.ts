@@ -33,7 +33,7 @@ async function started(t: Test, fields: Partial<NewPushJob> = {}) {
   const told = async () => {
     const orders = await readOrders(database, {
       ...{ jobs: [duty.id], most: 10 },
-      timeoutsSince: [{ job: duty.id, changes: 0 }],
+      timeoutsSince: [{ jobId: duty.id, changes: 0 }],
     });
     return servers.map((server) => orders.find(({ serverUuid }) => serverUuid === server)?.timeoutMs);
   };

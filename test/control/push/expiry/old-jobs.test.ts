@@ -123,12 +123,12 @@ t.test('a batch of the surplus of an organization reads no more of its jobs than
   );
   await database.query('vacuum analyze cnapi_push_jobs');
   const surplus = await readSurplusJobs(database, { after: 'acme', keep: 2_000 });
-  const { organization = '', upTo } = surplus ?? {};
+  const { organizationUuid: organization = '', upTo } = surplus ?? {};
   if (upTo === undefined) throw new Error('there is no surplus');
   t.equal(organization, 'beta');
   const reads = await database.transaction(async (connection) => {
     const before = await rowsRead(connection, ['cnapi_push_jobs']);
-    t.equal(await deleteSurplusJobs(connection, { organization, upTo, most: 5, nodes: 100 }), 5);
+    t.equal(await deleteSurplusJobs(connection, { organizationUuid: organization, upTo, most: 5, nodes: 100 }), 5);
     return (await rowsRead(connection, ['cnapi_push_jobs'])) - before;
   });
   t.ok(reads <= 50, `${reads} rows`);

@@ -22,7 +22,7 @@ const job = randomUUID();
 const servers = [randomUUID(), randomUUID(), randomUUID()].sort();
 
 interface World {
-  voters: { job: string; serverUuid: string }[];
+  voters: { jobId: string; serverUuid: string }[];
   orders: PushOrder[];
   reads: number;
   /** How many of the reads read the list of orders. */
@@ -45,14 +45,14 @@ interface World {
 async function carriedOut(messenger: AgentMessenger, world: World): Promise<void> {
   for (let times = 0; times < 2; times += 1) {
     const before = world.orderReads;
-    messenger.jobs([job]);
+    messenger.sendOrdersFor([job]);
     await until(() => world.orderReads > before);
   }
 }
 
 function start(t: Test, fields: Partial<World> = {}): { messenger: AgentMessenger; world: World } {
   const world: World = {
-    voters: servers.map((serverUuid) => ({ job, serverUuid })),
+    voters: servers.map((serverUuid) => ({ jobId: job, serverUuid })),
     orders: [],
     reads: 0,
     orderReads: 0,
@@ -122,7 +122,7 @@ function start(t: Test, fields: Partial<World> = {}): { messenger: AgentMessenge
 
 t.test('each agent of a job is asked once for each time that somebody says so', async (t) => {
   const { messenger, world } = start(t);
-  messenger.jobs([job]);
+  messenger.sendOrdersFor([job]);
   await until(() => world.sent.length === 3);
   t.same(
     world.sent,
@@ -132,16 +132,16 @@ t.test('each agent of a job is asked once for each time that somebody says so', 
 
 t.test('jobs that begin together are read together', async (t) => {
   const jobs = [randomUUID(), randomUUID(), randomUUID()];
-  const voters = jobs.map((one, at) => ({ job: one, serverUuid: servers[at] ?? '' }));
+  const voters = jobs.map((one, at) => ({ jobId: one, serverUuid: servers[at] ?? '' }));
   const { messenger, world } = start(t, { voters });
-  for (const one of jobs) messenger.jobs([one]);
+  for (const one of jobs) messenger.sendOrdersFor([one]);
   await until(() => world.sent.length === 3);
   t.equal(world.reads, 4, 'whose limits were changed, who is told something, who is asked, and what');
 });
 
 t.test('nobody is asked while agents have not read what they were sent', async (t) => {
   const { messenger, world } = start(t, { isHalfFull: true });
-  messenger.jobs([job]);
+  messenger.sendOrdersFor([job]);
   await until(() => world.roomAsked > 0);
   messenger.sessionBegan(randomUUID());
   t.equal(world.sent.length, 0);
@@ -155,13 +155,13 @@ t.test('agents are told to forget a job while nobody is asked', async (t) => {
   // More jobs than the messenger asks for at the same time.
   for (let jobs = 1; jobs <= 8; jobs += 1) {
     const other = randomUUID();
-    world.voters = [{ job: other, serverUuid }];
+    world.voters = [{ jobId: other, serverUuid }];
     const asked = world.roomAsked;
-    messenger.jobs([other]);
+    messenger.sendOrdersFor([other]);
     if (jobs <= 4) await until(() => world.roomAsked > asked && world.voters.length === 0);
   }
-  world.orders = [{ job, serverUuid, what: 'abort', timeoutMs: null, change: null }];
-  messenger.jobs([job]);
+  world.orders = [{ jobId: job, serverUuid, what: 'abort', timeoutMs: null, change: null }];
+  messenger.sendOrdersFor([job]);
   await until(() => world.sent.length > 0);
   t.same(world.sent, [{ serverUuid, type: 'push_abort' }]);
 });
@@ -170,7 +170,7 @@ t.test('an agent that has not read the last question is left out, until it has',
   const [slow = '', ...others] = servers;
   const { messenger, world } = start(t, { backedUp: new Set([slow]) });
   const { voters } = world;
-  messenger.jobs([job]);
+  messenger.sendOrdersFor([job]);
   await until(() => world.sent.length === others.length);
   t.same(
     world.sent.map(({ serverUuid }) => serverUuid),
@@ -178,14 +178,14 @@ t.test('an agent that has not read the last question is left out, until it has',
   );
   world.backedUp.clear();
   world.voters = voters.filter(({ serverUuid }) => serverUuid === slow);
-  messenger.jobs([job]);
+  messenger.sendOrdersFor([job]);
   await until(() => world.sent.length === 3);
   t.equal(world.sent.at(-1)?.serverUuid, slow);
 });
 
 t.test('a messenger that stops waits for no agent', async (t) => {
   const { messenger, world } = start(t, { isHalfFull: true });
-  messenger.jobs([job]);
+  messenger.sendOrdersFor([job]);
   await until(() => world.roomAsked > 0);
   await messenger.stop();
   t.pass();
@@ -193,7 +193,7 @@ t.test('a messenger that stops waits for no agent', async (t) => {
 
 t.test('an agent that knows no push jobs votes against the job, and is told nothing', async (t) => {
   const { messenger, world } = start(t, { capabilities: new Set() });
-  messenger.jobs([job]);
+  messenger.sendOrdersFor([job]);
   await until(() => world.voted.length === 3);
   t.same(world.sent, []);
 });
@@ -202,7 +202,7 @@ t.test('an agent is told another timeout once in each session, and each further 
   const [serverUuid = ''] = servers;
   const { messenger, world } = start(t, { voters: [] });
   const told = async (timeoutMs: number, change = timeoutMs) => {
-    world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs, change }];
+    world.orders = [{ jobId: job, serverUuid, what: 'timeout', timeoutMs, change }];
     await carriedOut(messenger, world);
     return world.sent.splice(0);
   };
@@ -219,7 +219,7 @@ t.test('an agent is told another timeout once in each session, and each further 
 
 t.test('an agent that does not know other timeouts is not told', async (t) => {
   const orders = servers.map((serverUuid) => ({
-    job,
+    jobId: job,
     serverUuid,
     what: 'timeout' as const,
     timeoutMs: 1_000,

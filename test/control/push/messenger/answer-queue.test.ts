@@ -17,19 +17,19 @@ t.test('an answer that the database refuses takes no room of its server, and the
     log: recordingLogger(logged),
     database: { query: async () => ({ rows: [], rowCount: 0 }) },
     what: 'answers of a test',
-    async work(answers: readonly { job: string; serverUuid: string }[]) {
+    async work(answers: readonly { jobId: string; serverUuid: string }[]) {
       if (answers.some(({ serverUuid }) => serverUuid === 'refused')) throw new Error('such a value');
       stored.push(...answers.map(({ serverUuid }) => serverUuid));
       return [];
     },
   });
   for (let job = 0; job < MAX_ANSWERS_PER_SERVER; job += 1)
-    t.ok(queue.add({ job: String(job), serverUuid: 'refused' }));
-  t.notOk(queue.add({ job: 'another', serverUuid: 'refused' }));
-  t.ok(queue.add({ job: '0', serverUuid: 'other' }));
+    t.ok(queue.add({ jobId: String(job), serverUuid: 'refused' }));
+  t.notOk(queue.add({ jobId: 'another', serverUuid: 'refused' }));
+  t.ok(queue.add({ jobId: '0', serverUuid: 'other' }));
   await until(() => logged.length === MAX_ANSWERS_PER_SERVER && stored.length === 1, 'all to be tried');
   t.same(stored, ['other']);
-  t.ok(queue.add({ job: 'another', serverUuid: 'refused' }), 'there is room again');
+  t.ok(queue.add({ jobId: 'another', serverUuid: 'refused' }), 'there is room again');
   t.same(await queue.finish(), []);
 });
 
@@ -41,14 +41,14 @@ t.test('an answer for whose message there is no room is kept without it', async 
     log: recordingLogger([]),
     database: { query: async () => ({ rows: [], rowCount: 0 }) },
     what: 'answers of a test',
-    async work(answers: readonly { job: string; serverUuid: string; message?: string | undefined }[]) {
+    async work(answers: readonly { jobId: string; serverUuid: string; message?: string | undefined }[]) {
       await held.promise;
       stored.push(...answers.map(({ message }) => message));
       return [];
     },
   });
   const long = 'x'.repeat(MAX_WAITING_CHARS / 2);
-  const add = (serverUuid: string, message: string | undefined) => queue.add({ job: 'one', serverUuid, message });
+  const add = (serverUuid: string, message: string | undefined) => queue.add({ jobId: 'one', serverUuid, message });
   for (const [server, message] of [
     ['a', long],
     ['b', 'short'],

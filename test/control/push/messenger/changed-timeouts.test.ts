@@ -101,11 +101,11 @@ t.test('an agent is told a limit that has the number of one that the database ha
     await changePushJob(database, duty.id, { changes: { run_timeout_ms: ms } });
     await changeTimeouts(database, duty, 1);
   }
-  messenger.jobs([duty.id]);
+  messenger.sendOrdersFor([duty.id]);
   await until(() => sent.length === 1);
   await database.query('update cnapi_push_jobs set timeout_changes = 1');
   await database.query('update cnapi_push_nodes set timeout_change = 1, timeout_ms = 90000');
-  messenger.jobs([duty.id]);
+  messenger.sendOrdersFor([duty.id]);
   await until(() => sent.length === 2);
   t.same(
     sent.map(({ frame }) => 'timeoutMs' in frame && frame.timeoutMs),

@@ -16,7 +16,7 @@ t.test(
     await at('2030-01-01T01:00:00Z');
     await one.scheduler.runDue();
     await endJobs();
-    await one.run(id, { job: randomUUID(), actor: 'carol', repeat: undefined, record: undefined });
+    await one.run(id, { jobId: randomUUID(), actor: 'carol', repeat: undefined, record: undefined });
     await one.change(id, changes({ overlap: 'queue', actor: 'carol' }), undefined);
     await one.delete(id);
     const { rows } = await database.query<{ data: Record<string, unknown> }>(

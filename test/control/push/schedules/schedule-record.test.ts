@@ -41,6 +41,6 @@ t.test('a run that is tried again is recorded with the job that it has started',
   const caller = { actor: 'bob', roles: [], tokenUuid: undefined, serverUuid: undefined, object: job };
   const sent = { method: 'POST', path: '/', requestId: 'one', source: '', instance: randomUUID() };
   const record = startPart({ key: randomUUID(), action: 'RunPushSchedule', ...caller, ...sent });
-  t.equal(await one.run(id, { job, actor: 'bob', repeat: undefined, record }), job);
+  t.equal(await one.run(id, { jobId: job, actor: 'bob', repeat: undefined, record }), job);
   matchLists(t, await listAudit(database, { limit: 10 }), [{ object: job, details: { command: 'new' } }]);
 });

@@ -93,7 +93,7 @@ export const run = (
   { job = randomUUID(), key }: { job?: string; key?: string } = {},
 ): Promise<string> => {
   const repeat = key === undefined ? undefined : { key, actor: 'bob', hash: id };
-  return schedules.run(id, { job, actor: 'bob', repeat, record: undefined });
+  return schedules.run(id, { jobId: job, actor: 'bob', repeat, record: undefined });
 };
 
 /** Calls `first` once, before a statement with this text is sent. */

@@ -22,7 +22,7 @@ function jobWithTicket() {
       expiresInSeconds: EXPIRES_IN_MS / 1_000,
       timeoutMs: 1_000,
     },
-    ...{ actor: 'alice', ticket: undefined },
+    ...{ actor: 'alice', ticketId: undefined },
   };
   const world = {
     status: 'queued' as TicketStatus,
@@ -59,7 +59,7 @@ function jobWithTicket() {
     async query(text: string, values: readonly unknown[] = []) {
       calls.push(/cnapi_\w+/.exec(text)?.[0] ?? text);
       if (text.includes('record_push_ticket') && world.losesRecord) throw new Error('the instance died');
-      if (text.includes('record_push_ticket')) row.ticket = String(values.at(-1));
+      if (text.includes('record_push_ticket')) row.ticketId = String(values.at(-1));
       return { rows: [{ held: true }], rowCount: 1 };
     },
   } as unknown as PushJobTicketDeps['database'];

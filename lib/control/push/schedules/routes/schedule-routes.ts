@@ -53,12 +53,12 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
       },
       async RunPushSchedule({ params: { id }, actor, header, withAuditRecord }) {
         const repeat = createRunRequestKey(id, idempotencyKey(header), actor.name);
-        const job = (await pushJobs.findByIdempotencyKey(repeat)) ?? (await run(random.uuid()));
-        function run(newJob: string): Promise<string> {
-          const request = { job: newJob, actor: actor.name, repeat };
-          return withAuditRecord((record) => pushSchedules.run(id, { ...request, record }), newJob);
+        const jobId = (await pushJobs.findByIdempotencyKey(repeat)) ?? (await run(random.uuid()));
+        function run(newJobId: string): Promise<string> {
+          const request = { jobId: newJobId, actor: actor.name, repeat };
+          return withAuditRecord((record) => pushSchedules.run(id, { ...request, record }), newJobId);
         }
-        return { status: 201 as const, body: toPushJob(await pushJobs.get(job), actor) };
+        return { status: 201 as const, body: toPushJob(await pushJobs.get(jobId), actor) };
       },
       async PausePushSchedule({ params: { id }, actor }) {
         await pushSchedules.pause(id, actor.name);
