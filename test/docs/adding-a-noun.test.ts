@@ -12,7 +12,7 @@ import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { carryOut, copyOfProject, readPage, readSteps } from './page-steps.ts';
 
-const FOLDER = 'control/nouns/racks';
+const FOLDER = 'control/documents/racks';
 const OWNER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
 /** Without the loaders that tap gives to each process: the compiler does not start under them. */

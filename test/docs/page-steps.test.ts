@@ -3,7 +3,7 @@ import { readPage, readSteps } from './page-steps.ts';
 
 const PAGE_LINES = 250;
 const LINES_ELSEWHERE = 4;
-const FOLDER = 'control/nouns/racks';
+const FOLDER = 'control/documents/racks';
 const DECLARATION = 'protocol/api/documents/racks.ts';
 
 const page = readPage('adding-a-noun.md');

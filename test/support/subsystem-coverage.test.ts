@@ -5,7 +5,7 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import * as nouns from '../../lib/control/nouns/nouns.ts';
+import * as nouns from '../../lib/control/documents/nouns.ts';
 import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
 import type { SubsystemDefinition } from '../../lib/control/subsystem.ts';
 import { subsystems } from '../../lib/control/subsystem-list.ts';

@@ -207,7 +207,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/documents/document-bucket.ts',
   ],
   'control/documents/document-bucket.ts': ['platform/moray', 'protocol/api'],
-  'control/nouns/*': [
+  'control/documents/*': [
     ...base,
     ...subsystem,
     'platform/moray',
@@ -217,7 +217,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/documents/routes',
     'control/http',
   ],
-  'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
+  'control/documents/nouns.ts': ['control/documents', 'control/documents/*'],
   // Organizations consist of documents, and signed requests name their users and clients.
   'control/organizations': [
     ...database,
@@ -308,7 +308,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/*/subsystem.ts',
     'control/push/schedules/subsystem.ts',
     'control/documents',
-    'control/nouns/nouns.ts',
+    'control/documents/nouns.ts',
   ],
   'control/app.ts': [
     ...database,

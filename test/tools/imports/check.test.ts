@@ -62,20 +62,20 @@ t.test('an import in the wrong direction is reported', async (t) => {
 });
 
 t.test('a noun of the bucket store needs no line, and knows no other noun', async (t) => {
-  const noun = `import { images } from '../../../protocol/api/documents/images.ts';\nimport { Documents } from '../../documents/documents.ts';`;
+  const noun = `import { images } from '../../../protocol/api/documents/images.ts';\nimport { Documents } from '../documents.ts';`;
   const good = {
     'lib/protocol/api/documents/images.ts': `import { documentNoun } from './document-noun.ts';`,
     'lib/protocol/api/documents/document-nouns.ts': `export { images } from './images.ts';`,
-    'lib/control/nouns/images/images.ts': noun,
-    'lib/control/nouns/nouns.ts': `export { imagesSubsystem } from './images/images.ts';`,
+    'lib/control/documents/images/images.ts': noun,
+    'lib/control/documents/nouns.ts': `export { imagesSubsystem } from './images/images.ts';`,
   };
   t.strictSame(complaints(t, good), []);
   const rows: [string, string, string][] = [
-    ['lib/control/nouns/images/images.ts', '../vms/vms.ts', 'nouns/images may not know control/nouns/vms'],
+    ['lib/control/documents/images/images.ts', '../vms/vms.ts', 'documents/images may not know control/documents/vms'],
     [
       'lib/protocol/api/documents/images.ts',
-      '../../../control/nouns/images/images.ts',
-      'protocol/api may not know control/nouns/images',
+      '../../../control/documents/images/images.ts',
+      'protocol/api may not know control/documents/images',
     ],
   ];
   for (const [from, to, expected] of rows)

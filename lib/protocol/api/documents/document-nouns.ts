@@ -1,6 +1,7 @@
 /**
  * The declarations of the nouns of the bucket store: one line for each, so that a noun is added by
- * one line (docs/adding-a-noun.md). `lib/control/nouns/nouns.ts` lists what instances do with them.
+ * one line (docs/adding-a-noun.md). `lib/control/documents/nouns.ts` lists what instances do with
+ * them.
  */
 export type { DocumentNoun } from './document-noun.ts';
 export { bindings, clients, groups, keys, organizations, users } from './organizations.ts';

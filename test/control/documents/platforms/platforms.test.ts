@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { bucketOf } from '../../../../lib/control/documents/document-bucket.ts';
-import { toPlatforms } from '../../../../lib/control/nouns/platforms/platforms.ts';
+import { toPlatforms } from '../../../../lib/control/documents/platforms/platforms.ts';
 import { BucketStore } from '../../../../lib/platform/moray/bucket-store.ts';
 import { bootPlatforms } from '../../../../lib/protocol/api/documents/platforms.ts';
 import { freshZone } from '../../../support/apps.ts';

@@ -7,12 +7,12 @@ import {
   MAX_PLATFORMS,
   PLATFORM_OS,
 } from '../../../protocol/api/documents/platforms.ts';
-import { TooManyDocumentsError } from '../../documents/document-errors.ts';
-import type { DocumentSubsystem } from '../../documents/document-subsystem.ts';
-import { Documents } from '../../documents/documents.ts';
-import { documentRoutes, versionedAnswer } from '../../documents/routes/document-routes.ts';
 import { bind, ok } from '../../http/route.ts';
 import type { Subsystem } from '../../subsystem.ts';
+import { TooManyDocumentsError } from '../document-errors.ts';
+import type { DocumentSubsystem } from '../document-subsystem.ts';
+import { Documents } from '../documents.ts';
+import { documentRoutes, versionedAnswer } from '../routes/document-routes.ts';
 
 /**
  * The platforms as Triton answers them. `byOs`: each has its operating system, and each system a

@@ -1,11 +1,11 @@
 /** Groups of servers: their documents, their routes and their rule. */
 
 import { type ServerGroup, serverGroups } from '../../../protocol/api/documents/server-groups.ts';
-import type { DocumentSubsystem } from '../../documents/document-subsystem.ts';
-import { Documents } from '../../documents/documents.ts';
-import { documentRoutes } from '../../documents/routes/document-routes.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Subsystem } from '../../subsystem.ts';
+import type { DocumentSubsystem } from '../document-subsystem.ts';
+import { Documents } from '../documents.ts';
+import { documentRoutes } from '../routes/document-routes.ts';
 
 /** @throws InvalidArgumentError unless it has either servers or conditions */
 function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>): void {
