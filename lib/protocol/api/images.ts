@@ -11,7 +11,7 @@ import { failures, refusals, taskId, taskIdExample, underTicket } from './server
  * An image in the form that its agent answers with. Agents of Triton answer with a manifest of
  * IMGAPI.
  */
-const serverImage = extensibleObject({ uuid: z.string().optional(), state: z.string().optional() }).meta({
+export const serverImage = extensibleObject({ uuid: z.string().optional(), state: z.string().optional() }).meta({
   id: 'ServerImage',
 });
 

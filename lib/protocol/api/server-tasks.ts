@@ -114,10 +114,8 @@ const historyEntry = extensibleObject({
 
 export type TaskHistoryEntry = Known<z.output<typeof historyEntry>>;
 
-const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(), stderr: z.string() });
-
 /** The result of a command, as the agent's task `command_execute` defines it. */
-export type CommandTaskResult = Known<z.output<typeof commandResult>>;
+export const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(), stderr: z.string() });
 
 /** A parameter that the route checks itself, because a failure is 412. */
 const anyText = (description: string) => z.unknown().optional().meta({ type: 'string' }).describe(description);

@@ -9,7 +9,7 @@ import { serverUuid, text, textMap } from './contract/rules.ts';
 import { failures, refusals, underTicket } from './server-tasks.ts';
 
 /** All values are texts, as ZFS prints them. Agents of Triton may have other fields. */
-const dataset = extensibleObject({
+export const zfsDataset = extensibleObject({
   name: z.string(),
   type: z.string().optional().describe('filesystem, volume or snapshot'),
   used: z.string().optional().describe('As ZFS prints it, such as 1.5G; the properties have bytes'),
@@ -18,7 +18,7 @@ const dataset = extensibleObject({
   mountpoint: z.string().optional(),
 }).meta({ id: 'ZfsDataset' });
 
-const pool = extensibleObject({
+export const zfsPool = extensibleObject({
   name: z.string(),
   size: z.string().optional(),
   allocated: z.string().optional(),
@@ -27,10 +27,10 @@ const pool = extensibleObject({
   health: z.string().optional().describe('ONLINE, DEGRADED, FAULTED, …'),
 }).meta({ id: 'ZfsPool' });
 
-export type ZfsDataset = Known<z.output<typeof dataset>>;
-export type ZfsPool = Known<z.output<typeof pool>>;
+export type ZfsDataset = Known<z.output<typeof zfsDataset>>;
+export type ZfsPool = Known<z.output<typeof zfsPool>>;
 
-const properties = z.record(z.string(), z.record(z.string(), z.string())).meta({ id: 'ZfsProperties' });
+export const zfsProperties = z.record(z.string(), z.record(z.string(), z.string())).meta({ id: 'ZfsProperties' });
 
 const name = (reasonAgainst: (value: string) => string | undefined) =>
   text().superRefine((value, context) => {
@@ -104,7 +104,7 @@ const NAMES = 'any parameter that begins with `prop` names one, as in `prop1=quo
 export const zfsContracts = contracts({
   ListDatasets: question('/datasets', 'The file systems and volumes of a server', {
     params: { ...ofServer, dataset: ofDataset.dataset.optional().describe('Only this one and those below it') },
-    schema: z.array(dataset),
+    schema: z.array(zfsDataset),
   }),
   CreateDataset: change('POST', '', 'Creates a file system', ofDataset),
   DestroyDataset: change(
@@ -117,19 +117,19 @@ export const zfsContracts = contracts({
   RollbackDataset: change('POST', '/:dataset/rollback', 'Takes a dataset back to its latest snapshot', ofSnapshot),
   ListDatasetSnapshots: question('/datasets/:dataset/snapshots', 'The snapshots of a dataset', {
     params: ofDataset,
-    schema: z.array(dataset),
+    schema: z.array(zfsDataset),
   }),
   GetAllDatasetProperties: question('/dataset-properties', `Properties of all datasets, in bytes: ${NAMES}`, {
     params: ofServer,
-    schema: properties,
+    schema: zfsProperties,
   }),
   GetDatasetProperties: question('/datasets/:dataset/properties', `Properties of a dataset, in bytes: ${NAMES}`, {
     params: ofAny,
-    schema: properties,
+    schema: zfsProperties,
   }),
   SetDatasetProperties: change('POST', '/:dataset/properties', 'Sets properties of a dataset', {
     ...ofAny,
     properties: textMap(MAX_ZFS_PROPERTIES).describe('Values by name; those before one that fails stay set'),
   }),
-  ListPools: question('/zpools', 'The ZFS pools of a server', { params: ofServer, schema: z.array(pool) }),
+  ListPools: question('/zpools', 'The ZFS pools of a server', { params: ofServer, schema: z.array(zfsPool) }),
 });

@@ -3,7 +3,7 @@
  */
 import { z } from 'zod';
 import { optionalField } from '../../../platform/optional-field.ts';
-import { listedServerImage, serverImageContracts } from '../../../protocol/api/images.ts';
+import { listedServerImage, serverImage, serverImageContracts } from '../../../protocol/api/images.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import { runTask } from '../../tasks/requests/run-task.ts';
@@ -19,6 +19,8 @@ export interface ServerImageRouteDeps {
 const GET_SECONDS = 60;
 const LIST_SECONDS = 60;
 
+const imageList = z.object({ images: z.array(listedServerImage) });
+
 export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
   return bind(
     serverImageContracts,
@@ -33,15 +35,14 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
         return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
       },
       async ListServerImages(context) {
-        const { images } = await runTask(deps, context, {
-          ...{ name: 'image_list', seconds: LIST_SECONDS, params: {} },
-        });
-        return ok(z.array(listedServerImage).parse(images));
+        const task = { name: 'image_list', seconds: LIST_SECONDS, params: {}, result: imageList };
+        return ok((await runTask(deps, context, task)).images);
       },
       async GetServerImage(context) {
         const { uuid, jobid } = context.params;
         const params = { uuid, ...optionalField('jobid', jobid) };
-        return ok(await runTask(deps, context, { name: 'image_get', seconds: GET_SECONDS, params }));
+        const task = { name: 'image_get', seconds: GET_SECONDS, params, result: serverImage };
+        return ok(await runTask(deps, context, task));
       },
     },
     { EnsureServerImage: { commitsAuditRecord: true } },

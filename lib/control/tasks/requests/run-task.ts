@@ -2,19 +2,22 @@
  * Runs a task for a route that answers with its result. Used by the synchronous routes of servers
  * and VMs.
  */
+import type { z } from 'zod';
 import { CnapiError } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
 import type { RequestContext } from '../../http/route.ts';
-import { endError } from '../store/task.ts';
+import { endError, type TaskRow } from '../store/task.ts';
 import type { Tasks } from '../tasks.ts';
 import { createRequestedTask, taskRequestOf } from './requested-task.ts';
 
 export type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
 
-interface TaskToRun {
+interface TaskToRun<Result> {
   name: string;
   params: Record<string, unknown>;
+  /** What the agent must answer with. */
+  result: z.ZodType<Result>;
   /** How long the task may run and the request waits; 3600 seconds when absent. */
   seconds?: number;
   /**
@@ -24,7 +27,10 @@ interface TaskToRun {
   precedesChange?: boolean;
 }
 
-/** A synchronous route's task failed, or did not end in time: 500, with Triton's text. */
+/**
+ * A synchronous route's task failed, did not end in time, or has a wrong result: 500, with Triton's
+ * text.
+ */
 export class TaskRunError extends CnapiError {
   /** The code of the task's error, if it failed. */
   readonly taskCode: string | undefined;
@@ -54,14 +60,14 @@ export interface RunTaskDeps {
 
 /**
  * Runs a task to its end and returns its result. Its request is in the audit if the contract of the
- * route says that it changes something (`changesSomething`). @throws TaskRunError if it failed or
- * did not end in time, TaskContinuesError, TokenEndedError
+ * route says that it changes something (`changesSomething`). @throws TaskRunError if it failed,
+ * did not end in time or has a wrong result, TaskContinuesError, TokenEndedError
  */
-export async function runTask(
+export async function runTask<Result>(
   { tasks, instanceLeaving: endSignal }: RunTaskDeps,
   context: RunContext,
-  { name, params, seconds, precedesChange = false }: TaskToRun,
-): Promise<Record<string, unknown>> {
+  { name, params, result, seconds, precedesChange = false }: TaskToRun<Result>,
+): Promise<Result> {
   const { signal } = context;
   const toRun = { name, params, ...(seconds !== undefined && { timeoutMs: seconds * 1000 }) };
   const id = precedesChange
@@ -75,7 +81,16 @@ export async function runTask(
   });
   if (task.outcome === null && endSignal.aborted) throw new TaskContinuesError(id);
   if (task.outcome === null) throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
-  if (task.outcome === 'complete') return task.result ?? {};
+  if (task.outcome === 'complete') return parseResult(result, task);
   const error = endError(task);
   throw new TaskRunError(error?.message ?? 'no error given', error?.code);
+}
+
+/** @throws TaskRunError if the agent, which may be any program, answers with something else */
+function parseResult<Result>(schema: z.ZodType<Result>, { name, result }: Pick<TaskRow, 'name' | 'result'>): Result {
+  const { success, data, error } = schema.safeParse(result ?? {});
+  if (success) return data;
+  const [{ path, message } = { path: [], message: '' }] = error.issues;
+  const field = path.length === 0 ? '' : `${path.join('.')}: `;
+  throw new TaskRunError(`the agent answered ${name} with a wrong result: ${field}${message}`);
 }

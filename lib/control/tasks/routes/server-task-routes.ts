@@ -3,9 +3,10 @@
  * the task and wait.
  */
 
+import { z } from 'zod';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
-import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
+import { commandResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { RECOVERY_TASK } from '../../../protocol/recovery.ts';
@@ -32,6 +33,16 @@ interface ServerTaskRouteDeps {
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
 }
+
+/** Lacks all fields if the answer of an agent of Triton was too large to keep. */
+const keptCommandResult = commandResult.partial();
+
+const sysinfoResult = z.object({
+  sysinfo: z.record(z.string(), z.unknown()).superRefine((sysinfo, context) => {
+    const reason = reasonNotStorable(sysinfo);
+    if (reason !== undefined) context.addIssue(`it ${reason}`);
+  }),
+});
 
 export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
   const { tasks, servers, legacyAgentApi } = deps;
@@ -69,15 +80,12 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
           ...optionalField('timeout', timeout),
         };
         const params = { script, ...options, ...optionalField('secret_params', secret_params) };
-        return executed(await runTask(deps, context, { name: 'command_execute', params }), json === true);
+        const result = await runTask(deps, context, { name: 'command_execute', params, result: keptCommandResult });
+        return executed(result, json === true);
       },
       async RefreshSysinfo(context) {
-        const { sysinfo } = await runTask(deps, context, { name: 'server_sysinfo', params: {} });
-        if (typeof sysinfo !== 'object' || sysinfo === null)
-          throw new TaskRunError('the agent answered without a sysinfo');
-        const reason = reasonNotStorable(sysinfo);
-        if (reason !== undefined) throw new TaskRunError(`the agent answered with a sysinfo that ${reason}`);
-        await servers.recordSysinfo(context.params.server_uuid, sysinfo as Record<string, unknown>);
+        const task = { name: 'server_sysinfo', params: {}, result: sysinfoResult };
+        await servers.recordSysinfo(context.params.server_uuid, (await runTask(deps, context, task)).sysinfo);
         return empty(200);
       },
       async TaskHistory({ params, server, requestId, actor }) {
@@ -146,7 +154,7 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
   const { params, requestId } = context;
   const { legacyAgentApi } = deps;
   if (!(await legacyAgentApi.has(params.server_uuid))) {
-    await runTask(deps, context, { name: `agent_${verb}`, params: {} });
+    await runTask(deps, context, { name: `agent_${verb}`, params: {}, result: z.unknown() });
     return empty(204);
   }
   if (params.ticket_uuid !== undefined)
@@ -159,9 +167,8 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
  * The answer of Triton's CNAPI: the whole result if `json` is set, otherwise only stdout. A failed
  * command is then an error.
  */
-function executed(result: Record<string, unknown>, json: boolean) {
-  const { exitCode, stdout, stderr } = result as Partial<CommandTaskResult>;
+function executed({ exitCode, stdout, stderr }: z.output<typeof keptCommandResult>, json: boolean) {
   if (json) return ok({ exitCode: exitCode ?? null, stderr: stderr ?? '', stdout: stdout ?? '' });
   if (exitCode !== 0) throw new TaskRunError('Error executing on remote system');
-  return ok(String(stdout ?? '').trim());
+  return ok((stdout ?? '').trim());
 }

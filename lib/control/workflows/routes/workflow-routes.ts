@@ -1,4 +1,5 @@
 /** Answers the routes of workflow jobs (lib/protocol/api/workflows.ts). */
+import { z } from 'zod';
 import { CnapiError } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { WORKFLOW_PAGE, workflowContracts } from '../../../protocol/api/workflows.ts';
@@ -90,7 +91,7 @@ async function rebootWithoutJob(deps: WorkflowRouteDeps, context: JobContext): P
   const found = await deps.servers.get(serverUuid, { ...CORE_PARTS, agents: true });
   if (ageOfCnAgent(found?.server.agents ?? [], '2.11.0') !== 'new enough') throw new RebootWithoutJobError(serverUuid);
   try {
-    await runTask(deps, context, { name: 'server_reboot', params: {} });
+    await runTask(deps, context, { name: 'server_reboot', params: {}, result: z.unknown() });
   } catch (error) {
     if (error instanceof TaskUnknownError) throw new RebootWithoutJobError(serverUuid);
     if (!(error instanceof TaskRunError) || !ENDS_OF_A_REBOOT.includes(error.taskCode ?? '')) throw error;

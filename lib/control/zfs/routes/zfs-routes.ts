@@ -1,7 +1,8 @@
 /** Answers the routes of ZFS (lib/protocol/api/zfs.ts) by tasks of the server's agent. */
+import { z } from 'zod';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
-import { type ZfsDataset, type ZfsPool, zfsContracts } from '../../../protocol/api/zfs.ts';
+import { zfsContracts, zfsDataset, zfsPool, zfsProperties } from '../../../protocol/api/zfs.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { MAX_ZFS_PROPERTIES, reasonNotProperty } from '../../../protocol/zfs.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
@@ -28,17 +29,31 @@ const LIST_BYTES = 2 * 1024 * 1024;
 /** Triton's CNAPI says this of a rollback as well. */
 const SNAPSHOT_TEXT = 'cannot create snapshot: ';
 
+/** Agents of Triton add their log. */
+const GET_PROPERTIES = {
+  name: 'zfs_get_properties',
+  text: 'cannot get properties:',
+  result: z
+    .looseObject({})
+    .transform(({ log: _, ...properties }) => properties)
+    .pipe(zfsProperties),
+};
+
 const change = { commitsAuditRecord: true } as const;
 const list = { answerBytes: LIST_BYTES } as const;
 
 export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
-  const run = (context: RunContext, { text, ...task }: ZfsTask & { seconds?: number }) =>
+  const run = <Result>(
+    context: RunContext,
+    { text, ...task }: ZfsTask & { result: z.ZodType<Result>; seconds?: number },
+  ) =>
     runTask(deps, context, task).catch((error: unknown) =>
       explainZfsFailure(error, { text, serverUuid: context.params.server_uuid }),
     );
-  const ask = (context: RunContext, task: ZfsTask) => run(context, { ...task, seconds: QUESTION_SECONDS });
+  const ask = <Result>(context: RunContext, task: ZfsTask & { result: z.ZodType<Result> }) =>
+    run(context, { ...task, seconds: QUESTION_SECONDS });
   const act = async (context: RunContext, task: ZfsTask) => {
-    await run(context, task);
+    await run(context, { ...task, result: z.unknown() });
     return empty(204);
   };
 
@@ -47,8 +62,8 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
     {
       async ListDatasets(context) {
         const params = optionalField('dataset', context.params.dataset);
-        const found = await ask(context, { name: 'zfs_list_datasets', params, text: 'cannot list datasets:' });
-        return ok(listOf<ZfsDataset>(found, 'datasets'));
+        const task = { name: 'zfs_list_datasets', params, text: 'cannot list datasets:' };
+        return ok(await ask(context, { ...task, result: listIn('datasets', zfsDataset) }));
       },
       CreateDataset(context) {
         const { dataset } = context.params;
@@ -69,15 +84,15 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
       async ListDatasetSnapshots(context) {
         const { dataset } = context.params;
         const task = { name: 'zfs_list_snapshots', params: { dataset }, text: 'cannot list snapshots:' };
-        return ok(listOf<ZfsDataset>(await ask(context, task), 'snapshots'));
+        return ok(await ask(context, { ...task, result: listIn('snapshots', zfsDataset) }));
       },
       async GetAllDatasetProperties(context) {
         const params = propertiesOf(context);
-        return ok(propertiesFrom(await ask(context, { name: 'zfs_get_properties', params, text: GET_TEXT })));
+        return ok(await ask(context, { ...GET_PROPERTIES, params }));
       },
       async GetDatasetProperties(context) {
         const params = { dataset: context.params.dataset, ...propertiesOf(context) };
-        return ok(propertiesFrom(await ask(context, { name: 'zfs_get_properties', params, text: GET_TEXT })));
+        return ok(await ask(context, { ...GET_PROPERTIES, params }));
       },
       SetDatasetProperties(context) {
         const { dataset, properties } = context.params;
@@ -85,8 +100,8 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
         return act(context, { name: 'zfs_set_properties', params, text: 'cannot set properties:' });
       },
       async ListPools(context) {
-        const found = await ask(context, { name: 'zfs_list_pools', params: {}, text: 'cannot list pools:' });
-        return ok(listOf<ZfsPool>(found, 'pools'));
+        const task = { name: 'zfs_list_pools', params: {}, text: 'cannot list pools:' };
+        return ok(await ask(context, { ...task, result: listIn('pools', zfsPool) }));
       },
     },
     {
@@ -103,18 +118,12 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
   );
 }
 
-const GET_TEXT = 'cannot get properties:';
-
 /** Agents of Triton answer with the list itself. */
-function listOf<One>(result: JsonObject, field: string): One[] {
-  const found: unknown = Array.isArray(result) ? result : result[field];
-  return Array.isArray(found) ? found : [];
-}
-
-/** Agents of Triton add their log. */
-function propertiesFrom({ log: _, ...properties }: JsonObject): Record<string, Record<string, string>> {
-  return properties as Record<string, Record<string, string>>;
-}
+const listIn = <One>(field: string, item: z.ZodType<One>): z.ZodType<One[]> =>
+  z
+    .union([z.array(z.unknown()), z.looseObject({ [field]: z.array(z.unknown()) })], `it has no list of ${field}`)
+    .transform((result) => (Array.isArray(result) ? result : result[field]))
+    .pipe(z.array(item));
 
 /** The values of all parameters whose names begin with `prop`. @throws InvalidParametersError */
 function propertiesOf({ rawParams }: RunContext): { properties?: string[] } {

@@ -62,6 +62,19 @@ t.test('the list of images is what the agent says', async (t) => {
   t.match(await app.get(`${at}/images`), { status: 500, body: { message: 'This agent keeps no images' } });
 });
 
+t.test('a wrong answer of the agent is an error that names the field', async (t) => {
+  const { app, agent, at } = await start(t);
+  const rows: [string, Record<string, unknown>, RegExp][] = [
+    ['/images', {}, /^the agent answered image_list with a wrong result: images: /],
+    ['/images', { images: [{ uuid: IMAGE }] }, /^the agent answered image_list with a wrong result: images.0.state: /],
+    [`/images/${IMAGE}`, { uuid: 5 }, /^the agent answered image_get with a wrong result: uuid: /],
+  ];
+  for (const [path, result, message] of rows) {
+    agent.answer = () => ({ result });
+    t.match(await app.get(`${at}${path}`), { status: 500, body: { code: 'InternalError', message } });
+  }
+});
+
 t.test('refusals are those of Triton', async (t) => {
   const { app, agent, at } = await start(t);
   const gone = `/servers/${randomUUID()}`;

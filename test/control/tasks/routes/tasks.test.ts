@@ -143,7 +143,7 @@ t.test('nop passes on its sleep and error parameters', async (t) => {
 });
 
 t.test('pause and resume answer 204 after their task; sysinfo-refresh stores the result', async (t) => {
-  const { call, addServer, tasks } = await startApi(t);
+  const { call, addServer, tasks, logged } = await startApi(t);
   await addServer(SERVER);
   tasks.outcome = finished({});
   t.equal((await call('POST', `/servers/${SERVER}/cn-agent/pause`)).status, 204);
@@ -155,15 +155,23 @@ t.test('pause and resume answer 204 after their task; sysinfo-refresh stores the
   tasks.outcome = finished({ sysinfo: { UUID: SERVER, Hostname: 'a\0b' } });
   t.match(await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {}), {
     status: 500,
-    body: { message: /^the agent answered with a sysinfo that contains a NUL/ },
+    body: { message: /^the agent answered server_sysinfo with a wrong result: sysinfo: it contains a NUL/ },
   });
   tasks.outcome = finished({ sysinfo: { UUID: SERVER, 'MiB of Memory': 77 } });
   const refreshed = await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {});
   t.equal(refreshed.status, 200);
   t.equal(refreshed.text, '');
   t.equal((await call('GET', `/servers/${SERVER}`)).body.ram, 77);
-  tasks.outcome = finished({});
-  t.equal((await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {})).status, 500);
+  for (const result of [{}, { sysinfo: 'none' }, { sysinfo: [] }]) {
+    tasks.outcome = finished(result);
+    const message = /^the agent answered server_sysinfo with a wrong result: sysinfo: Invalid input/;
+    t.match(await call('POST', `/servers/${SERVER}/sysinfo-refresh`, {}), { status: 500, body: { message } });
+  }
+  t.same(
+    logged.filter(({ level }) => Number(level) >= 50),
+    [],
+    'a wrong answer of an agent does not look like a defect',
+  );
 });
 
 t.test('a wait ends with the task or at its timeout, with 200 even for a failed task', async (t) => {

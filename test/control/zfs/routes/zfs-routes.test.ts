@@ -66,6 +66,21 @@ t.test('questions have the answers of the agent, also of one of Triton', async (
   t.same(last()?.params, {});
 });
 
+t.test('a wrong answer of the agent is an error that says what is wrong', async (t) => {
+  const { app, agent, at } = await start(t);
+  const rows: [string, object, RegExp][] = [
+    ['/datasets', {}, /^cannot list datasets:the agent answered .* wrong result: it has no list of datasets$/],
+    ['/datasets', { datasets: [ONE, 'zones/b'] }, /^cannot list datasets:.* wrong result: 1: /],
+    [`${DATASET}/snapshots`, { datasets: [ONE] }, /wrong result: it has no list of snapshots$/],
+    ['/zpools', { pools: [{ size: '10G' }] }, /^cannot list pools:.* wrong result: 0.name: /],
+    ['/dataset-properties', { 'zones/a': { quota: 5 } }, /^cannot get properties:.* wrong result: zones\/a.quota: /],
+  ];
+  for (const [path, result, message] of rows) {
+    agent.answer = () => ({ result: result as Record<string, unknown> });
+    t.match(await app.get(`${at}${path}`), { status: 500, body: { code: 'InternalError', message } }, path);
+  }
+});
+
 t.test('a failure has the text of Triton, and a refusal a code of its own', async (t) => {
   const { app, agent, at } = await start(t);
   const failing = (code: string, message: string) => {
