@@ -232,7 +232,9 @@ const tasks: Statement[] = [
   reads(readDispatches, (world) => [world.tasks('sent').map((task) => ({ ...task, epoch: 1, paramsBytes: 2 }))]),
   reads(readServersAtWork, ({ seat }) => [[seat.serverUuid]]),
   reads(readInheritedTasks, ({ seats }) => [seats, 100]),
-  reads(readRecordedStates, (world) => [world.tasks('ended').map(({ id }) => id), world.tasks('ended').map(() => 1)]),
+  reads(readRecordedStates, (world) => [
+    world.tasks('ended').map(({ id, serverUuid }) => ({ id, serverUuid, epoch: 1 })),
+  ]),
   reads(readTask, (world) => [world.task('queued')?.id ?? world.uuid()]),
   reads(readTaskByKey, ({ seat }) => [seat.serverUuid, 'key']),
   reads(listTasks, ({ seat }) => [seat.serverUuid, { rows: 100, bytes: 1_000_000 }]),

@@ -261,18 +261,25 @@ export type RecordedState =
   | 'unsettled'
   | 'open';
 
-/** The tasks of these that are recorded. `epochs`: of the sessions of their agents. */
+/** A task that the agent of this server works on, or holds, in a session of this epoch. */
+export interface TaskAtAgent {
+  serverUuid: string;
+  id: string;
+  epoch: number;
+}
+
+/** Those that are recorded for their server. The ids come from agents, so one may name a task of another's. */
 export async function readRecordedStates(
   database: Queryable,
-  ids: readonly string[],
-  epochs: readonly number[],
-): Promise<Map<string, RecordedState>> {
-  const { rows } = await database.query<{ id: string; recorded: RecordedState }>(
-    `select t.id, case when t.state = 'ended' then 'ended'
+  tasks: readonly TaskAtAgent[],
+): Promise<{ serverUuid: string; id: string; recorded: RecordedState }[]> {
+  const { rows } = await database.query<{ serverUuid: string; id: string; recorded: RecordedState }>(
+    `select t.server_uuid as "serverUuid", t.id, case when t.state = 'ended' then 'ended'
            when t.state = 'claimed' and t.epoch < given.epoch and t.posted_by is null then 'unsettled'
            else 'open' end as recorded
-       from unnest($1::uuid[], $2::bigint[]) as given (id, epoch) join cnapi_tasks t on t.id = given.id`,
-    [ids, epochs],
+       from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as given (id, server_uuid, epoch)
+         join cnapi_tasks t on t.id = given.id and t.server_uuid = given.server_uuid`,
+    [tasks.map(({ id }) => id), tasks.map(({ serverUuid }) => serverUuid), tasks.map(({ epoch }) => epoch)],
   );
-  return new Map(rows.map(({ id, recorded }) => [id, recorded]));
+  return rows;
 }

@@ -88,8 +88,9 @@ export class Reconciler {
   /** Returns the inventories that are not settled completely. */
   async #settle(batch: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
     const current = batch.filter(({ session }) => this.#isCurrent(session));
-    const left = await this.#settleInRounds(current, database);
+    const open = new Set(await this.#settleInRounds(current, database));
     await this.#answer(current, database);
+    const left = current.filter((inventory) => open.has(inventory) || inventory.unanswered.length > 0);
     // After the answers, so that no new task overtakes those that the agent has held.
     for (const inventory of current) if (!left.includes(inventory)) this.#deps.onSettled(inventory.session.serverUuid);
     return left;
@@ -161,16 +162,15 @@ export class Reconciler {
    * these.
    */
   async #answer(batch: readonly Inventory[], database: Queryable): Promise<void> {
-    const asked = batch.flatMap(({ session, unanswered }) =>
-      unanswered.map(({ id }) => ({ id, epoch: session.epoch })),
+    const asked = batch.flatMap(({ session: { serverUuid, epoch }, unanswered }) =>
+      unanswered.map(({ id }) => ({ serverUuid, id, epoch })),
     );
     if (asked.length === 0) return;
-    const recorded = await readRecordedStates(
-      database,
-      asked.map(({ id }) => id),
-      asked.map(({ epoch }) => epoch),
-    );
-    for (const inventory of batch) answerInventory(inventory, recorded);
+    const recorded = Map.groupBy(await readRecordedStates(database, asked), ({ serverUuid }) => serverUuid);
+    for (const inventory of batch) {
+      const rows = recorded.get(inventory.session.serverUuid) ?? [];
+      answerInventory(inventory, new Map(rows.map(({ id, recorded: state }) => [id, state])));
+    }
   }
 }
 

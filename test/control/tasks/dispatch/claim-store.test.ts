@@ -365,16 +365,23 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const mine = await accept(db, old);
     const [task] = await readInheritedTasks(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
-    t.same(await readRecordedStates(db, [id], [2]), new Map([[id, 'unsettled']]));
+    const recorded = (...ids: string[]) =>
+      readRecordedStates(
+        db,
+        ids.map((taskId) => ({ id: taskId, serverUuid: old.serverUuid, epoch: 2 })),
+      );
+    matchLists(t, await recorded(id), [{ recorded: 'unsettled' }]);
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'next-attempt', uncertain: true } }]);
-    t.same(await readRecordedStates(db, [id], [2]), new Map([[id, 'open']]));
+    matchLists(t, await recorded(id), [{ recorded: 'open' }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not while queued');
     matchLists(t, await claim(db, mine), [{ what: 'send', id, attempt: 2, epoch: 2 }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not by the first attempt');
     t.same(await record(db, mine, id, complete(), 2), [{ id, ended: true }]);
     const names = (await readEvents(db, id, { afterSeq: 0, limit: 10 }))?.events.map((event) => event.name);
     t.same(names, ['retry', 'end']);
-    t.same(await readRecordedStates(db, [id, randomUUID()], [2, 2]), new Map([[id, 'ended']]));
+    t.same(await recorded(id, randomUUID()), [{ serverUuid: old.serverUuid, id, recorded: 'ended' }]);
+    const another = { id, serverUuid: randomUUID(), epoch: 2 };
+    t.same(await readRecordedStates(db, [another]), [], 'not of another server');
   });
 
   t.test('a task that may have run before says so when it is not taken again', async (t) => {

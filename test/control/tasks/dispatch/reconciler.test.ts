@@ -191,7 +191,9 @@ t.test(
       async query<Row>(text: string, [ids]: readonly unknown[] = []) {
         const isLocked = recorded.get(locked) === 'unsettled';
         const rows: unknown[] = text.includes('as recorded')
-          ? (ids as string[]).flatMap((id) => (recorded.has(id) ? [{ id, recorded: recorded.get(id) }] : []))
+          ? (ids as string[]).flatMap((id) =>
+              recorded.has(id) ? [{ serverUuid, id, recorded: recorded.get(id) }] : [],
+            )
           : text.includes('cnapi_settle_inventories')
             ? [{ id: locked, what: 'locked' }]
             : isLocked
