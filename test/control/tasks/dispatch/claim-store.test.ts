@@ -44,9 +44,8 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       ['another run', { run: randomUUID() }],
       ['a lower epoch', { epoch: 0 }],
       ['a higher epoch', { epoch: 2 }],
-    ] as const) {
+    ] as const)
       t.same(await claim(db, { ...mine, ...wrong }), [], name);
-    }
     matchLists(t, await claim(db, mine), [
       { what: 'send', id, attempt: 1, epoch: 1, params: { sleep: 1 }, timeoutMs: 500 },
     ]);
