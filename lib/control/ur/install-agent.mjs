@@ -10,8 +10,8 @@
  *     DIRECTORY/start                      starts the agent, for the service manager
  *     DIRECTORY/data, log                  of the agent
  *
- * Whatever was begun before is replaced, so it can run again. Exits with 1 and one line on standard
- * error.
+ * Whatever was begun before is replaced, so it can run again: a launcher that it started before
+ * ends first. Exits with 1 and one line on standard error.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash, createPublicKey, verify } from 'node:crypto';
@@ -20,6 +20,7 @@ import {
   existsSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -39,6 +40,9 @@ const SIGNED_PREFIX = Buffer.from('cnapi agent package 1\n');
 const LAUNCHER = 'lib/agent/launcher/main.ts';
 /** An agent that cannot use its options exits within this time. */
 const WATCH_MS = 2_000;
+/** A launcher passes the signal to its agent, and waits for it. */
+const STOP_MS = 30_000;
+const LOOK_EVERY_MS = 50;
 const MAX_LOG_CHARS = 1_000;
 const START = `#!/bin/sh
 directory=$(dirname -- "$0")
@@ -142,6 +146,7 @@ async function start({ directory, start: command }) {
     if (status === 0) return;
     throw new InstallError(`the agent cannot be started: ${error?.message ?? tailOf(stdout + stderr)}`);
   }
+  await endLaunchers(path.join(directory, 'data', 'agent-versions'));
   const log = path.join(directory, 'log');
   const output = openSync(log, 'w', 0o600);
   const child = spawn(path.join(directory, 'start'), { detached: true, stdio: ['ignore', output, output] });
@@ -152,6 +157,43 @@ async function start({ directory, start: command }) {
   const end = await Promise.race([ended, sleep(WATCH_MS, undefined, { ref: false })]);
   if (end !== undefined) throw new InstallError(`the agent ${end}: ${tailOf(readFileSync(log, 'utf8'))}`);
   child.unref();
+}
+
+/**
+ * Ends the launcher that holds this directory: two cannot. Its lock names the process and its start
+ * time, so a later process with the same pid is left alone (lib/agent/directory-lock.ts). After
+ * SIGKILL its agent ends by itself.
+ */
+async function endLaunchers(locked) {
+  for (const name of existsSync(locked) ? readdirSync(locked) : []) {
+    const [, pid, startTime] = /^lock-(\d+)-(\d+)$/.exec(name) ?? [];
+    if (pid === undefined || startTimeOf(pid) !== startTime) continue;
+    signalProcess(pid, 'SIGTERM');
+    for (let waitedMs = 0; startTimeOf(pid) === startTime; waitedMs += LOOK_EVERY_MS) {
+      if (waitedMs >= STOP_MS) signalProcess(pid, 'SIGKILL');
+      await sleep(LOOK_EVERY_MS);
+    }
+  }
+}
+
+function signalProcess(pid, signal) {
+  try {
+    process.kill(Number(pid), signal);
+  } catch (error) {
+    // It has just ended.
+    if (error.code !== 'ESRCH') throw error;
+  }
+}
+
+/** Undefined if no such process runs. */
+function startTimeOf(pid) {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+    return fields[0] === 'Z' ? undefined : fields[19];
+  } catch {
+    return undefined;
+  }
 }
 
 const tailOf = (text) => text.trim().slice(-MAX_LOG_CHARS);

@@ -135,6 +135,24 @@ t.test('a server that speaks Ur gets an agent', { skip: noRabbitmq }, async (t) 
   });
 
   await app.stop();
+  const closed = [`http://127.0.0.1:${await freePort()}`];
+  app = await start('again', { withinMs: 500, options: { ...settings.options, url: closed } });
+
+  await t.test('an installation with a wrong address can be repeated with the right one', async (t) => {
+    const ur = await newServer(t);
+    const order = { package_file: await shop.addAgent('9.3.0') };
+    t.match(await installAgent(app, ur, order), { error: { code: 'AgentNotConnected' } });
+    const locked = path.join(root, 'again/data/agent-versions');
+    const first = await until(() => lockHolder(locked).catch(() => undefined), 'the first launcher');
+    await app.stop();
+    app = await start('again');
+    const end = await installAgent(app, ur, order);
+    t.match(end, { outcome: 'complete', result: { version: '9.3.0', changed: true } });
+    const second = await lockHolder(locked);
+    t.ok(second !== undefined && second !== first, 'one launcher is left, which is another one');
+  });
+
+  await app.stop();
   const started = path.join(root, 'started');
   app = await start('by-command', { node: HOSTILE });
 
@@ -178,11 +196,14 @@ async function installAgent(app: TestApp, { uuid }: TestUr, body: Record<string,
 }
 
 /**
- * Kills the agent that was started below this directory, with its launcher, and the program in
+ * Kills the agents that were started below this directory, with their launchers, and the program in
  * place of one.
  */
 async function killAgents(root: string): Promise<void> {
-  const holder = await lockHolder(path.join(root, 'agent/data/agent-versions')).catch(() => undefined);
+  const launchers = ['agent', 'again'].map((name) =>
+    lockHolder(path.join(root, name, 'data/agent-versions')).catch(() => undefined),
+  );
   const silent = Number(await readFile(path.join(root, 'silent/data.pid'), 'utf8').catch(() => ''));
-  for (const pid of [holder ?? 0, silent]) if (pid > 0) process.kill(-pid, 'SIGKILL');
+  for (const pid of [...(await Promise.all(launchers)), silent])
+    if (pid !== undefined && pid > 0) process.kill(-pid, 'SIGKILL');
 }
