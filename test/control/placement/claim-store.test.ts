@@ -7,8 +7,9 @@ import { claimRoom, deleteExpiredClaims, readRoomClaim } from '../../../lib/cont
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { createTask } from '../../../lib/control/tasks/store/task-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { runBehindLock } from '../../support/lock-waits.ts';
+import { countWaiting, runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
 import { placementZone } from './support/placement-zone.ts';
 
 const OWNER = randomUUID();
@@ -69,6 +70,26 @@ t.test('a caller has as many claims as it may, not counting what has expired', a
   await expire(first);
   t.equal(await outcomeOf(server, mine), 'claimed');
 });
+
+t.test(
+  'a claim that waits for another one of its caller does not keep the room of its server from others',
+  async (t) => {
+    const { newServer, claim, url, open } = await world(t);
+    const [server, other] = [await newServer(), await newServer()];
+    const holder = new pg.Client({ connectionString: url });
+    const observer = new pg.Client({ connectionString: url });
+    await Promise.all([holder.connect(), observer.connect()]);
+    t.teardown(() => Promise.all([holder.end(), observer.end()]));
+    await holder.query('begin');
+    await holder.query(`select cnapi_claim_room('${randomUUID()}', '${other}', '${OWNER}', 1024, 0, 0,
+    null, null, null, null, null, 600000, 'me', 1000)`);
+    const mine = claim(server, { caller: 'me' }, open());
+    await until(async () => (await countWaiting(observer)) === 1, 'the claim to wait for its caller');
+    t.match(await claim(server, { caller: 'another' }), { outcome: 'claimed' });
+    await holder.query('commit');
+    t.match(await mine, { outcome: 'claimed' }, 'however long it has waited');
+  },
+);
 
 t.test('a claim is refused when the server would have more than a limit', async (t) => {
   const { newServer, claim } = await world(t);

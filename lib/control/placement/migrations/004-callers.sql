@@ -10,7 +10,8 @@ create index cnapi_placement_claims_caller on cnapi_placement_claims (caller, ex
 --   many      the caller has as many claims as it may; nothing was changed
 --
 -- The claims of a caller are counted one after the other, behind a lock of the caller. Each
--- transaction takes it after the lock of its server and takes no lock of a server then, so there is no cycle.
+-- transaction takes it before the lock of its server: other callers do not wait at that server for
+-- this caller's other claims, and the time limit of the locks that follow does not apply to it.
 create function cnapi_claim_room(
   p_vm text, p_server uuid, p_owner text, p_ram float8, p_disk float8, p_cpu float8,
   p_max_vms float8, p_max_ram float8, p_max_disk float8, p_max_cpu float8,
@@ -21,13 +22,15 @@ declare
   claim record;
   others bigint;
 begin
+  if p_caller is not null then
+    perform pg_advisory_xact_lock(hashtextextended('placement of ' || p_caller, 0));
+  end if;
   select c.server_uuid, c.outcome into claim from cnapi_claim_placement(
     p_vm, p_server, p_owner, p_ram, p_disk, p_cpu, p_max_vms, p_max_ram, p_max_disk, p_max_cpu,
     p_instead, p_expires_in_ms) c;
   if claim.outcome is null then
     return;
   elsif claim.outcome = 'claimed' and p_caller is not null then
-    perform pg_advisory_xact_lock(hashtextextended('placement of ' || p_caller, 0));
     select count(*) into others from cnapi_placement_claims c
       where c.caller = p_caller and c.vm_uuid <> p_vm and c.expires_at > cnapi_now();
     if others >= p_max_claims then
@@ -37,8 +40,6 @@ begin
   end if;
   return query select claim.server_uuid, claim.outcome;
 exception
-  when lock_not_available then
-    return;
   -- What was claimed above is undone.
   when sqlstate 'CN429' then
     return query select p_server, 'many';
