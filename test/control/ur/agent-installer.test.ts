@@ -73,7 +73,7 @@ t.test('a server that speaks Ur gets an agent', { skip: noRabbitmq }, async (t) 
     for (const [file, reason] of [
       [await add('other.tar', buildPackage({ ...about, privateKey: other })), /not signed by the key/],
       [await add('altered.tar', altered), /not those that were signed/],
-      [await add('text.tar', Buffer.from('text')), /no package/],
+      [await add('text.tar', Buffer.from('text')), /not a package/],
       [await add('net.tar', buildPackage({ ...about, name: 'net-agent', privateKey: shop.privateKey })), /net-agent/],
       [
         await add('new.tar', buildPackage({ ...about, node: '99.0.0', privateKey: shop.privateKey })),
