@@ -1,6 +1,5 @@
 /** The tasks of images. `image_ensure_present` and `image_get` have the names of Triton's agent. */
 import { z } from 'zod';
-import { CnapiError } from '../../platform/errors.ts';
 import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
 import { TaskFailure } from '../task-failure.ts';
@@ -20,7 +19,7 @@ export const imageTasks: readonly (readonly [string, TaskDefinition])[] = [
         url: z.string().max(MAX_URL_CHARS).optional(),
         digest: z.string().max(100).optional(),
       }),
-      run: (params, context) => ending(() => ensure(params, context)),
+      run: ensure,
     }),
   ],
   [
@@ -28,7 +27,7 @@ export const imageTasks: readonly (readonly [string, TaskDefinition])[] = [
     defineTask({
       lane: 'vm-queries',
       params: z.object({}),
-      run: (_, context) => ending(async () => ({ images: imagesOf(context).list().map(listedImage) })),
+      run: async (_, context) => ({ images: imagesOf(context).list().map(listedImage) }),
     }),
   ],
   [
@@ -36,7 +35,7 @@ export const imageTasks: readonly (readonly [string, TaskDefinition])[] = [
     defineTask({
       lane: 'vm-queries',
       params: z.object({ uuid }),
-      run: (params, context) => ending(async () => shownImage(imagesOf(context).read(params.uuid))),
+      run: async (params, context) => shownImage(imagesOf(context).read(params.uuid)),
     }),
   ],
   [
@@ -44,11 +43,10 @@ export const imageTasks: readonly (readonly [string, TaskDefinition])[] = [
     defineTask({
       lane: 'vms',
       params: z.object({ uuid }),
-      run: (params, context) =>
-        ending(async () => {
-          await imagesOf(context).delete(params.uuid);
-          return {};
-        }),
+      async run(params, context) {
+        await imagesOf(context).delete(params.uuid);
+        return {};
+      },
     }),
   ],
 ];
@@ -104,11 +102,3 @@ const listedImage = ({ uuid, state, source, digest, layers, lastUsedAt, usedBy }
 });
 
 const sizeOf = (layers: StoredImage['layers']): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);
-
-async function ending(work: () => Promise<Record<string, unknown>>): Promise<Record<string, unknown>> {
-  try {
-    return await work();
-  } catch (error) {
-    throw error instanceof CnapiError ? new TaskFailure(error.code, error.message) : error;
-  }
-}

@@ -1,6 +1,5 @@
 /** `recovery_config`: stages or activates a recovery configuration. */
 import { z } from 'zod';
-import { CnapiError } from '../../platform/errors.ts';
 import { MAX_RECOVERY_TOKEN_CHARS, MAX_TEMPLATE_CHARS } from '../../protocol/recovery.ts';
 import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
 import { TaskFailure } from '../task-failure.ts';
@@ -20,14 +19,10 @@ export const recoveryConfig = defineTask({
   }),
   async run({ action, recovery_uuid: uuid, pivtoken, template, token }, context) {
     const recovery = recoveryOf(context);
-    try {
-      if (action === 'activate') await recovery.activate(uuid);
-      else if (template === undefined) throw missing('template');
-      else if (token === undefined) throw missing('token');
-      else await recovery.stage({ uuid, template, token, pivtoken });
-    } catch (error) {
-      throw error instanceof CnapiError ? new TaskFailure(error.code, error.message) : error;
-    }
+    if (action === 'activate') await recovery.activate(uuid);
+    else if (template === undefined) throw missing('template');
+    else if (token === undefined) throw missing('token');
+    else await recovery.stage({ uuid, template, token, pivtoken });
     return {};
   },
 });
