@@ -63,7 +63,7 @@ export const foreignReads: readonly TableUse[] = [
   {
     part: 'control/placement',
     table: 'cnapi_servers',
-    reason: 'a place for a VM is read with all that is on it, in one statement; the next five lines, too',
+    reason: 'a place for a VM is read with all that is on it, in one statement; the next six lines, too',
   },
   { part: 'control/placement', table: 'cnapi_roster_authority', reason: 'its status' },
   { part: 'control/placement', table: 'cnapi_server_sysinfo', reason: 'its cores, platform and NIC tags' },
@@ -74,6 +74,7 @@ export const foreignReads: readonly TableUse[] = [
     reason: 'its VMs; and a trigger ends the claim of a VM that is gone',
   },
   { part: 'control/placement', table: 'cnapi_waitlist_tickets', reason: 'its open provisioning tickets' },
+  { part: 'control/placement', table: 'cnapi_workflow_jobs', reason: 'whether a job reboots or resets it' },
   { part: 'control/push', table: 'cnapi_servers', reason: 'the rehab of a server ends when it was removed' },
   { part: 'control/chef', table: 'cnapi_push_jobs', reason: 'jobs of organizations are read in the form of Chef' },
   { part: 'control/chef', table: 'cnapi_push_nodes', reason: 'jobs of organizations are read in the form of Chef' },

@@ -21,6 +21,9 @@ interface CandidateRow {
   hostname: string | null;
   document: JsonObject;
   status: string | null;
+  is_rebooting: boolean;
+  /** Name and beginning of the id of the unfinished job that reboots or resets it. */
+  job: string | null;
   sysinfo: JsonObject | null;
   memory: JsonObject | null;
   disk: JsonObject | null;
@@ -38,7 +41,13 @@ interface CandidateRow {
 /** Only these columns: the documents and sysinfos of a chunk may have megabytes. */
 const candidateSql = (part: string) => `
   with part as materialized (${part})
-  select p.uuid, p.hostname, to_jsonb(d) as document, a.status, to_jsonb(x) as sysinfo, r.memory, r.disk,
+  select p.uuid, p.hostname, to_jsonb(d) as document, a.status,
+      coalesce(p._value -> 'transitional_epoch' = to_jsonb(a.epoch)
+        and p._value ->> 'transitional_status' = 'rebooting', false) as is_rebooting,
+      (select w.name || ' ' || left(w.id::text, 8) from cnapi_workflow_jobs w
+        where w.server_uuid = p.uuid and w.ended_at is null
+          and w.name in ('server-reboot', 'server-factory-reset') limit 1) as job,
+      to_jsonb(x) as sysinfo, r.memory, r.disk,
       l.vms, l.ram, l.disk as used_disk, l.cpu, l.capped, l.uncapped, l.owned, l.named, l.is_sick
     from part p
     cross join lateral jsonb_to_record(p._value) as d (rack_identifier jsonb, setup jsonb, reserved jsonb,
@@ -123,6 +132,7 @@ function toCandidate(row: CandidateRow): CandidateServer {
     hostname: row.hostname ?? '',
     rack: textOf(document.rack_identifier) ?? '',
     isRunning: row.status === 'running',
+    interruption: interruptionOf(row),
     isSetUp: document.setup === true,
     isReserved: document.reserved === true,
     isInReservoir: document.reservoir === true,
@@ -154,6 +164,11 @@ function toCandidate(row: CandidateRow): CandidateServer {
             isSick: row.is_sick ?? false,
           },
   };
+}
+
+function interruptionOf({ is_rebooting: isRebooting, job }: CandidateRow): string | undefined {
+  if (job !== null) return `has the unfinished job ${job}`;
+  return isRebooting ? 'is rebooting' : undefined;
 }
 
 /** The pool less what images and core dumps use. */

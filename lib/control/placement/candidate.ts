@@ -28,6 +28,8 @@ export interface CandidateServer {
   hostname: string;
   rack: string;
   isRunning: boolean;
+  /** Why it stops soon or is about to come back: it is rebooting, or a job reboots or resets it. */
+  interruption: string | undefined;
   isSetUp: boolean;
   isReserved: boolean;
   isInReservoir: boolean;

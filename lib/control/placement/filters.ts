@@ -8,7 +8,7 @@ import { filterEach, type PlacementStep, type StepContext } from './steps.ts';
 
 export const filters = {
   'hard-filter-setup': filterEach(({ isSetUp }) => (isSetUp ? undefined : 'is not set up')),
-  'hard-filter-running': filterEach(({ isRunning }) => (isRunning ? undefined : 'is not running')),
+  'hard-filter-running': filterEach(({ isRunning, interruption }) => (isRunning ? interruption : 'is not running')),
   'hard-filter-invalid-servers': filterEach(({ totals }) => {
     const missing = (['ram', 'disk', 'cores'] as const).filter((name) => totals[name] === undefined);
     return missing.length === 0 ? undefined : `has not reported its ${missing.map((name) => TOTALS[name]).join(', ')}`;

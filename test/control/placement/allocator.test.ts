@@ -8,6 +8,7 @@ import { parseConfig } from '../../../lib/control/config.ts';
 import { Allocator } from '../../../lib/control/placement/allocator.ts';
 import type { PlacementRequest } from '../../../lib/control/placement/request.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
+import { messageOf } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { aRequest } from './support/candidates.ts';
@@ -92,6 +93,47 @@ t.test(
     t.equal((await second.allocate(owned)).candidate?.uuid, next);
   },
 );
+
+t.test('a server that is rebooting, or that a job reboots or resets, is not chosen', async (t) => {
+  const { newServer, database, allocator, request, servers } = await world(t);
+  const free = await newServer();
+  const [drained, reset, other, rebooting] = [
+    await newServer(),
+    await newServer(),
+    await newServer(),
+    await newServer({ properties: { transitional_status: 'rebooting' } }),
+  ];
+  await database.query(
+    'update cnapi_servers set _value = _value || \'{"transitional_epoch": 1}\' where uuid = $1::uuid',
+    [rebooting],
+  );
+  const jobs: [name: string, serverUuid: string, execution: string][] = [
+    ['server-reboot', drained, 'running'],
+    ['server-factory-reset', reset, 'queued'],
+    ['server-update-nics', other, 'running'],
+    ['server-reboot', free, 'failed'],
+  ];
+  for (const [name, serverUuid, execution] of jobs)
+    await database.query(
+      `insert into cnapi_workflow_jobs (id, name, server_uuid, chain, onerror, params, request_hash, execution, ended_at)
+         values (gen_random_uuid(), $1::text, $2::uuid, '{}', '{}', '{}', '', $3::text,
+           case when $3::text = 'failed' then now() end)`,
+      [name, serverUuid, execution],
+    );
+  for (const start of [drained, reset, rebooting])
+    t.ok([free, other].includes((await allocator({ start }).allocate(request())).candidate?.uuid ?? 'none'));
+  const isGone = async (uuid: string) => servers.update(uuid, { reserved: true }, 0);
+  await isGone(free);
+  await isGone(other);
+  const steps = { placementSteps: ['hard-filter-reserved', 'hard-filter-running'] };
+  const message = await allocator({ config: steps })
+    .allocate(request())
+    .then(
+      () => '',
+      (error: unknown) => messageOf(error),
+    );
+  t.match(message, /hard-filter-running dropped 3 /);
+});
 
 t.test('a caller that holds room for as many VMs as it may gets no more, and the limit has a name', async (t) => {
   const { newServer, allocator, request } = await world(t);

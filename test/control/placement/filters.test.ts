@@ -26,6 +26,7 @@ const rows: Row[] = [
   ['not set up', 'hard-filter-setup', { isSetUp: false }, aContext(), /not set up/],
   ['running', 'hard-filter-running', {}, aContext(), undefined],
   ['not running', 'hard-filter-running', { isRunning: false }, aContext(), /not running/],
+  ['rebooting', 'hard-filter-running', { interruption: 'is rebooting' }, aContext(), /is rebooting/],
   ['complete', 'hard-filter-invalid-servers', {}, aContext(), undefined],
   ['without disk', 'hard-filter-invalid-servers', { totals: { disk: undefined } }, aContext(), /its disk$/],
   [

@@ -19,6 +19,7 @@ export function aCandidate(
     hostname: `h-${uuid}`,
     rack: '',
     isRunning: true,
+    interruption: undefined,
     isSetUp: true,
     isReserved: false,
     isInReservoir: false,
