@@ -262,13 +262,16 @@ export type RecordedState =
   | 'open';
 
 /** A task that the agent of this server works on, or holds, in a session of this epoch. */
-export interface TaskAtAgent {
+interface TaskAtAgent {
   serverUuid: string;
   id: string;
   epoch: number;
 }
 
-/** Those that are recorded for their server. The ids come from agents, so one may name a task of another's. */
+/**
+ * Returns the tasks that are recorded for their server. The ids come from agents, so an agent may
+ * name a task of another server.
+ */
 export async function readRecordedStates(
   database: Queryable,
   tasks: readonly TaskAtAgent[],
