@@ -247,14 +247,14 @@ export class App {
 
   #aboutProcess(): ProcessRouteDeps {
     const { clock, log } = this.#deps;
-    const { roster, tasks, urAgents, waitlist } = this.#core;
+    const { roster, tasks, urServers, waitlist } = this.#core;
     return {
       version: VERSION,
       startedAt: isoNow(clock),
       isReady: () => this.#readiness(),
       health: () => ({
         database: roster.membership.isDatabaseHealthy,
-        amqp: urAgents.isOnline ?? this.#bus.isHealthy(),
+        amqp: urServers.isOnline ?? this.#bus.isHealthy(),
       }),
       stats: () => ({ tasks: { ...tasks.stats() }, waitlist: { ...waitlist.stats() } }),
       logLevel: { get: () => log.level(), set: (level) => log.level(level) },

@@ -22,6 +22,7 @@ import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
+import { PostRouter } from './legacy/post-router.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
@@ -33,7 +34,7 @@ import { Servers } from './servers/servers.ts';
 import { CallerStreams } from './streams/caller-streams.ts';
 import type { SubsystemHost } from './subsystem-host.ts';
 import { Tasks } from './tasks/tasks.ts';
-import { UrAgents } from './ur/ur-agents.ts';
+import { UrServers } from './ur/ur-servers.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 
 /**
@@ -97,7 +98,7 @@ export class Core {
   readonly heartbeatMonitor: HeartbeatMonitor;
   readonly agentSources: AgentSources;
   readonly legacyAgentApi: LegacyAgentApi;
-  readonly urAgents: UrAgents;
+  readonly urServers: UrServers;
   readonly link: LinkServer;
   readonly streams: CallerStreams;
   readonly pushJobs: PushJobs;
@@ -165,16 +166,21 @@ export class Core {
       allowLoopback: config.access === 'open',
       log,
     });
-    this.urAgents = new UrAgents({
+    this.urServers = new UrServers({
       ...common,
       cnapiUuid,
       servers: this.servers,
       refusalOf: (serverUuid) => deps.newServers.refusalOf(UR, UR.name, serverUuid),
-      legacyAgentApi: this.legacyAgentApi,
       healthyTimer: this.roster.healthyTimer,
       mayMarkOthersUnknown: () => this.roster.membership.mayMarkOthersUnknown,
     });
     this.agentSources = new AgentSources({ database, clock, log });
+    const agents = new PostRouter({
+      database,
+      legacyAgentApi: this.legacyAgentApi,
+      urServers: this.urServers.isOnline === undefined ? undefined : this.urServers,
+      clock,
+    });
     this.tasks = new Tasks({
       ...common,
       sessions: inventoriedSessions,
@@ -182,7 +188,7 @@ export class Core {
         new LegacyDispatch({
           ...common,
           ...outcomes,
-          agents: this.urAgents,
+          agents,
           run: () => this.roster.membership.run,
         }),
     });

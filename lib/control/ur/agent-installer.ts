@@ -1,7 +1,7 @@
 /**
  * Carries out `agent_install` for a server that speaks only Ur (agent-installation.ts has the
  * states): has Ur run the script, and waits for a session of the agent, which may be with any
- * instance. Called by `ur-agents.ts`.
+ * instance. Called by `ur-servers.ts`.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -4,25 +4,29 @@ import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { checkBroker } from '../doctor/broker.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import type { UrAgents } from './ur-agents.ts';
+import type { UrServers } from './ur-servers.ts';
 import { deleteOldUrServers } from './ur-store.ts';
 
 const DELETE_BATCH = 5_000;
 
-export const urSubsystem: SubsystemDefinition<{ urAgents: UrAgents; database: Queryable }> = {
+export const urSubsystem: SubsystemDefinition<{ urServers: UrServers; database: Queryable }> = {
   migrations: readMigrations('ur', import.meta.dirname),
   checks: { amqp: checkBroker },
-  open({ urAgents, database }): Subsystem {
-    const { consumer, posts, silences } = urAgents;
+  open({ urServers, database }): Subsystem {
+    const { consumer, posts, silences } = urServers;
     return {
       name: 'ur',
-      start: () => urAgents.start(),
-      stop: () => urAgents.stop(),
+      start: () => urServers.start(),
+      stop: () => urServers.stop(),
       metrics: [
         gauge('ur_broker_online', '1 while the AMQP broker can be used; 0 also without one', () =>
-          Number(urAgents.isOnline === true),
+          Number(urServers.isOnline === true),
         ),
-        counter('ur_broker_connects_total', 'Connections to the AMQP broker that were opened', () => urAgents.connects),
+        counter(
+          'ur_broker_connects_total',
+          'Connections to the AMQP broker that were opened',
+          () => urServers.connects,
+        ),
         gauge('ur_servers', 'Servers that are running only because Ur says its sysinfo', () => silences.servers),
         counter('ur_silent_servers_total', 'Such servers that this instance found silent', () => silences.silent),
         counter('ur_messages_total', 'Messages of Ur that arrived', () => consumer.stats.received),

@@ -1,6 +1,6 @@
 /**
  * SQL about servers that speak over Ur. Each function is one statement for many servers. Called by
- * `ur-consumer.ts` and `ur-silences.ts`.
+ * `ur-consumer.ts` and `ur-silence-detector.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 

@@ -15,7 +15,7 @@ import { UnchangedRows } from '../roster/membership/unchanged-rows.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
 import { readUrRows, recordSilencesOfUr, type UrRow } from './ur-store.ts';
 
-interface UrSilencesDeps {
+interface UrSilenceDetectorDeps {
   database: Queryable;
   cnapiUuid: string;
   healthyTimer: Pick<HealthyTimer, 'onTick'>;
@@ -37,14 +37,14 @@ const MAX_SERVERS = 50_000;
 /** Per statement: bounds its locks and its time. */
 const MAX_BATCH = 2_000;
 
-export class UrSilences {
-  readonly #deps: UrSilencesDeps;
+export class UrSilenceDetector {
+  readonly #deps: UrSilenceDetectorDeps;
   readonly #rows: UnchangedRows<UrRow>;
   readonly #transitions: TransitionLog;
   readonly #loop: Loop;
   #silent = 0;
 
-  constructor(deps: UrSilencesDeps) {
+  constructor(deps: UrSilenceDetectorDeps) {
     this.#deps = deps;
     this.#rows = new UnchangedRows<UrRow>(deps.config.urSilenceMs, {
       keyOf: ({ serverUuid }) => serverUuid,

@@ -5,17 +5,15 @@
  * by `core.ts`.
  */
 import { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
-import { type CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
+import { type CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import type { LegacyAgentApi, LegacyAgentTask } from '../legacy/legacy-agent-api.ts';
+import type { LegacyAgentTask } from '../legacy/legacy-agent-api.ts';
 import { failure, type PostedEnd } from '../legacy/task-answer.ts';
-import { kindOfAgent } from '../roster/status/authority-row.ts';
-import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import { installAgent } from './agent-installer.ts';
 import {
@@ -32,14 +30,13 @@ import type { UrAgentSettings } from './settings.ts';
 import { EXCHANGE, parseObject } from './ur.ts';
 import { UrConsumer } from './ur-consumer.ts';
 import { UrPosts, type UrRun } from './ur-posts.ts';
-import { UrSilences } from './ur-silences.ts';
+import { UrSilenceDetector } from './ur-silence-detector.ts';
 
-interface UrAgentsDeps {
+interface UrServersDeps {
   database: Database;
   cnapiUuid: string;
   servers: Pick<Servers, 'recordSysinfo' | 'update'>;
   refusalOf: (serverUuid: string) => CnapiError | undefined;
-  legacyAgentApi: Pick<LegacyAgentApi, 'post'>;
   healthyTimer: Pick<HealthyTimer, 'onTick'>;
   mayMarkOthersUnknown: () => boolean;
   config: {
@@ -61,21 +58,18 @@ interface PostOptions {
 const SYSINFO_WITHIN_MS = 60_000;
 /** Sysinfo requests at one time; Ur says its sysinfo anyway, a minute later. */
 const MAX_REQUESTS = 100;
-/** Tries to read whether the server speaks Ur; nothing is sent meanwhile. */
-const LOCATE_TRIES = 30;
-const LOCATE_PAUSE_MS = 1_000;
 const REBOOT_RETRIES = 5;
 
-export class UrAgents {
+export class UrServers {
   readonly consumer: UrConsumer;
   readonly posts: UrPosts;
-  readonly silences: UrSilences;
-  readonly #deps: UrAgentsDeps;
+  readonly silences: UrSilenceDetector;
+  readonly #deps: UrServersDeps;
   readonly #connection: BrokerConnection | undefined;
   readonly #stopping = new AbortController();
   #requests = 0;
 
-  constructor(deps: UrAgentsDeps) {
+  constructor(deps: UrServersDeps) {
     this.#deps = deps;
     const { cnapiUuid, config, random } = deps;
     this.consumer = new UrConsumer({ ...deps, requestSysinfo: (serverUuid) => this.#requestSysinfo(serverUuid) });
@@ -85,7 +79,7 @@ export class UrAgents {
       queue: `ur.cnapi.${cnapiUuid}.${random.uuid()}`,
       connection: () => this.#connection ?? offline,
     });
-    this.silences = new UrSilences({
+    this.silences = new UrSilenceDetector({
       ...deps,
       isListening: () => this.isOnline !== false,
       isBehind: () => this.consumer.isBehind,
@@ -130,20 +124,8 @@ export class UrAgents {
     await Promise.all([this.consumer.stop(), this.silences.stop()]);
   }
 
-  /**
-   * Sends the task to the server's Ur, or to its legacy agent. Settles as `LegacyAgentApi.post`.
-   */
+  /** Sends the task to the server's Ur. Settles as `LegacyAgentApi.post`, but may reject. */
   async post(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
-    if (this.#connection === undefined) return this.#deps.legacyAgentApi.post(task, options);
-    try {
-      const isUr = await this.#speaksUr(task.serverUuid, options.signal);
-      return isUr ? await this.#execute(task, options) : await this.#deps.legacyAgentApi.post(task, options);
-    } catch (error) {
-      return failure('AgentUnreachable', messageOf(error));
-    }
-  }
-
-  async #execute(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
     const { serverUuid, name, params } = task;
     if (name === 'agent_install') return this.#installAgent(task, options);
     const execution = executionOf(name, params);
@@ -190,18 +172,6 @@ export class UrAgents {
         return replyLost('the instance that had sent the script to Ur stopped');
       default:
         return outcome satisfies never;
-    }
-  }
-
-  async #speaksUr(serverUuid: string, signal: AbortSignal): Promise<boolean> {
-    for (let tries = 1; ; tries++) {
-      try {
-        const row = await readRow(this.#deps.database, serverUuid);
-        return row !== undefined && kindOfAgent(row) === 'ur';
-      } catch (error) {
-        if (!isTemporary(error) || tries >= LOCATE_TRIES || signal.aborted) throw error;
-        await this.#deps.clock.sleep(LOCATE_PAUSE_MS, signal);
-      }
     }
   }
 
