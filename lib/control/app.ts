@@ -26,8 +26,8 @@ import { Core, type CoreDatabases } from './core.ts';
 import { CallerLimits } from './http/limits/caller-limits.ts';
 import { Certificates } from './http/listener/certificates.ts';
 import { type Handlers, HttpListener } from './http/listener/listener.ts';
-import { RequestAuthorizer } from './http/listener/request-authorizer.ts';
 import { RequestMetrics } from './http/listener/request-metrics.ts';
+import { RequestPipeline } from './http/listener/request-pipeline.ts';
 import type { ProcessRouteDeps } from './http/routes/process-routes.ts';
 import { Metrics } from './metrics/metrics.ts';
 import type { Readiness } from './roster/roster.ts';
@@ -231,7 +231,7 @@ export class App {
       log,
       certificates: this.#certificates,
       limits,
-      authorizer: new RequestAuthorizer({
+      pipeline: new RequestPipeline({
         authenticator: this.#authenticator,
         audit: this.#audit,
         isDatabaseHealthy: () => this.#core.roster.membership.isDatabaseHealthy,

@@ -1,6 +1,6 @@
 /**
  * What the audit records about one request that may change something. Made by the request
- * authorizer; the pipeline and the handler of the route tell it how far the request is.
+ * pipeline, which tells it with the handler of the route how far the request is.
  */
 import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import type { AuditLog, AuditSubject } from './audit-log.ts';

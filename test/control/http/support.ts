@@ -14,8 +14,8 @@ import { eventRoutes } from '../../../lib/control/events/routes/event-routes.ts'
 import { CallerLimits, type CallerLimitsConfig } from '../../../lib/control/http/limits/caller-limits.ts';
 import type { Certificates } from '../../../lib/control/http/listener/certificates.ts';
 import { HttpListener, type ListenerDeps } from '../../../lib/control/http/listener/listener.ts';
-import { RequestAuthorizer } from '../../../lib/control/http/listener/request-authorizer.ts';
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
+import { RequestPipeline } from '../../../lib/control/http/listener/request-pipeline.ts';
 import type { RequestSigning } from '../../../lib/control/http/listener/request-signing.ts';
 import type { Route } from '../../../lib/control/http/route.ts';
 import { processRoutes } from '../../../lib/control/http/routes/process-routes.ts';
@@ -259,7 +259,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     },
     version: '1.2.3',
     limits,
-    authorizer: new RequestAuthorizer({
+    pipeline: new RequestPipeline({
       authenticator,
       audit,
       isDatabaseHealthy: () => health.database,

@@ -37,8 +37,8 @@ import { TLS_OPTIONS } from './handshakes.ts';
 import { ListenSockets } from './listen-sockets.ts';
 import { configureServer } from './node-server.ts';
 import { OpenExchanges } from './open-exchanges.ts';
-import type { RequestAuthorizer } from './request-authorizer.ts';
 import type { RequestMetrics } from './request-metrics.ts';
+import type { RequestPipeline } from './request-pipeline.ts';
 import { isUpgrade, type UpgradeRoute, Upgrades } from './upgrades.ts';
 
 export interface ListenerDeps {
@@ -53,7 +53,7 @@ export interface ListenerDeps {
     handshakesPerSecond: number;
   };
   version: string;
-  authorizer: RequestAuthorizer;
+  pipeline: RequestPipeline;
   limits: CallerLimits;
   metrics: RequestMetrics;
   clock: Clock;
@@ -91,7 +91,7 @@ export class HttpListener {
   constructor(deps: ListenerDeps) {
     this.#deps = deps;
     this.#exchanges = new OpenExchanges(deps.clock);
-    this.#own = { names: namesOf(deps.config), anyAddress: !deps.authorizer.isOpen };
+    this.#own = { names: namesOf(deps.config), anyAddress: !deps.pipeline.isOpen };
     this.#upgrades = new Upgrades({
       ...deps,
       refusalOfHead: (request) => this.#reasonToRefuse(request),
@@ -100,7 +100,7 @@ export class HttpListener {
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = deps.config;
     const maxConnections = maxAgents + MAX_CALLER_CONNECTIONS;
-    const handshakesPerSecond = deps.authorizer.isOpen ? 0 : deps.config.handshakesPerSecond;
+    const handshakesPerSecond = deps.pipeline.isOpen ? 0 : deps.config.handshakesPerSecond;
     const limits = { maxConnections, handshakesPerSecond };
     this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, ...limits });
   }
@@ -177,7 +177,7 @@ export class HttpListener {
   }
 
   #createServer(): restify.Server {
-    const { version, log, authorizer, certificates } = this.#deps;
+    const { version, log, pipeline, certificates } = this.#deps;
     const server = restify.createServer({
       ...(certificates && { httpsServerOptions: TLS_OPTIONS }),
       name: `cnapi/${version}`,
@@ -203,9 +203,9 @@ export class HttpListener {
       mayUpgrade: (request) => wantsWebSocket(request) && this.#exchanges.isFree(request.socket),
       ignoresInput: (socket) => this.#exchanges.on(socket)?.ignoresInput === true,
     });
-    http.on('connection', (socket) => authorizer.connected(socket));
+    http.on('connection', (socket) => pipeline.connected(socket));
     http.on('checkExpectation', (request, response) => {
-      const limited = authorizer.rateLimitRefusal(request);
+      const limited = pipeline.rateLimitRefusal(request);
       const exchange = this.#admit(request, response);
       if (exchange !== undefined) this.#refuse(exchange, limited ?? new ExpectationFailedError());
     });
@@ -238,7 +238,7 @@ export class HttpListener {
   }
 
   #reasonToRefuse(request: IncomingMessage): CnapiError | undefined {
-    const refusal = this.#deps.authorizer.rateLimitRefusal(request);
+    const refusal = this.#deps.pipeline.rateLimitRefusal(request);
     return refusal ?? reasonToRefuse(readRequestHead(request, this.#scheme), this.#own);
   }
 
@@ -281,8 +281,8 @@ export class HttpListener {
   ): Promise<RouteAnswer> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
-      const { authorizer } = this.#deps;
-      return await authorizer.serveAuthorized(route, { request, path: request.params, exchange, requireServer });
+      const { pipeline } = this.#deps;
+      return await pipeline.serveAuthorized(route, { request, path: request.params, exchange, requireServer });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request: failed');

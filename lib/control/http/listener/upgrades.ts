@@ -16,10 +16,10 @@ import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
 import { answerAndClose } from '../answer/raw-answer.ts';
 import { NotUpgradableError, StoppingError } from '../http-errors.ts';
 import { reasonNotAHandshake } from '../request/request-head.ts';
-import type { RequestAuthorizer } from './request-authorizer.ts';
+import type { RequestPipeline } from './request-pipeline.ts';
 
 interface UpgradesDeps {
-  authorizer: RequestAuthorizer;
+  pipeline: RequestPipeline;
   clock: Clock;
   log: Logger;
   /** Why a request with this head is refused, whatever it asks for. */
@@ -125,7 +125,7 @@ export class Upgrades {
     const reason = reasonNotAHandshake(request);
     if (reason !== undefined) return new NotUpgradableError(reason);
     const asked = { requiredRole: route.requiredRole, serverUuid: serverUuid.toLowerCase() };
-    return route.onArrival?.(() => this.#deps.authorizer.knows(request, asked));
+    return route.onArrival?.(() => this.#deps.pipeline.knows(request, asked));
   }
 
   #matching(url: string): [route: UpgradeRoute, serverUuid: string] | [undefined, ''] {
@@ -138,17 +138,17 @@ export class Upgrades {
 
   /** Without a wait if no token is required. */
   async #open(route: UpgradeRoute, request: IncomingMessage, upgrade: Upgrade): Promise<void> {
-    const { authorizer } = this.#deps;
+    const { pipeline } = this.#deps;
     const { socket, serverUuid } = upgrade;
     const { requiredRole } = route;
     try {
       const asked = { requiredRole, serverUuid };
-      const actor = authorizer.isOpen ? OPEN_ACTOR : await authorizer.authenticateUpgrade(request, asked);
+      const actor = pipeline.isOpen ? OPEN_ACTOR : await pipeline.authenticateUpgrade(request, asked);
       if (socket.destroyed) return;
       const refusal = route.open(request, upgrade, actor);
       if (refusal !== undefined) throw refusal;
       request.socket.off('error', destroyThis);
-      authorizer.upgraded(request.socket, actor, requiredRole);
+      pipeline.upgraded(request.socket, actor, requiredRole);
     } catch (error) {
       const { name } = route;
       if (isDefect(error))

@@ -12,8 +12,8 @@ import { AuditLog } from '../../../../lib/control/audit/audit-log.ts';
 import { ChefAuthentication } from '../../../../lib/control/chef/signatures/chef-authentication.ts';
 import { CallerLimits } from '../../../../lib/control/http/limits/caller-limits.ts';
 import { HttpListener } from '../../../../lib/control/http/listener/listener.ts';
-import { RequestAuthorizer } from '../../../../lib/control/http/listener/request-authorizer.ts';
 import { RequestMetrics } from '../../../../lib/control/http/listener/request-metrics.ts';
+import { RequestPipeline } from '../../../../lib/control/http/listener/request-pipeline.ts';
 import { bind, ok, type Route } from '../../../../lib/control/http/route.ts';
 import { Metrics } from '../../../../lib/control/metrics/metrics.ts';
 import { Organizations } from '../../../../lib/control/organizations/organizations.ts';
@@ -158,7 +158,7 @@ async function startApi(
       ...{ maxAgents: 10, handshakesPerSecond: 0 },
     },
     version: '1.0.0',
-    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy: isHealthy, signing: chef, log }),
+    pipeline: new RequestPipeline({ authenticator, audit, isDatabaseHealthy: isHealthy, signing: chef, log }),
     limits: new CallerLimits({ ...access, ...limits }, { clock, log }),
     metrics: new RequestMetrics(new Metrics({ build, clock })),
     clock,

@@ -41,7 +41,7 @@ interface AskedUpgrade {
 const CALLER_LEFT_OUTCOME: AuditOutcome = { status: CALLER_LEFT_STATUS, code: 'CallerLeft', object: undefined };
 const MAX_PATH_CHARS = 500;
 
-interface RequestAuthorizerDeps {
+interface RequestPipelineDeps {
   authenticator: Authenticator;
   audit: AuditLog;
   /** Whether the beats of this instance succeed. */
@@ -50,7 +50,7 @@ interface RequestAuthorizerDeps {
   log: Logger;
 }
 
-export class RequestAuthorizer {
+export class RequestPipeline {
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #isDatabaseHealthy: () => boolean;
@@ -59,7 +59,7 @@ export class RequestAuthorizer {
   /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
 
-  constructor({ authenticator, audit, isDatabaseHealthy, signing, log }: RequestAuthorizerDeps) {
+  constructor({ authenticator, audit, isDatabaseHealthy, signing, log }: RequestPipelineDeps) {
     this.#authenticator = authenticator;
     this.#audit = audit;
     this.#isDatabaseHealthy = isDatabaseHealthy;
