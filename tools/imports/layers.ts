@@ -105,11 +105,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
     'control/tasks/requests',
   ],
-  'control/packages/subsystem.ts': ['control/subsystem.ts', 'control/packages/routes'],
-  'control/images/subsystem.ts': ['control/subsystem.ts', 'control/images/routes'],
   'control/zfs': [...base, 'control/tasks/requests'],
   'control/zfs/routes': [...rest, 'protocol', 'control/tasks', 'control/tasks/requests', 'control/zfs'],
-  'control/zfs/subsystem.ts': ['control/subsystem.ts', 'control/zfs/routes'],
   // Changes of VMs are tasks.
   'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks', 'control/tasks/requests'],
   'control/vms/routes': [
