@@ -59,7 +59,7 @@ export function commandPath(command: Command): string {
 /** Adds paragraphs after the options of a help text. A line of `text` is a paragraph. */
 export function withExplanation(command: Command, text: string): Command {
   return command.addHelpText('after', ({ command: shown }) =>
-    wrapped(text, shown.configureHelp().helpWidth ?? HELP_WIDTH),
+    wrapped(text.trimEnd(), shown.configureHelp().helpWidth ?? HELP_WIDTH),
   );
 }
 
