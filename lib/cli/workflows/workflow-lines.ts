@@ -39,8 +39,8 @@ const tookOf = ({ started_at, finished_at }: StepEnd): string =>
 /** One for each end of a step, for the present step, and for each that follows if all goes well. */
 export function stepLines(job: WorkflowJob): StepLine[] {
   const { chain, chain_results, waiting_for: present } = job;
-  const ended = endsOf(job).map((end) => ({
-    step: end.name,
+  const ended = endsOf(job).map((end, index) => ({
+    step: index < chain_results.length ? end.name : undoOf(end.name),
     result: end.error_code ?? end.result,
     took: tookOf(end),
     taskId: end.task_id,
@@ -48,39 +48,64 @@ export function stepLines(job: WorkflowJob): StepLine[] {
   }));
   if (present === undefined) return ended;
   const hasFailed = chain_results.length > 0 && chain_results.at(-1)?.error !== '' && present.tries === 0;
-  const isLeaving = job.cancel_requested || hasFailed || job.onerror_results.length > 0;
+  const next = chain[chain_results.filter(({ error }) => error === '').length];
+  const isUndo = hasFailed || job.onerror_results.length > 0 || present.step !== next?.name;
+  const isLeaving = job.cancel_requested || isUndo;
   const later = isLeaving ? [] : chain.slice(chain.findIndex(({ name }) => name === present.step) + 1);
   return [
     ...ended,
-    { step: present.step, result: 'running', taskId: present.task_id },
+    { step: isUndo ? undoOf(present.step) : present.step, result: 'running', taskId: present.task_id },
     ...later.map(({ name }) => ({ step: name, result: 'waiting' })),
   ];
 }
+
+const undoOf = (step: string): string => `undo: ${step}`;
 
 /** The ends of steps after the first `seen`: `reboot: OK after 0.4s`. */
 export function endLines(job: WorkflowJob, seen: number): string[] {
   const inChain = job.chain_results.length;
   return endsOf(job).flatMap((end, index) => {
     if (index < seen) return [];
-    const name = index < inChain ? end.name : `undo: ${end.name}`;
-    const task = end.error === '' || end.task_id === undefined ? '' : `; cnapi task ${end.task_id} shows its output`;
+    const name = index < inChain ? end.name : undoOf(end.name);
+    const task = end.task_id === undefined ? '' : `; see cnapi task ${end.task_id.slice(0, 8)}`;
     return end.error === ''
       ? `${name}: ${end.result} after ${tookOf(end)}`
       : `${name}: ${failureOf(end)} after ${tookOf(end)}${task}`;
   });
 }
 
-const failureOf = ({ error, error_code: code }: StepEnd): string =>
+const failureOf = ({ error, error_code: code }: StepFailure): string =>
   code === undefined || code === 'Canceled' ? error : `${error} (${code})`;
 
 /** What the job does at present; undefined: it has ended. */
 export function presentLine({ waiting_for: present, cancel_requested: isCanceled }: WorkflowJob): string | undefined {
   if (present === undefined) return undefined;
-  const { step, until, task_id: taskId, tries } = present;
+  const { step, tries } = present;
   const again = tries > 0 ? ` (try ${tries + 1})` : '';
-  const what = taskId === undefined ? until : `task ${taskId} has ended`;
-  const waits = what === undefined ? 'begun' : `waits until ${what}`;
-  return `${step}${again}: ${waits}${isCanceled ? '; its cancel is requested' : ''}`;
+  return `${step}${again}: ${waitOf(present)}${isCanceled ? '; its cancel is requested' : ''}`;
+}
+
+function waitOf({ until, task, task_id: taskId }: NonNullable<WorkflowJob['waiting_for']>): string {
+  if (taskId !== undefined)
+    return `waits for its task ${task === undefined ? taskId.slice(0, 8) : `${task} (${taskId.slice(0, 8)})`}`;
+  if (task !== undefined) return `begins its task ${task}`;
+  return until === undefined ? 'begun' : `waits until ${until}`;
+}
+
+type StepFailure = Pick<StepEnd, 'name' | 'error' | 'error_code'>;
+
+/** The end of a step for which the job has failed, or is about to fail. */
+export function failedStepOf({ execution, chain_results, waiting_for: present }: WorkflowJob): StepFailure | undefined {
+  if (execution === 'succeeded' || execution === 'canceled') return undefined;
+  const last = chain_results.at(-1);
+  const isTriedAgain = present !== undefined && present.tries > 0;
+  return last === undefined || last.error === '' || last.error_code === 'Canceled' || isTriedAgain ? undefined : last;
+}
+
+/** Which step failed, and why: `setup: the script ended with exit code 1 (TaskError)`. */
+export function failureLine(job: WorkflowJob): string | undefined {
+  const failed = failedStepOf(job);
+  return failed && `${failed.name}: ${failureOf(failed)}`;
 }
 
 /** How the job ended: `server-reboot failed after 5m 2s: await-boot: …`. */
@@ -88,6 +113,6 @@ export function endingOfJob(job: WorkflowJob): string {
   const { name, execution, elapsed = 0, canceled_by: by } = job;
   const after = `after ${shortDuration(elapsed * 1000)}`;
   if (execution === 'canceled') return `${name} was canceled${by === undefined ? '' : ` by ${by}`} ${after}`;
-  const failure = execution === 'failed' ? job.chain_results.findLast(({ error }) => error !== '') : undefined;
-  return `${name} ${execution} ${after}${failure === undefined ? '' : `: ${failure.name}: ${failureOf(failure)}`}`;
+  const failure = failureLine(job);
+  return `${name} ${execution} ${after}${failure === undefined ? '' : `: ${failure}`}`;
 }

@@ -2,7 +2,12 @@
 import { Command, Option } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
-import { WORKFLOW_EXECUTIONS, type WorkflowJob, workflowContracts } from '../../protocol/api/workflows.ts';
+import {
+  WORKFLOW_EXECUTIONS,
+  WORKFLOW_NAMES,
+  type WorkflowJob,
+  workflowContracts,
+} from '../../protocol/api/workflows.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
@@ -12,7 +17,7 @@ import { parseCount } from '../terminal/count.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 import { followWorkflow } from './follow-workflow.ts';
-import { presentLine, STEP_COLUMNS, stepLines } from './workflow-lines.ts';
+import { failedStepOf, failureLine, presentLine, STEP_COLUMNS, stepLines } from './workflow-lines.ts';
 
 const WAIT = `
 It says how each step ended, which task the present step runs, and what it waits for. Ctrl-C, or a lost terminal, ends this program \
@@ -63,7 +68,7 @@ function listCommand(runner: CommandRunner): Command {
   const command = new Command('list')
     .description('Lists workflow jobs, newest first.')
     .addOption(new Option('--execution <execution>', 'only jobs in this execution').choices(WORKFLOW_EXECUTIONS))
-    .option('--name <name>', 'only jobs of this workflow, such as server-reboot')
+    .addOption(new Option('--name <name>', 'only jobs of this workflow').choices(WORKFLOW_NAMES))
     .option('--server <server>', 'only jobs of this server')
     .option('--limit <count>', `at most this many, up to ${MAX_WORKFLOWS}`, '20')
     .action(runner.action(list));
@@ -99,7 +104,7 @@ function columnsOf(labelOf: (uuid: string) => string): readonly Column<WorkflowJ
     { head: 'WORKFLOW', of: ({ name }) => name, shrinks: true },
     { head: 'SERVER', of: ({ server_uuid }) => labelOf(server_uuid), shrinks: true },
     { head: 'EXECUTION', of: ({ execution }) => execution },
-    { head: 'STEP', of: ({ waiting_for }) => waiting_for?.step, shrinks: true },
+    { head: 'STEP', of: (job) => job.waiting_for?.step ?? failedStepOf(job)?.name, shrinks: true },
     { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true, optional: true },
     { head: 'UUID', of: ({ uuid }) => uuid, abbreviates: true },
   ];
@@ -124,6 +129,7 @@ async function show(context: Context, [text]: readonly unknown[]): Promise<void>
     ['execution', job.execution],
     ['created', `${shortTime(job.created_at)} by ${job.actor ?? 'unknown'}`],
     ['ended', job.finished_at && shortTime(job.finished_at)],
+    ['failed', failureLine(job)],
     ['now', presentLine(job)],
     ['since', job.waiting_for && shortTime(job.waiting_for.since)],
     ['canceled by', job.canceled_by],

@@ -51,7 +51,8 @@ const job = answer({
     step: z.string(),
     since: z.string(),
     until: z.string().optional().describe('What ends the step, in words; absent if it waits for nothing'),
-    task_id: uuid().optional().describe('The task whose end it waits for'),
+    task: z.string().optional().describe('The name of the task whose end it waits for'),
+    task_id: uuid().optional().describe('That task, once it exists'),
     tries: z.int().describe('How often the step has failed'),
   })
     .optional()

@@ -24,7 +24,7 @@ t.test('a server is set up and reset', async (t) => {
 
   const setUp = ['server', 'setup', serverUuid, '--hostname', 'web-7', '--script', script, '--secret-script', '--wait'];
   const following = cli.start(setUp);
-  await following.says(/ setup: waits until task \S+ has ended/);
+  await following.says(/ setup: waits for its task server_setup \([0-9a-f]{8}\)/);
   following.child.kill('SIGINT');
   const left = await following.ended;
   t.equal(left.code, 130);

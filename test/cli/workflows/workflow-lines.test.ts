@@ -1,6 +1,12 @@
 /** What people read of a workflow job, row by row. */
 import t from 'tap';
-import { endingOfJob, endLines, presentLine, stepLines } from '../../../lib/cli/workflows/workflow-lines.ts';
+import {
+  endingOfJob,
+  endLines,
+  failureLine,
+  presentLine,
+  stepLines,
+} from '../../../lib/cli/workflows/workflow-lines.ts';
 import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
 
 const AT = '2030-01-01T00:00:00.000Z';
@@ -30,14 +36,23 @@ t.test('the steps of a job: those that have ended, the present one, and those th
     [
       'an undo after a failure, which is a step of the chain, too',
       { ...at('resume'), chain_results: [end('pause'), end('idle', 'late', 'StepTimeout')] },
-      ['pause OK', 'idle StepTimeout', 'resume running'],
+      ['pause OK', 'idle StepTimeout', 'undo: resume running'],
     ],
     [
       'an undo after a cancel before a step has begun',
       { ...at('resume'), chain_results: [end('pause')], cancel_requested: true },
-      ['pause OK', 'resume running'],
+      ['pause OK', 'undo: resume running'],
     ],
-    ['a canceled job whose step has not ended', { ...at('idle'), cancel_requested: true }, ['idle running']],
+    [
+      'a canceled job whose step has not ended',
+      { ...at('idle'), chain_results: [end('pause')], cancel_requested: true },
+      ['pause OK', 'idle running'],
+    ],
+    [
+      'undo steps that have ended',
+      { execution: 'failed', chain_results: [end('pause', 'no', 'E')], onerror_results: [end('resume')] },
+      ['pause E', 'undo: resume OK'],
+    ],
     ['one that has ended', { execution: 'succeeded', chain_results: [end('pause')] }, ['pause OK']],
   ];
   for (const [name, more, expected] of rows)
@@ -56,8 +71,8 @@ t.test('ends of steps are said once, and undo steps are called so', (t) => {
     onerror_results: [end('resume')],
   };
   t.same(endLines(job, 1), [
-    `idle: no room (E) after 1.5s; cnapi task ${TASK} shows its output`,
-    `idle: canceled after 1.5s; cnapi task ${TASK} shows its output`,
+    'idle: no room (E) after 1.5s; see cnapi task 4f7d3c52',
+    'idle: canceled after 1.5s; see cnapi task 4f7d3c52',
     'undo: resume: OK after 1.5s',
   ]);
   t.same(endLines(job, 4), []);
@@ -68,11 +83,18 @@ t.test('what a job waits for, and how it ended', (t) => {
   const now = (waiting: object, more: Partial<WorkflowJob> = {}) =>
     presentLine({ ...JOB, ...at('idle', waiting), ...more });
   t.equal(now({ until: 'it is so' }), 'idle: waits until it is so');
-  t.equal(now({ until: 'task x has ended', task_id: TASK }), `idle: waits until task ${TASK} has ended`);
+  const task = { until: 'task x has ended', task: 'x' };
+  t.equal(now(task), 'idle: begins its task x');
+  t.equal(now({ ...task, task_id: TASK }), 'idle: waits for its task x (4f7d3c52)');
+  t.equal(now({ task_id: TASK }), 'idle: waits for its task 4f7d3c52', 'an instance of an earlier version');
   t.equal(now({ tries: 2 }), 'idle (try 3): begun', 'an instance of an earlier version does not say what ends it');
   t.equal(now({}, { cancel_requested: true }), 'idle: begun; its cancel is requested');
   t.equal(presentLine(JOB), undefined);
-  const chain_results = [end('pause', 'refused', 'NotAllowed'), end('idle')];
+  const chain_results = [end('idle'), end('pause', 'refused', 'NotAllowed')];
+  const failing = { ...JOB, ...at('resume'), chain_results };
+  t.equal(failureLine(failing), 'pause: refused (NotAllowed)', 'also while its undo steps run');
+  t.equal(failureLine({ ...failing, ...at('pause', { tries: 1 }) }), undefined, 'it is tried again');
+  t.equal(failureLine({ ...failing, chain_results: [end('idle', 'canceled', 'Canceled')] }), undefined);
   t.equal(endingOfJob({ ...JOB, execution: 'succeeded', elapsed: 90 }), 'server-reboot succeeded after 1m 30s');
   t.equal(
     endingOfJob({ ...JOB, execution: 'failed', elapsed: 2, chain_results }),

@@ -53,6 +53,7 @@ function toPresentStep({
   const until = definition && endOf(definition.work);
   return {
     ...{ step: name, since: step_since.toISOString(), ...optionalField('until', until) },
+    ...optionalField('task', definition?.work.kind === 'task' ? definition.work.task : undefined),
     ...{ ...optionalField('task_id', taskId), tries },
   };
 }
