@@ -8,8 +8,9 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/task-failure.ts': base,
   'agent/usage-error.ts': base,
   'agent/sync-directory.ts': base,
+  'agent/replace-file.ts': [...base, 'agent/sync-directory.ts'],
   'agent/reloaded-file.ts': base,
-  'agent/records': [...base, 'agent/sync-directory.ts'],
+  'agent/records': [...base, 'agent/replace-file.ts', 'agent/sync-directory.ts'],
   'agent/config-file.ts': base,
   // Recovery configurations of an encrypted zpool.
   'agent/recovery': [...base, 'agent/records', 'protocol'],
@@ -30,6 +31,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/journal',
     'agent/usage-error.ts',
     'agent/output',
+    'agent/replace-file.ts',
     'agent/task-failure.ts',
     'protocol',
     'protocol/streams',

@@ -3,9 +3,10 @@
  * reads, because they may hold secrets. A file is written beside and renamed, so after a crash it
  * is the old or the new one.
  */
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../platform/errors.ts';
+import { replaceFile } from '../replace-file.ts';
 import { syncDirectory } from '../sync-directory.ts';
 
 interface DamagedRecord {
@@ -54,23 +55,9 @@ export function recordFiles<Value extends object & { version?: never }>(
       }
       return { records, damaged };
     },
-    async write(value) {
-      const path = pathOf(idOf(value) ?? '');
-      const draft = `${path}.new`;
-      try {
-        const file = await open(draft, 'w', 0o600);
-        try {
-          await file.writeFile(JSON.stringify({ version: VERSION, ...value }));
-          await file.datasync();
-        } finally {
-          await file.close();
-        }
-        await rename(draft, path);
-      } catch (error) {
-        await rm(draft, { force: true });
-        throw error;
-      }
-      await syncDirectory(directory);
+    write(value) {
+      const text = JSON.stringify({ version: VERSION, ...value });
+      return replaceFile(pathOf(idOf(value) ?? ''), text, 0o600);
     },
     async remove(id) {
       await rm(pathOf(id), { force: true });
