@@ -23,8 +23,7 @@ const SLOW_POLL_MS = 10_000;
 
 export class LogWatch {
   readonly #deps: LogWatchDeps;
-  /** How often each wants a log looked at that is written all the time. */
-  readonly #listeners = new Map<() => void, number>();
+  readonly #listeners = new Set<Listener>();
   #watcher: FSWatcher | undefined;
   #timer: Timer | undefined;
   #seen = '';
@@ -37,12 +36,17 @@ export class LogWatch {
     return this.#listeners.size > 0;
   }
 
-  /** Calls the listener after changes, and at least once. Returns what ends that. */
-  listen(listener: () => void, pollMs = POLL_MS): () => void {
-    this.#listeners.set(listener, pollMs);
+  /**
+   * Calls the listener after changes, at most once in `pollMs`, and at least once. Returns what
+   * ends that.
+   */
+  listen(tell: () => void, pollMs = POLL_MS): () => void {
+    const listener = new Listener(this.#deps.clock, { tell, pollMs });
+    this.#listeners.add(listener);
     this.#lookIn(0);
     return () => {
       this.#listeners.delete(listener);
+      listener.stop();
       if (this.#listeners.size === 0) this.#rest();
     };
   }
@@ -75,8 +79,8 @@ export class LogWatch {
   }
 
   #notify(): void {
-    this.#lookIn(Math.min(...this.#listeners.values()));
-    for (const listener of this.#listeners.keys()) listener();
+    this.#lookIn(Math.min(...[...this.#listeners].map(({ pollMs }) => pollMs)));
+    for (const listener of this.#listeners) listener.change();
   }
 
   #watch(): void {
@@ -97,5 +101,41 @@ export class LogWatch {
     const hasChanged = looks !== this.#seen;
     this.#seen = looks;
     return hasChanged;
+  }
+}
+
+/**
+ * One listener and its period. The log is looked at as often as the most impatient listener wants;
+ * the others need not read it as often.
+ */
+class Listener {
+  readonly pollMs: number;
+  readonly #clock: Clock;
+  readonly #tell: () => void;
+  #toldAt = Number.NEGATIVE_INFINITY;
+  #timer: Timer | undefined;
+
+  constructor(clock: Clock, { tell, pollMs }: { tell: () => void; pollMs: number }) {
+    this.#clock = clock;
+    this.#tell = tell;
+    this.pollMs = pollMs;
+  }
+
+  /** Tells of a change, when the period since the last call is over. */
+  change(): void {
+    if (this.#timer !== undefined) return;
+    const leftMs = this.#toldAt + this.pollMs - this.#clock.now();
+    if (leftMs <= 0) this.#call();
+    else this.#timer = this.#clock.after(leftMs, () => this.#call());
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+  }
+
+  #call(): void {
+    this.#timer = undefined;
+    this.#toldAt = this.#clock.now();
+    this.#tell();
   }
 }

@@ -56,3 +56,32 @@ t.test('a rare look finds what the watch cannot see', async (t) => {
   unlisten();
   t.equal(clock.timers, 0);
 });
+
+t.test('an impatient listener does not wake the others more often than they want', async (t) => {
+  const clock = new ManualClock();
+  const directory = t.testdir({ current: 'a' });
+  const watch = new LogWatch({ clock, files: new LogFiles(directory, '') });
+  let [fast, slow] = [0, 0];
+  const ends = [watch.listen(() => (fast += 1), 2), watch.listen(() => (slow += 1))];
+  /** A change, of which only the fast listener is told after 2 ms. */
+  const change = async (n: number) => {
+    await appendFile(join(directory, 'current'), 'b');
+    await clock.advance(2);
+    await until(async () => {
+      await clock.advance(0);
+      return fast === n;
+    });
+  };
+  await clock.advance(0);
+  await until(async () => {
+    await clock.advance(0);
+    return fast === 1;
+  });
+  t.equal(slow, 1);
+  for (let n = 2; n <= 25; n += 1) await change(n);
+  t.equal(slow, 1, '48 ms have passed');
+  await clock.advance(2);
+  t.equal(slow, 2, 'what has changed meanwhile is told at its time, although nothing is new then');
+  for (const end of ends) end();
+  t.equal(clock.timers, 0);
+});
