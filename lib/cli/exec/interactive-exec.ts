@@ -7,7 +7,8 @@ import { UNKNOWN_TASK_HINT } from '../terminal/error-report.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EscapeInput } from './escape-input.ts';
 import type { LogCursor } from './log-cursor.ts';
-import { type StreamTask, type StreamTaskEnd, startStreamTask } from './stream-task.ts';
+import { StreamResume } from './stream-resume.ts';
+import { type StreamTaskEnd, startStreamTask } from './stream-task.ts';
 
 interface InteractiveCommand {
   serverUuid: string;
@@ -26,8 +27,6 @@ const TIMED_OUT = 124;
 /** The exit code of a shell. */
 const NO_SUCH_PROGRAM = 127;
 const SIGNAL_MS = 200;
-const RESUME_EVERY_MS = 500;
-const RESUME_TRIES = 60;
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 
 /** How to leave a terminal that does not answer, for help texts. */
@@ -40,7 +39,7 @@ export async function interactiveExec(
   context: Context,
   { serverUuid, create, interactive, tty, exitWhenLeft = EXIT.interrupted, cursor }: InteractiveCommand,
 ): Promise<number> {
-  const { output, env, streams, clock } = context;
+  const { output, env, streams, clock, random } = context;
   const { stdin, stdout, stderr } = streams;
   if (tty && (stdin?.isTTY !== true || stdout.isTTY !== true))
     throw new UsageError('-t needs a terminal at standard input and output; leave it out in a pipe');
@@ -66,9 +65,13 @@ export async function interactiveExec(
       stdout.on('resize', resize);
     }
     let end = await Promise.race([running.ended, stopped.promise]);
+    const arrived = () => cursor?.arrived ?? 0;
+    const resume = new StreamResume({ clock, random, stopped: stopped.promise, arrived });
     while (typeof end !== 'number' && cursor?.resume !== undefined && isLost(end)) {
-      const again = await continued(context, stopped.promise, () => startStreamTask(context, request, io));
+      output.note('the connection broke; continuing where it was');
+      const again = await resume.again(() => startStreamTask(context, request, io));
       if (typeof again === 'number') return again;
+      if (again === undefined) break;
       running = again;
       end = await Promise.race([running.ended, stopped.promise]);
     }
@@ -88,26 +91,6 @@ export async function interactiveExec(
 /** The connection broke, or the instance in between, or the agent, ends. */
 function isLost({ status }: StreamTaskEnd): boolean {
   return status === undefined || ['StreamLost', 'InstanceDraining'].includes(status.error?.code ?? '');
-}
-
-/**
- * Tries again for a while: the agent may be looking for another instance. @throws the last error
- */
-async function continued(
-  { clock, output }: Context,
-  stopped: Promise<number>,
-  start: () => Promise<StreamTask>,
-): Promise<StreamTask | number> {
-  output.note('the connection broke; continuing where it was');
-  for (let attempt = 1; ; attempt += 1) {
-    const isStopped = await Promise.race([stopped, clock.sleep(RESUME_EVERY_MS).then(() => undefined)]);
-    if (isStopped !== undefined) return isStopped;
-    try {
-      return await start();
-    } catch (error) {
-      if (attempt >= RESUME_TRIES) throw error;
-    }
-  }
 }
 
 /** The exit code of the command; a message if it has none. */

@@ -14,3 +14,15 @@ t.test('a log continues at the last position, after the bytes that came then', a
   cursor.reached({ number: 2, offset: 0 });
   t.same(cursor.resume, { position: { number: 2, offset: 0 }, stdout: 0, stderr: 0 });
 });
+
+t.test('a stream that continues and first tells its place again does not lose what came after it', async (t) => {
+  const cursor = new LogCursor();
+  cursor.reached({ number: 1, offset: 10 });
+  cursor.received('stdout', 3);
+  const { arrived } = cursor;
+  cursor.reached({ number: 1, offset: 10 });
+  t.same(cursor.resume, { position: { number: 1, offset: 10 }, stdout: 3, stderr: 0 });
+  t.equal(cursor.arrived, arrived, 'which is nothing new');
+  cursor.reached({ number: 1, offset: 20 });
+  t.ok(cursor.arrived > arrived);
+});
