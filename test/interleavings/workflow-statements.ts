@@ -119,7 +119,7 @@ const statements: readonly Statement[] = [
   reads(readWorkflowJob, ofBegun),
   reads(readWorkflowPositions, (world) => [ofBegun(world) ?? []]),
   reads(readUnfinishedWorkflowJob, ({ seat }) => [seat.serverUuid]),
-  reads(listWorkflowJobs, () => [{}, { rows: 10, bytes: 10_000 }]),
+  reads(listWorkflowJobs, () => [{ withParams: true }, { rows: 10, bytes: 10_000 }]),
   reads(countWorkflowJobs, () => []),
   reads(readWaitingJobs, (world) => [ofBegun(world) ?? []]),
 ];

@@ -43,20 +43,24 @@ export async function createWorkflowJob(
   job: NewWorkflowJob,
 ): Promise<'created' | 'busy' | 'full' | 'caller-full'> {
   const { record } = job;
+  const text = JSON.stringify(job.params);
+  const masked = job.maskedParams === undefined ? null : JSON.stringify(job.maskedParams);
   const parameters = new Parameters([
-    ...[job.id, job.name, job.serverUuid, job.chain, job.onerror, JSON.stringify(job.params)],
-    ...[job.maskedParams === undefined ? null : JSON.stringify(job.maskedParams), job.requestHash],
+    ...[job.id, job.name, job.serverUuid, job.chain, job.onerror, text, masked, job.requestHash],
     ...[job.requestId ?? null, job.actor ?? null, WORKFLOW_DUTY, MAX_UNFINISHED_WORKFLOWS, MAX_UNFINISHED_OF_CALLER],
+    Buffer.byteLength(masked ?? text),
   ]);
-  const { text, values } = combineStatement(
+  const { text: statement, values } = combineStatement(
     `with room as (
        select count(*) < $12::int as is_left,
            count(*) filter (where actor is not distinct from $10::text) < $13::int as is_left_of_caller
          from (select actor from cnapi_workflow_jobs where ended_at is null limit $12::int) as unfinished
      ), made as (
        insert into cnapi_workflow_jobs
-           (id, name, server_uuid, chain, onerror, params, masked_params, request_hash, req_id, actor)
-         select $1::uuid, $2::text, $3::uuid, $4::text[], $5::text[], $6::json, $7::json, $8::text, $9::text, $10::text
+           (id, name, server_uuid, chain, onerror, params, masked_params, request_hash, req_id, actor,
+            params_bytes)
+         select $1::uuid, $2::text, $3::uuid, $4::text[], $5::text[], $6::json, $7::json, $8::text, $9::text, $10::text,
+             $14::int
            from room where is_left and is_left_of_caller
          returning id
      )
@@ -67,7 +71,7 @@ export async function createWorkflowJob(
   );
   const name = statementName('create workflow job', record);
   try {
-    const { rows } = await database.query<{ is_left: boolean; is_made: boolean }>(text, values, { name });
+    const { rows } = await database.query<{ is_left: boolean; is_made: boolean }>(statement, values, { name });
     if (rows[0]?.is_made === true) return 'created';
     return rows[0]?.is_left === true ? 'caller-full' : 'full';
   } catch (error) {
@@ -112,9 +116,10 @@ export interface WorkflowJobRow {
   ended_at: Date | null;
 }
 
-const columns = `j.id, j.name, j.server_uuid, j.chain, j.onerror, coalesce(j.masked_params, j.params) as params,
+const columnsWithoutParams = `j.id, j.name, j.server_uuid, j.chain, j.onerror,
   j.request_hash, j.actor, j.execution, j.phase, j.step, j.tries, j.is_begun, j.task, j.results, j.onerror_results,
   j.cancel_requested_at, j.cancel_actor, j.created_at, j.step_since, j.ended_at`;
+const columns = `${columnsWithoutParams}, coalesce(j.masked_params, j.params) as params`;
 
 export async function readWorkflowJob(database: Queryable, id: string): Promise<WorkflowJobRow | undefined> {
   const { rows } = await database.query<WorkflowJobRow>(
@@ -149,22 +154,24 @@ export interface WorkflowJobFilter {
    */
   after?: string | undefined;
   offset?: number | undefined;
+  /** Whether the parameters are read; without them they are empty. */
+  withParams: boolean;
 }
 
 /**
  * The newest first, at most `size.rows`. Ends after `size.bytes` of parameters, but not before one
- * row.
+ * row. Reads the parameters of no other row, because they can be large.
  */
 export async function listWorkflowJobs(
   database: Queryable,
-  { execution, name, serverUuid, idPrefix, after, offset = 0 }: WorkflowJobFilter,
+  { execution, name, serverUuid, idPrefix, after, offset = 0, withParams }: WorkflowJobFilter,
   size: { rows: number; bytes: number },
 ): Promise<WorkflowJobRow[]> {
   const ids = idPrefix === undefined ? undefined : idRangeOf(idPrefix);
   const { rows } = await database.query<WorkflowJobRow>(
-    `select ${columns} from (
-       select *, sum(octet_length(w.params::text)) over (order by w.created_at desc, w.id desc)
-           - octet_length(w.params::text) as bytes_before
+    `select ${columnsWithoutParams},
+         case when $10::boolean then coalesce(j.masked_params, j.params) else '{}' end as params from (
+       select *, sum(w.params_bytes) over (order by w.created_at desc, w.id desc) - w.params_bytes as bytes_before
          from (
            select * from cnapi_workflow_jobs o
              where ($1::text is null or o.execution = $1::text) and ($2::text is null or o.name = $2::text)
@@ -174,10 +181,10 @@ export async function listWorkflowJobs(
                  true)
              order by o.created_at desc, o.id desc limit $5::int offset $6::bigint
          ) as w
-     ) as j where j.bytes_before < $7::int order by j.created_at desc, j.id desc`,
+     ) as j where not $10::boolean or j.bytes_before < $7::int order by j.created_at desc, j.id desc`,
     [
       ...[execution ?? null, name ?? null, serverUuid ?? null, after ?? null, size.rows, offset, size.bytes],
-      ...[ids?.first ?? null, ids?.last ?? null],
+      ...[ids?.first ?? null, ids?.last ?? null, withParams],
     ],
     { name: 'list workflow jobs' },
   );

@@ -1,10 +1,11 @@
-/** How many workflow jobs may be unfinished, and how they are counted. */
-import { randomUUID } from 'node:crypto';
+/** How many workflow jobs may be unfinished, how they are counted, and what a list reads. */
+import { randomBytes, randomUUID } from 'node:crypto';
 import t from 'tap';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import {
   countWorkflowJobs,
   createWorkflowJob,
+  listWorkflowJobs,
   MAX_UNFINISHED_OF_CALLER,
   MAX_UNFINISHED_WORKFLOWS,
 } from '../../../lib/control/workflows/workflow-store.ts';
@@ -37,4 +38,51 @@ t.test('the unfinished jobs of a caller are bounded, and those of all callers', 
   const counts = Object.values(await countWorkflowJobs(database)).reduce((sum, each) => sum + each, 0);
   t.ok(counts > MAX_UNFINISHED_WORKFLOWS);
   t.equal(await create(undefined), 'full', 'the bound of all is the one that is told');
+});
+
+t.test('a list reads the parameters of no job that it does not show them of', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const secret = randomBytes(50_000).toString('hex');
+  const script = randomBytes(50_000).toString('hex');
+  const create = (maskedParams: object | undefined) =>
+    createWorkflowJob(database, {
+      ...{ id: randomUUID(), name: 'server-setup', serverUuid: randomUUID(), chain: ['setup'], onerror: [] },
+      ...{ params: { script, ...(maskedParams && { secret }) }, maskedParams: maskedParams && { ...maskedParams } },
+      ...{ requestHash: 'hash', requestId: undefined, actor: 'alice' },
+    });
+  for (let count = 0; count < 20; count += 1)
+    t.equal(await create(count % 2 === 0 ? undefined : { script, secret: '(secret)' }), 'created');
+  const { rows } = await database.query<{ is_exact: boolean }>(
+    `select params_bytes = octet_length(coalesce(masked_params, params)::text) as is_exact from cnapi_workflow_jobs`,
+  );
+  t.ok(rows.every(({ is_exact }) => is_exact));
+
+  /** Blocks of the parameters that are read: those of wide columns lie in a table of their own. */
+  const list = async (withParams: boolean, bytes: number) => {
+    const blocksRead = async () => {
+      const { rows } = await database.query<{ blocks: number }>(
+        `select (toast_blks_read + toast_blks_hit)::int as blocks from pg_statio_user_tables
+           where relname = 'cnapi_workflow_jobs'`,
+      );
+      return rows[0]?.blocks ?? 0;
+    };
+    await database.transaction((connection) => connection.query('select pg_stat_force_next_flush()'));
+    const before = await blocksRead();
+    const jobs = await database.transaction(async (connection) => {
+      const listed = await listWorkflowJobs(connection, { withParams }, { rows: 20, bytes });
+      await connection.query('select pg_stat_force_next_flush()');
+      return listed;
+    });
+    return { jobs, blocks: (await blocksRead()) - before };
+  };
+  const withheld = await list(false, 1);
+  t.equal(withheld.jobs.length, 20, 'parameters that are not read do not count');
+  t.ok(withheld.jobs.every(({ params }) => Object.keys(params).length === 0));
+  t.equal(withheld.blocks, 0);
+  const two = await list(true, script.length + 100);
+  t.equal(two.jobs.length, 2);
+  t.ok(two.jobs.every(({ params }) => params.script === script));
+  const all = await list(true, 20 * 2 * script.length);
+  t.equal(all.jobs.length, 20);
+  t.ok(two.blocks > 0 && two.blocks * 5 < all.blocks, `${two.blocks} blocks for 2 jobs, ${all.blocks} for 20`);
 });

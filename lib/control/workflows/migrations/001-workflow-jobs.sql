@@ -12,6 +12,7 @@
 --                  one entry for each end of a step: name, result, error, error_code, started_at, finished_at
 -- masked_params    what everybody is shown instead of params that hold secrets; at the end of the
 --                  job it replaces them
+-- params_bytes     the size of the params that everybody is shown, so that lists need not read them to know it
 -- step_tick        by the counter of deadlines, when the present step began
 create table cnapi_workflow_jobs (
   id uuid not null,
@@ -21,6 +22,7 @@ create table cnapi_workflow_jobs (
   onerror text[] not null,
   params json not null,
   masked_params json,
+  params_bytes int not null default 0,
   request_hash text not null,
   req_id text,
   actor text,

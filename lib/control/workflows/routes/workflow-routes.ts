@@ -15,7 +15,7 @@ import type { Tasks } from '../../tasks/tasks.ts';
 import { ENDS_OF_A_REBOOT } from '../definitions.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
 import { type CreateJobDeps, createJob, type JobContext } from './create-job.ts';
-import { toWorkflowJob } from './workflow-view.ts';
+import { showsContents, toWorkflowJob } from './workflow-view.ts';
 
 interface WorkflowRouteDeps extends CreateJobDeps {
   workflowJobs: Pick<WorkflowJobs, 'create' | 'get' | 'list' | 'wait' | 'cancel'>;
@@ -54,6 +54,7 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
               idPrefix,
               after: last ?? first,
               offset: last === undefined ? offset : 0,
+              withParams: showsContents(actor),
             };
             const jobs = await workflowJobs.list(filter, size);
             return { rows: jobs.map((job) => toWorkflowJob(job, actor)), next: jobs.at(-1)?.id };

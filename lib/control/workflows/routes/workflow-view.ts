@@ -9,8 +9,11 @@ import { type Actor, hasRight } from '../../access/token.ts';
 import { type StepWork, timeoutSeconds, workflowStep } from '../definitions.ts';
 import type { WorkflowJobRow, WorkflowStepResult } from '../workflow-store.ts';
 
+/** Whether this caller sees parameters and texts of errors. */
+export const showsContents = (actor: Actor): boolean => hasRight(actor, 'task-contents');
+
 export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
-  const isWhole = hasRight(actor, 'task-contents');
+  const isWhole = showsContents(actor);
   const { server_uuid, created_at, ended_at } = row;
   const steps = (names: readonly string[]) => names.map((name) => toStep(row.name, name));
   const results = (all: readonly WorkflowStepResult[]) => all.map((one) => toResult(one, isWhole));
