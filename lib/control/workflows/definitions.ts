@@ -173,6 +173,13 @@ export function stepNames(workflow: WorkflowName, params: JsonObject): { chain: 
   return { chain: chain(params), onerror: [...onerror] };
 }
 
+/** The parameters of a job that the tasks of its steps are given. */
+export function taskParams(workflow: WorkflowName, params: JsonObject): JsonObject {
+  const { steps, chain } = WORKFLOWS[workflow];
+  const works = chain(params).map((name) => steps[name]?.work);
+  return Object.assign({}, ...works.map((work) => (work?.kind === 'task' ? work.params?.(params) : {})));
+}
+
 /** @throws for a step that this version does not know */
 export function workflowStep(workflow: string, name: string): WorkflowStep {
   const steps = Object.hasOwn(WORKFLOWS, workflow) ? WORKFLOWS[workflow as WorkflowName].steps : undefined;

@@ -3,6 +3,7 @@
  * answers for any job (law 2). Made by `subsystem.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
+import { optionalField } from '../../platform/optional-field.ts';
 import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
@@ -11,7 +12,7 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { BadSecretParamsError } from '../tasks/store/task-errors.ts';
-import { stepNames, type WorkflowName } from './definitions.ts';
+import { stepNames, taskParams, type WorkflowName } from './definitions.ts';
 import {
   ServerHasWorkflowJobError,
   TooManyWorkflowJobsError,
@@ -91,7 +92,8 @@ export class WorkflowJobs {
    * @throws ServerHasWorkflowJobError, TooManyWorkflowJobsError, BadSecretParamsError
    */
   async create({ name, serverUuid, params, requestId, actor, record }: WorkflowRequest, id: string): Promise<string> {
-    const reason = reasonNotMaskable(params);
+    const { secret_params } = params;
+    const reason = reasonNotMaskable({ ...taskParams(name, params), ...optionalField('secret_params', secret_params) });
     if (reason !== undefined) throw new BadSecretParamsError(reason);
     const shown = maskParams(params);
     // The hash covers the masked parameters, as for tasks.

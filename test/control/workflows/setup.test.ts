@@ -106,6 +106,8 @@ t.test('servers are set up by jobs', async (t) => {
       [{ hostname: 'a b' }, 500, 'InvalidParameters'],
       [{ postsetup_script: '' }, 500, 'InvalidParameters'],
       [{ nics: 7 }, 500, 'InvalidParameters'],
+      [{ secret_params: ['/server_uuid'] }, 400, 'InvalidParameters'],
+      [{ postsetup_script: 'true', secret_params: ['/postsetup_script', '/server_uuid'] }, 400, 'InvalidParameters'],
     ];
     for (const [body, status, code] of rows)
       t.match(await one.put(`/servers/${serverUuid}/setup`, body), { status, body: { code } }, JSON.stringify(body));
