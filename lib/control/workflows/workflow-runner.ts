@@ -263,8 +263,9 @@ export class WorkflowRunner implements DutyHandler {
     if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 'read';
     publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: to.name === 'ended' ? to.execution : `${stepOf(plan, to).name} due`, event: event.type });
+    // Not its message, which may quote a program of the operator.
     if (error !== undefined)
-      log.warn({ workflow_job: job.id, step: name, reason: error }, 'workflow job: a step failed');
+      log.warn({ workflow_job: job.id, step: name, code: error.code, task: job.taskId }, 'workflow job: a step failed');
     return 'read';
   }
 

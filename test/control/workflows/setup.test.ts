@@ -7,6 +7,7 @@ import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
 import { freshZone } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
 import { settingsServer } from './settings-server.ts';
 
@@ -14,7 +15,9 @@ t.setTimeout(FILE_TIMEOUT_MS);
 
 t.test('servers are set up by jobs', async (t) => {
   const zone = await freshZone(t);
-  const [one, two] = [await zone.startApp(), await zone.startApp()];
+  const records: Record<string, unknown>[] = [];
+  const log = recordingLogger(records);
+  const [one, two] = [await zone.startApp({}, { log }), await zone.startApp({}, { log })];
   const folder = t.testdir();
   const begin = async (serverUuid: string, body: object) => {
     const answer = await one.put<{ job_uuid: string }>(`/servers/${serverUuid}/setup`, body);
@@ -53,6 +56,9 @@ t.test('servers are set up by jobs', async (t) => {
     t.strictSame(ends(failed), ['mark-setting-up OK', 'setup SetupScriptFailed', 'mark-not-setting-up OK']);
     t.equal(failed.execution, 'failed');
     t.equal(failed.chain_results.at(-1)?.error, 'The post-setup script failed with exit code 3: no such package');
+    const { workflow_job, task, code } = records.find(({ msg }) => msg === 'workflow job: a step failed') ?? {};
+    t.strictSame([workflow_job, task, code], [failed.uuid, failed.chain_results[1]?.task_id, 'SetupScriptFailed']);
+    t.notMatch(JSON.stringify(records), 'no such package', 'the log does not have what the script has said');
     t.match(await shown(() => true), { setup: false, setting_up: false });
     t.equal((await setUp(serverUuid, { postsetup_script: 'true' })).execution, 'succeeded');
     t.match(await shown(() => true), { setup: true });
