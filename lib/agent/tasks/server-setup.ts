@@ -17,7 +17,9 @@ const params = z.object({
   hostname: hostName().optional(),
   postsetup_script: withoutNul.min(1, 'is empty').max(MAX_SETUP_SCRIPT_CHARS).optional(),
   nics: nicChanges().optional(),
-  ...Object.fromEntries(DISK_PARAMS.map((name) => [name, z.unknown().optional()])),
+  ...Object.fromEntries(
+    DISK_PARAMS.map((name) => [name, z.union([z.string(), z.number(), z.boolean()]).optional()]),
+  ),
 });
 
 export const serverSetup = defineTask({
@@ -39,7 +41,7 @@ export const serverSetup = defineTask({
 });
 
 /** Most of them have no effect without a layout, but whoever names one expects an effect. */
-function refuseDisks(disks: Record<string, unknown>): void {
+function refuseDisks(disks: Record<string, string | number | boolean | undefined>): void {
   const named = Object.keys(disks).find(
     (name) => disks[name] !== undefined && !/^(false|0)$/.test(String(disks[name])),
   );

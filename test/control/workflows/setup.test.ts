@@ -97,6 +97,10 @@ t.test('servers are set up by jobs', async (t) => {
       t.match(job.chain_results.at(-1), { name: 'setup', error_code: code, error: message });
     }
     t.strictSame(names, []);
+    const task = { task: 'server_setup', params: { disk_layout: { toString: 1 } } };
+    const { body: odd } = await one.post<{ id: string }>(`/servers/${serverUuid}/tasks`, task);
+    const { body: ended } = await two.get<Task>(`/tasks/${odd.id}/wait?timeout=60`);
+    t.match(ended.history[0]?.event, { error: { code: 'InvalidParameters', message: /disk_layout/ } });
     const harmless = { hostname: ownHostname(), disk_spares: 0, disk_cache: 'false', encryption_enabled: 'false' };
     t.equal((await setUp(serverUuid, harmless)).execution, 'succeeded', 'it needs no permission for its own name');
   });
