@@ -40,7 +40,7 @@ export function parseAgentFrame(text: string, budget?: ValueBudget): AgentFrame 
   try {
     return parseHeartbeat(text) ?? parseFrame<AgentFrame>(text, FROM_AGENT, budget);
   } catch (error) {
-    const end = error instanceof FrameError && error.code === 'limit' ? endWithoutResult(text, error) : undefined;
+    const end = error instanceof FrameError ? endWithoutResult(text, error) : undefined;
     if (end === undefined) throw error;
     return parseFrame<AgentFrame>(JSON.stringify(end), FROM_AGENT, budget);
   }
@@ -106,15 +106,19 @@ function parseFrame<Frame>(text: string, { schemas, limitsOf }: FrameSender, bud
 
 const END_HEAD = /^\{"type":"task_end","id":"([^"]{36})","attempt":(\d{1,7}),"outcome":"(complete|failure)"/;
 
+const ENDS_KEPT: { [Code in FrameError['code']]?: string } = { limit: 'ResultTooLarge', fields: 'BadAgentAnswer' };
+
 /**
- * Accepts an oversized end without its result. If it were refused, the agent would send it for ever
- * and the task would never end.
+ * Accepts an end that is too large, or has an invalid field such as the code of its error, without
+ * its result and error. If it were refused, the agent would send it for ever and the task would
+ * never end.
  */
-function endWithoutResult(text: string, { message }: FrameError): object | undefined {
+function endWithoutResult(text: string, { code: reason, message }: FrameError): object | undefined {
   const head = END_HEAD.exec(text);
-  if (head === null) return undefined;
+  const code = ENDS_KEPT[reason];
+  if (head === null || code === undefined) return undefined;
   const [, id, attempt, outcome] = head;
-  const error = outcome === 'failure' ? { error: { code: 'ResultTooLarge', message } } : {};
+  const error = outcome === 'failure' ? { error: { code, message } } : {};
   const result = { truncated: true, message: `the result was not kept: ${message}` };
   return { type: 'task_end', id, attempt: Number(attempt), outcome, result, ...error, reportedAt: '' };
 }

@@ -108,6 +108,27 @@ t.test('an end whose result is too large is accepted without the result', async 
   );
 });
 
+t.test('an end with an invalid error is accepted as a failure that says so', async (t) => {
+  const id = '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11';
+  const end = { type: 'task_end', id, attempt: 3, outcome: 'failure', reportedAt: 'now' };
+  const errors: [name: string, error: unknown, place: RegExp][] = [
+    ['no code', { code: '', message: 'so' }, /task_end\.error\.code/],
+    ['a code of 5,000 characters', { code: 'x'.repeat(5_000), message: 'so' }, /task_end\.error\.code/],
+    ['a number for a code', { code: 7, message: 'so' }, /task_end\.error\.code/],
+    ['a message of 5,000 characters', { code: 'Why', message: 'x'.repeat(5_000) }, /task_end\.error\.message/],
+    ['a text for an error', 'so', /task_end\.error/],
+  ];
+  for (const [name, error, message] of errors)
+    t.match(
+      parseAgentFrame(JSON.stringify({ ...end, error })),
+      { type: 'task_end', id, attempt: 3, outcome: 'failure', error: { code: 'BadAgentAnswer', message } },
+      name,
+    );
+  const complete = parseAgentFrame(JSON.stringify({ ...end, outcome: 'complete', result: 7 }));
+  t.match(complete, { outcome: 'complete', result: { truncated: true, message: /task_end\.result/ } });
+  t.throws(() => parseAgentFrame(JSON.stringify({ ...end, attempt: 0 })), { code: 'fields', message: /attempt/ });
+});
+
 t.test('values are consumed before they are parsed, and heartbeats cost none', async (t) => {
   const charged: number[] = [];
   const budget = { consumeValues: (values: number) => charged.push(values) };

@@ -87,6 +87,23 @@ t.test('contents of a task with tokens required', async (t) => {
     t.notMatch(text, 'what-it-said');
   });
 
+  await t.test('an invalid error of the agent is a failure, and the session stays', async (t) => {
+    for (const code of ['', 'x'.repeat(5_000)]) {
+      agent.frames.splice(0);
+      const { body } = await create({ script: 'false' });
+      const { id, attempt } = await agent.next('task');
+      const error = { code, message: 'what-it-said' };
+      agent.send({ type: 'task_end', id, attempt, outcome: 'failure', error, reportedAt: 'now' });
+      t.match((await agent.next('task_ack')).id, body.id);
+      const { body: ended } = await ask('operator', 'GET', `/tasks/${id}/wait`);
+      matchLists(t, ended, {
+        status: 'failure',
+        history: [{ event: { error: { code: 'BadAgentAnswer' } } }, { name: 'finish' }],
+      });
+      t.equal(agent.closed, undefined);
+    }
+  });
+
   await t.test('after the end of a task its secret is in no answer and in no table', async (t) => {
     const paths = [task, `${task}/events`, `${server}/task-history`, server, '/audit', '/diagnostics', '/metrics'];
     for (const path of paths) t.notMatch((await ask('admin', 'GET', path)).text, SECRET, path);
