@@ -70,10 +70,13 @@ export interface RunConsole {
   resize(size: { columns: number; rows: number }): Promise<void>;
 }
 
+/** `broken`: the program that passed the input on has died, and the run goes on. */
+export type ConsoleEnd = 'closed' | 'broken';
+
 export interface ConsoleInput {
   readonly input: Writable;
   /** Resolves when nothing more can be written, at the latest when the run has ended. */
-  readonly ended: Promise<void>;
+  readonly ended: Promise<ConsoleEnd>;
   close(): void;
 }
 

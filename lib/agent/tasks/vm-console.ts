@@ -33,6 +33,7 @@ const BACKLOG_BYTES = 16 * 1024;
 /** A caller who types sees the answer after this time at the latest. */
 const POLL_MS = 2;
 const REPLACED = '\r\ncnapi: another caller writes to this console now; this one only reads\r\n';
+const BROKEN = '\r\ncnapi: the input of this console has broken; this one only reads; attach again to write\r\n';
 
 export const vmConsole = defineTask({
   lane: 'streams',
@@ -58,8 +59,8 @@ const showOutput = (stream: JoinedStream, vms: Vms, { uuid, signal }: { uuid: st
   writeLog(stream, { vms, uuid, signal }, { follow: true, from: { bytes: BACKLOG_BYTES }, pollMs: POLL_MS });
 
 /**
- * Until the input has ended, another caller writes, or the VM has stopped. What comes then is
- * dropped.
+ * Until the input has ended or breaks, another caller writes, or the VM has stopped. What comes
+ * then is dropped.
  */
 function passInput(stream: JoinedStream, { console, writer, terminal }: Attached): void {
   let isWriting = true;
@@ -74,9 +75,10 @@ function passInput(stream: JoinedStream, { console, writer, terminal }: Attached
   if (terminal !== undefined) resize(terminal);
   stream.onResize(resize);
   stream.stdin.pipe(writer.input);
-  void writer.ended.then(() => {
+  void writer.ended.then((end) => {
     isWriting = false;
     stream.stdin.unpipe(writer.input).resume();
+    if (end === 'broken') stream.stderr.write(BROKEN);
   });
   if (writer.replaced.aborted) stop();
   else writer.replaced.addEventListener('abort', stop, { once: true });

@@ -1,6 +1,6 @@
 import { PassThrough } from 'node:stream';
 import t from 'tap';
-import type { ConsoleInput, RunConsole } from '../../../lib/agent/containers/runtime.ts';
+import type { ConsoleEnd, ConsoleInput, RunConsole } from '../../../lib/agent/containers/runtime.ts';
 import { VmConsoles } from '../../../lib/agent/vms/vm-consoles.ts';
 import { uuidOf } from '../../support/vm-rig.ts';
 
@@ -18,8 +18,8 @@ function newConsole() {
     resize: async () => undefined,
   };
   const open = (index: number) => {
-    const { promise: ended, resolve: close } = Promise.withResolvers<void>();
-    opening[index]?.resolve({ input: new PassThrough(), ended, close });
+    const { promise: ended, resolve: close } = Promise.withResolvers<ConsoleEnd>();
+    opening[index]?.resolve({ input: new PassThrough(), ended, close: () => close('closed') });
   };
   return { console, open, fail: (index: number) => opening[index]?.reject(new Error('no monitor')) };
 }

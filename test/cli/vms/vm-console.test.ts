@@ -1,4 +1,5 @@
 /** `cnapi vm console` with real instances, a real agent and a real VM. */
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import t from 'tap';
 import { lacksContainers } from '../../support/container-machine.ts';
 import { startZone } from '../../support/fleet-harness.ts';
@@ -45,6 +46,22 @@ t.test('the console of a VM', { skip }, async (t) => {
     t.notMatch(first.stdout(), /lost|unheard/, 'what the others type does not arrive');
     second.child.kill('SIGTERM');
     t.match(await second.ended, { code: 143 });
+  });
+
+  await t.test('a caller whose input breaks is told, and attaches again', async () => {
+    const broken = attach();
+    await broken.says('two 44');
+    type(broken, 'echo "before $((40 + 5))"');
+    await broken.says('before 45');
+    killConsoleInput(data);
+    await broken.says('the input of this console has broken');
+    const again = attach();
+    await again.says('before 45');
+    type(again, 'echo "after $((40 + 6))"');
+    await Promise.all([again.says('after 46'), broken.says('after 46')]);
+    again.child.kill('SIGTERM');
+    broken.child.kill('SIGTERM');
+    await Promise.all([again.ended, broken.ended]);
   });
 
   await t.test('the VM and its terminal outlive the agent, and another caller attaches', async (t) => {
@@ -104,3 +121,19 @@ t.test('the console of a VM', { skip }, async (t) => {
     t.match(await attach().ended, { code: 1, stderr: /does not run.*VmNotRunning/ });
   });
 });
+
+/** Kills the programs that pass input on to terminals of VMs in this directory. */
+function killConsoleInput(data: string): void {
+  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name)))
+    if (passesInput(pid, data)) process.kill(Number(pid), 'SIGKILL');
+}
+
+function passesInput(pid: string, data: string): boolean {
+  try {
+    const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+    return command.includes('console-input.pl') && readlinkSync(`/proc/${pid}/cwd`).startsWith(data);
+  } catch {
+    // It has ended.
+    return false;
+  }
+}

@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { ContainerError } from '../container-errors.ts';
-import type { ConsoleInput, RunConsole } from '../runtime.ts';
+import type { ConsoleEnd, ConsoleInput, RunConsole } from '../runtime.ts';
 import type { ContainerPaths } from './container-paths.ts';
 import { askMonitor, resizeTerminal } from './monitor-control.ts';
 import { findProgram } from './programs.ts';
@@ -30,10 +30,12 @@ async function openInput(bundle: string): Promise<ConsoleInput> {
   });
   // A write to a program that has ended; `ended` says so.
   child.stdin.on('error', () => undefined);
+  let isClosed = false;
   const ended = once(child, 'close').then(
-    () => undefined,
-    (error: Error) => {
+    ([code]: (number | null)[]): ConsoleEnd => (code === 0 || isClosed ? 'closed' : 'broken'),
+    (error: Error): ConsoleEnd => {
       said = error.message;
+      return 'broken';
     },
   );
   const attached = once(child.stdout, 'data').then(() => true);
@@ -42,6 +44,9 @@ async function openInput(bundle: string): Promise<ConsoleInput> {
   return {
     input: child.stdin,
     ended,
-    close: () => void child.kill('SIGKILL'),
+    close() {
+      isClosed = true;
+      child.kill('SIGKILL');
+    },
   };
 }
