@@ -17,6 +17,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { createHash, createPublicKey, verify } from 'node:crypto';
 import {
   chmodSync,
+  constants,
   existsSync,
   mkdirSync,
   openSync,
@@ -24,10 +25,10 @@ import {
   readFileSync,
   renameSync,
   rmSync,
-  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { open } from 'node:fs/promises';
 import path from 'node:path';
 // biome-ignore lint/style/noRestrictedImports: sent to a server alone, without the project's clock
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -74,14 +75,25 @@ async function install({ source, key, directory, options }) {
 async function load(source) {
   if (!/^https?:/i.test(source)) {
     const file = source.startsWith('file:') ? new URL(source) : source;
-    if (statSync(file).size > MAX_PACKAGE_BYTES) throw tooLarge();
-    return readFileSync(file);
+    // The open of a FIFO would wait for a writer.
+    const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      if (!(await handle.stat()).isFile()) throw new InstallError('the package is not a regular file');
+      return await collect(handle.createReadStream({ autoClose: false }));
+    } finally {
+      await handle.close();
+    }
   }
   const response = await fetch(source, { signal: AbortSignal.timeout(DOWNLOAD_MS) });
   if (!response.ok) throw new InstallError(`the package cannot be loaded: HTTP status ${response.status}`);
+  return collect(response.body);
+}
+
+/** Does not rely on the size of a file: one of /proc has none, and can yield without end. */
+async function collect(stream) {
   const pieces = [];
   let bytes = 0;
-  for await (const piece of response.body) {
+  for await (const piece of stream) {
     bytes += piece.length;
     if (bytes > MAX_PACKAGE_BYTES) throw tooLarge();
     pieces.push(piece);
