@@ -17,9 +17,7 @@ const params = z.object({
   hostname: hostName().optional(),
   postsetup_script: withoutNul.min(1, 'is empty').max(MAX_SETUP_SCRIPT_CHARS).optional(),
   nics: nicChanges().optional(),
-  ...Object.fromEntries(
-    DISK_PARAMS.map((name) => [name, z.union([z.string(), z.number(), z.boolean()]).optional()]),
-  ),
+  ...Object.fromEntries(DISK_PARAMS.map((name) => [name, z.union([z.string(), z.number(), z.boolean()]).optional()])),
 });
 
 export const serverSetup = defineTask({

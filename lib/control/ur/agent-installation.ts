@@ -51,8 +51,16 @@ export interface AgentToInstall extends Omit<UrAgentSettings, 'key'> {
 export function reasonNotInstallable({ package_name: name, package_file: file }: JsonObject): PostedEnd | undefined {
   if (name !== undefined && name !== OWN_PACKAGE)
     return failure('NeedsAgent', `The server has no agent yet; install ${OWN_PACKAGE} first, and then ${name}`);
-  if (typeof file === 'string' && file !== '') return undefined;
-  return failure('PackageNotGiven', 'package_file is missing: where the server finds the package of its agent');
+  if (typeof file !== 'string' || file === '')
+    return failure('PackageNotGiven', 'package_file is missing: where the server finds the package of its agent');
+  if (!hasCredentials(file)) return undefined;
+  const message = 'package_file holds a user or a password, which logs would show; remove them';
+  return failure('PackageSourceNotAllowed', message);
+}
+
+function hasCredentials(file: string): boolean {
+  const url = URL.parse(file);
+  return url !== null && (url.username !== '' || url.password !== '');
 }
 
 /** The message for Ur that installs the agent. */

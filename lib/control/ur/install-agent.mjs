@@ -54,7 +54,7 @@ exec "$directory/node" "$directory/current/${LAUNCHER}" --config "$directory/cn-
 class InstallError extends Error {}
 
 async function install({ source, key, directory, options }) {
-  const { manifest, digest, archive } = verified(await load(source), createPublicKey(key));
+  const { manifest, digest, archive } = verified(await load(source).catch(refuseLoad), createPublicKey(key));
   mkdirSync(path.join(directory, 'versions'), { recursive: true, mode: 0o700 });
   const at = (...names) => path.join(directory, ...names);
   const program = at('versions', `${manifest.version}-${digest.slice(0, 16)}`);
@@ -87,6 +87,14 @@ async function load(source) {
   const response = await fetch(source, { signal: AbortSignal.timeout(DOWNLOAD_MS) });
   if (!response.ok) throw new InstallError(`the package cannot be loaded: HTTP status ${response.status}`);
   return collect(response.body);
+}
+
+/** The text of an error can have the URL, and that a secret. */
+function refuseLoad(error) {
+  if (error instanceof InstallError) throw error;
+  const names = [error.cause?.code, error.code, error.name];
+  const name = names.find((each) => typeof each === 'string');
+  throw new InstallError(`the package cannot be loaded: ${name}`);
 }
 
 /** Does not rely on the size of a file: one of /proc has none, and can yield without end. */
