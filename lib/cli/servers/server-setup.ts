@@ -8,8 +8,9 @@ import { serverSetupContracts } from '../../protocol/api/server-setup.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
-import { EXIT, UsageError, unreadable } from '../terminal/command-errors.ts';
+import { EXIT, RefusedError, UsageError, unreadable } from '../terminal/command-errors.ts';
 import { showCreatedWorkflow } from '../workflows/follow-workflow.ts';
+import { confirmServer, YES } from './confirm-server.ts';
 import { NIC_HELP, nicChangesOf } from './nic-changes.ts';
 
 const JOB = `
@@ -20,12 +21,13 @@ Exit codes with --wait: 0 the job succeeded; 1 it failed or was canceled.
 
 const SETUP = `
 A server that is set up may be chosen for VMs. The agent must have been started with --allow-setup to give the machine another \
-name, or to run a script on it. A set-up that failed can be repeated; one of a server that is set up does nothing.
+name, or to run a script on it. A set-up that failed can be repeated; one of a server that is set up does nothing, and is refused \
+if it asks for another name, a script or NIC tags.
 ${JOB}`;
 
 const RESET = `
 The server is not set up any more, and its agent runs the program that --factory-reset of the agent names; without one the job \
-fails. First the agent takes no new tasks, and the job waits up to 15 minutes for those that run. A server with VMs is refused.
+fails. In a terminal it asks for the hostname first; elsewhere --yes is needed. The agent then takes no new tasks, and the job waits up to 15 minutes for those that run. A server with VMs is refused.
 ${JOB}`;
 
 interface SetupOptions {
@@ -59,9 +61,13 @@ export function resetServerCommand(runner: CommandRunner): Command {
   const command = new Command('factory-reset')
     .description('Resets a server to what it was before its set-up.')
     .argument(...SERVER)
+    .option(...YES)
     .option(...WAIT)
     .action(runner.action(reset));
-  return withExamples(withExplanation(command, RESET), ['cnapi server factory-reset web-7 --wait']);
+  return withExamples(withExplanation(command, RESET), [
+    'cnapi server factory-reset web-7 --wait',
+    'cnapi server factory-reset web-7 --yes',
+  ]);
 }
 
 async function setUp(context: Context, [name]: readonly unknown[], options: SetupOptions): Promise<number> {
@@ -71,7 +77,13 @@ async function setUp(context: Context, [name]: readonly unknown[], options: Setu
   const { uuid: server_uuid } = await findServer(client, String(name));
   const server = await client.server(server_uuid);
   if (server.setup === true) {
-    output.note(`server ${server.hostname ?? server_uuid} is set up; nothing was done`);
+    const label = server.hostname ?? server_uuid;
+    const isOther = hostname !== undefined && hostname !== server.hostname;
+    if (isOther || file !== undefined || nic !== undefined)
+      throw new RefusedError(
+        `Server ${label} is set up, so nothing was done; cnapi server nics changes NIC tags, and cnapi server factory-reset comes before another set-up`,
+      );
+    output.note(`server ${label} is set up; nothing was done`);
     return EXIT.ok;
   }
   const script = file === undefined ? undefined : await readFile(file, 'utf8').catch(unreadable('--script', file));
@@ -83,9 +95,16 @@ async function setUp(context: Context, [name]: readonly unknown[], options: Setu
   return showCreatedWorkflow(context, { uuid: String(uuid), wait });
 }
 
-async function reset(context: Context, [name]: readonly unknown[], { wait }: { wait?: boolean }): Promise<number> {
+interface ResetOptions {
+  yes?: boolean;
+  wait?: boolean;
+}
+
+async function reset(context: Context, [name]: readonly unknown[], { yes, wait }: ResetOptions): Promise<number> {
   const { client } = context;
   const { uuid: server_uuid } = await findServer(client, String(name));
+  const { hostname = server_uuid } = await client.server(server_uuid);
+  await confirmServer(context, { does: 'resets', name: String(hostname), yes });
   const answer = await client.documents(serverSetupContracts.FactoryResetServer, { server_uuid });
   return showCreatedWorkflow(context, { uuid: String(answer.job_uuid), wait });
 }

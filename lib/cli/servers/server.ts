@@ -1,18 +1,23 @@
 /**
- * `cnapi server`: shows one server, the history of its status, and its last tasks; sets it up,
- * reboots and resets it.
+ * `cnapi server`: shows one server, the history of its status, and its last tasks; pauses its
+ * agent, sets it up, reboots, resets and deletes it.
  */
 import { Command } from 'commander';
-import type { StatusChange } from '../../protocol/api/servers.ts';
+import type { CnapiClient } from '../../client/client.ts';
+import type { Server, StatusChange } from '../../protocol/api/servers.ts';
+import type { WorkflowJob } from '../../protocol/api/workflows.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
+import { newestWorkflows } from '../lookup/find-workflow.ts';
 import { TASK_COLUMNS } from '../tasks/task-table.ts';
 import { tasksOf } from '../tasks/tasks.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Column } from '../terminal/table.ts';
+import { deleteServerCommand } from './server-delete.ts';
 import { serverNicsCommand } from './server-nics.ts';
+import { pauseServerCommand, resumeServerCommand } from './server-pause.ts';
 import { rebootServerCommand } from './server-reboot.ts';
 import { resetServerCommand, setUpServerCommand } from './server-setup.ts';
 import { lastHeard } from './servers.ts';
@@ -30,28 +35,36 @@ export const STATUS_CHANGE_COLUMNS: readonly Column<StatusChange>[] = [
 export function serverCommand(runner: CommandRunner): Command {
   const command = new Command('server')
     .description(
-      'Shows one server: its properties, its status with the reason, its last tasks. Sets a server up, reboots or resets it.',
+      'Shows one server: its properties, its status with the reason, its last tasks. Sets a server up, pauses its agent, reboots, resets or deletes it.',
     )
     .argument('<server>', 'uuid, the beginning of one, or hostname')
     .action(runner.action(server))
     .addCommand(setUpServerCommand(runner))
     .addCommand(serverNicsCommand(runner))
+    .addCommand(pauseServerCommand(runner))
+    .addCommand(resumeServerCommand(runner))
     .addCommand(rebootServerCommand(runner))
-    .addCommand(resetServerCommand(runner));
+    .addCommand(resetServerCommand(runner))
+    .addCommand(deleteServerCommand(runner));
   return withExamples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
 }
 
 async function server({ client, output }: Context, [name]: readonly unknown[]): Promise<void> {
   const { uuid } = await findServer(client, String(name));
-  const [found, changes, tasks] = await Promise.all([
+  const unreadable = (what: string) => (error: unknown) => {
+    output.complain(`its ${what} cannot be read: ${errorReportText(errorReportOf(error))}`);
+    return undefined;
+  };
+  const [found, jobs, changes, tasks] = await Promise.all([
     client.server(uuid),
+    unfinishedJobs(client, uuid).catch(unreadable('workflow jobs')),
     client.statusHistory(uuid, CHANGES),
-    tasksOf(client, uuid, { limit: CHANGES }).catch((error: unknown) => {
-      output.complain(`its tasks cannot be read: ${errorReportText(errorReportOf(error))}`);
-      return undefined;
-    }),
+    tasksOf(client, uuid, { limit: CHANGES }).catch(unreadable('tasks')),
   ]);
-  if (output.json) return output.document({ ...found, status_history: changes, task_history: tasks?.found ?? null });
+  if (output.json)
+    return output.document({
+      ...{ ...found, status_history: changes, task_history: tasks?.found ?? null, workflow_jobs: jobs ?? null },
+    });
   const [latest] = changes;
   output.facts([
     ['uuid', found.uuid],
@@ -65,6 +78,8 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
     ['memory MiB', found.ram],
     ['platform', found.current_platform],
     ['setup', found.setup],
+    ['now', markOf(found)],
+    ...(jobs ?? []).map((job) => ['job', jobText(job)] as const),
     ['comments', found.comments],
   ]);
   showChanges(output, changes);
@@ -72,6 +87,20 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
   output.line('');
   output.table(TASK_COLUMNS, tasks.lines);
 }
+
+/** The jobs of the server that have not ended, at most `CHANGES` of each execution. */
+async function unfinishedJobs(client: CnapiClient, server_uuid: string): Promise<WorkflowJob[]> {
+  const found = await Promise.all(
+    (['running', 'queued'] as const).map((execution) => newestWorkflows(client, { execution, server_uuid }, CHANGES)),
+  );
+  return found.flatMap(({ jobs }) => jobs);
+}
+
+const markOf = ({ transitional_status, setting_up }: Server): string =>
+  [transitional_status, setting_up === true && 'setting up'].filter(Boolean).join(', ');
+
+const jobText = ({ uuid, name, waiting_for: present }: WorkflowJob): string =>
+  `${name} ${uuid.slice(0, 8)}${present === undefined ? '' : `: ${present.step}`}`;
 
 function showChanges(output: Context['output'], changes: readonly StatusChange[]): void {
   if (changes.length === 0) return;

@@ -101,6 +101,8 @@ function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)
     return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
   if (code === 'ServerNotRunning') return 'cnapi server SERVER shows when and why its agent disconnected';
+  if (code === 'ServerHasWorkflowJob')
+    return 'To wait for it: cnapi workflow wait JOB; to cancel it: cnapi workflow cancel JOB';
   if (code === 'UnknownTask') return UNKNOWN_TASK_HINT;
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';

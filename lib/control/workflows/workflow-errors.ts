@@ -18,12 +18,7 @@ export class WorkflowJobEndedError extends CnapiError {
 /** A server has one unfinished job at a time. */
 export class ServerHasWorkflowJobError extends CnapiError {
   constructor(serverUuid: string, { id, name }: { id: string; name: string }) {
-    const advice = `wait for it at /jobs/${id}/wait, or cancel it`;
-    super(
-      'ServerHasWorkflowJob',
-      409,
-      `Server ${serverUuid} has workflow job ${id} (${name}), which has not ended; ${advice}`,
-    );
+    super('ServerHasWorkflowJob', 409, `Server ${serverUuid} has workflow job ${id} (${name}), which has not ended`);
   }
 }
 

@@ -30,7 +30,13 @@ t.test('completion offers what may come next on a command line', (t) => {
     [['org', 'group', 'add', 'acme', 'admins', '--group', ''], { words: [] }],
     [['schedule', 'pause', ''], { wanted: 'schedule' }],
     [['workflow', 'wait', ''], { wanted: 'workflow' }],
-    [['server', ''], { words: ['setup', 'nics', 'reboot', 'factory-reset', 'help'], wanted: 'server' }],
+    [
+      ['server', ''],
+      {
+        words: ['setup', 'nics', 'pause', 'resume', 'reboot', 'factory-reset', 'delete', 'help'],
+        wanted: 'server',
+      },
+    ],
     [['server', 'reboot', ''], { wanted: 'server' }],
     [['completion', ''], { words: ['bash', 'zsh', 'fish'] }],
     [['__c'], { words: [] }],

@@ -29,6 +29,13 @@ t.test('a server is set up and reset', async (t) => {
   const left = await following.ended;
   t.equal(left.code, 130);
   t.match(left.stderr, /workflow job [0-9a-f-]{36} continues; to follow it: cnapi workflow wait/);
+  const shown = await cli.run('server', serverUuid);
+  t.match(shown.stdout, /^now +setting up\njob +server-setup [0-9a-f]{8}: setup$/m);
+  const isIn = await cli.json<{ workflow_jobs: WorkflowJob[] }>('server', serverUuid);
+  t.strictSame(
+    isIn.workflow_jobs.map(({ name }) => name),
+    ['server-setup'],
+  );
   await writeFile(go, '');
   const [job] = await cli.json<WorkflowJob[]>('workflow', 'list');
   t.match(await cli.run('workflow', 'wait', job?.uuid ?? ''), { code: 0, stderr: /cnapi: mark-set-up: OK/ });
@@ -37,9 +44,37 @@ t.test('a server is set up and reset', async (t) => {
   const again = await cli.run('server', 'setup', 'web-7');
   t.match(again, { code: 0, stdout: '', stderr: 'cnapi: server web-7 is set up; nothing was done\n' });
 
-  const reset = await cli.run('server', 'factory-reset', 'web-7', '--wait');
+  const other = await cli.run('server', 'setup', 'web-7', '--hostname', 'web-8');
+  t.match(other, { code: 1, stderr: /Server web-7 is set up, so nothing was done/ });
+  t.equal((await cli.run('server', 'setup', 'web-7', '--hostname', 'web-7')).code, 0, 'the name that it has');
+  t.equal((await cli.run('server', 'setup', 'web-7', '--script', script)).code, 1);
+
+  const unsure = await cli.run('server', 'factory-reset', 'web-7');
+  t.match(unsure, { code: 2, stderr: /resets web-7: confirm that with --yes/ }, 'nobody can be asked');
+  const reset = await cli.run('server', 'factory-reset', 'web-7', '--yes', '--wait');
   t.match(reset, { code: 0, stdout: /^server-factory-reset succeeded/, stderr: /cnapi: factory-reset: OK/ });
   t.match(await cli.run('server', 'web-7'), { stdout: /^setup +false/m });
+});
+
+t.test('a server is paused, resumed and deleted', async (t) => {
+  const app = await (await freshZone(t)).startApp();
+  const cli = new Cli(t, [app.url]);
+  const { serverUuid } = await settingsServer(t, [app], { machine: 'simulated' });
+  t.match(await cli.run('server', 'pause', serverUuid), {
+    code: 0,
+    stdout: / is paused; cnapi server resume ends that\n$/,
+  });
+  const refused = await cli.run('exec', serverUuid, '--', 'true');
+  t.match(refused, { code: 1, stderr: /AgentPaused/ });
+  t.match(await cli.run('server', 'resume', serverUuid), { code: 0, stdout: / takes tasks\n$/ });
+  t.equal((await cli.run('exec', serverUuid, '--', 'true')).code, 0);
+
+  const uuid = randomUUID();
+  await app.post(`/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: 'gone' } });
+  const unsure = await cli.run('server', 'delete', 'gone');
+  t.match(unsure, { code: 2, stderr: /deletes the record of gone: confirm that with --yes/ });
+  t.match(await cli.run('server', 'delete', 'gone', '--yes'), { code: 0, stdout: 'deleted gone\n' });
+  t.equal((await cli.run('server', uuid)).code, 2);
 });
 
 t.test('the NIC tags of a server are shown and changed', async (t) => {
@@ -73,7 +108,7 @@ t.test('a reset of a server with VMs is refused with the sentence of the instanc
   await app.post(`/servers/${legacy}/events/heartbeat`, {});
   await app.post(`/servers/${legacy}/events/status`, { vms: { [vm]: { uuid: vm } } });
   const stderr = /Server may not be reset because it has 1 vms \(Refused; /;
-  t.match(await cli.run('server', 'factory-reset', 'legacy'), { code: 1, stdout: '', stderr });
+  t.match(await cli.run('server', 'factory-reset', 'legacy', '--yes'), { code: 1, stdout: '', stderr });
   t.match(await cli.run('server', 'setup', 'legacy', '--secret-script'), { code: 2, stderr: /needs --script/ });
   t.match(await cli.run('server', 'setup', 'legacy', '--script', '/no/file'), { code: 2, stderr: /cannot be read/ });
 });
