@@ -27,6 +27,7 @@ import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
 import { Organizations } from './organizations/organizations.ts';
+import { Allocator } from './placement/allocator.ts';
 import { PushJobs } from './push/push-jobs.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
@@ -103,6 +104,7 @@ export class Core {
   readonly streams: CallerStreams;
   readonly pushJobs: PushJobs;
   readonly organizations: Organizations;
+  readonly allocator: Allocator;
 
   constructor(deps: CoreDeps) {
     const { config, log, clock, random, bus, databases, subsystemHost } = deps;
@@ -217,6 +219,7 @@ export class Core {
       waitlist: this.waitlist,
     });
     this.organizations = new Organizations({ database, random });
+    this.allocator = new Allocator({ database, random, config });
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Rows of the table: claims of room; and the claims of the world in which they run. */
 import { randomUUID } from 'node:crypto';
-import { claimRoom, deleteExpiredClaims, readRoomClaim } from '../../lib/control/placement/claim-store.ts';
+import { claimRoom, deleteExpiredClaims, readRoomClaim, releaseRoom } from '../../lib/control/placement/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { type CallOf, type ClaimKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 
@@ -77,6 +77,15 @@ export const placementStatements: readonly Statement[] = [
     'of a VM whose claim has expired': claim('expired', middle),
     'of a VM of a caller of one': claim('one', first, { caller: CALLER_OF_ONE }),
     'of another VM of a caller of one': claim('other', last, { caller: CALLER_OF_ONE }),
+  }),
+  writes(releaseRoom, {
+    'of a VM that is not made': {
+      args(world) {
+        const vmUuid = world.claimed('held');
+        return vmUuid === undefined ? undefined : [{ vmUuid, serverUuid: world.seat.serverUuid }];
+      },
+      weight: 0,
+    },
   }),
   writes(deleteExpiredClaims, {
     'long ago': { args: (world) => (world.claimed('expired') === undefined ? undefined : [100]), weight: 0 },

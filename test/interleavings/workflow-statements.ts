@@ -16,6 +16,7 @@ import {
   listWorkflowJobs,
   readUnfinishedWorkflowJob,
   readWorkflowJob,
+  readWorkflowJobOfVm,
   readWorkflowPositions,
   requestWorkflowCancel,
   WORKFLOW_DUTY,
@@ -120,6 +121,7 @@ const statements: readonly Statement[] = [
   reads(readWorkflowPositions, (world) => [ofBegun(world) ?? []]),
   reads(readUnfinishedWorkflowJob, ({ seat }) => [seat.serverUuid]),
   reads(listWorkflowJobs, () => [{ withParams: true }, { rows: 10, bytes: 10_000 }]),
+  reads(readWorkflowJobOfVm, () => [randomUUID()]),
   reads(countWorkflowJobs, () => []),
   reads(readWaitingJobs, (world) => [ofBegun(world) ?? []]),
 ];

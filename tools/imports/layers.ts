@@ -267,6 +267,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/promotion': [...database, 'protocol/link', 'control/tasks', 'control/roster'],
   'control/core.ts': [
     ...database,
+    'control/placement',
     'platform/bus',
     'platform/moray',
     'control/config.ts',

@@ -65,7 +65,7 @@ export interface TaskContext extends AgentServices {
    */
   begin(group?: ProcessGroup): Promise<void>;
   /**
-   * Journals the processes of a task that is not `gated`, or that it has none any more: if the
+   * Journals the processes of a task without `startsItself`, or that it has none any more: if the
    * agent dies, its next process ends them.
    */
   journalProcesses(group: ProcessGroup | undefined): Promise<void>;

@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { suggestion } from '../../platform/suggestion.ts';
+import { provisioningContracts } from '../../protocol/api/provisioning.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { vmCreate, vmUpdate } from '../../protocol/vms.ts';
 import { variablesOf } from '../invocation/remote-program.ts';
@@ -39,6 +40,15 @@ export async function vmFieldsOf(words: readonly string[], { file, cmd, tty, env
 const OF_REQUEST = ['jobid', 'ticket_uuid'];
 const OF_CREATE = [...Object.keys(vmCreate.shape), 'image', ...OF_REQUEST];
 const OF_UPDATE = [...Object.keys(vmUpdate.shape), ...OF_REQUEST];
+/** Without a server: what placement is told, and where the image comes from. */
+const OF_PROVISION = [
+  ...Object.keys(vmCreate.shape),
+  ...Object.keys(provisioningContracts.ProvisionVm.params.shape),
+  'image',
+  'secret_params',
+].filter((field, index, all) => field !== 'server_uuid' && all.indexOf(field) === index);
+
+const FIELDS_OF = { create: OF_CREATE, provision: OF_PROVISION, update: OF_UPDATE };
 
 /**
  * Instances ignore names that are not fields, because clients of Triton send many; a person has
@@ -47,13 +57,13 @@ const OF_UPDATE = [...Object.keys(vmUpdate.shape), ...OF_REQUEST];
  */
 export function checkFields(
   fields: JsonObject,
-  { action, brand }: { action: 'create' | 'update'; brand: unknown },
+  { action, brand }: { action: keyof typeof FIELDS_OF; brand: unknown },
 ): void {
   if (brand !== undefined && brand !== 'oci') return;
-  const known = action === 'create' ? OF_CREATE : OF_UPDATE;
+  const known = FIELDS_OF[action];
   const wrong = Object.keys(fields).find((field) => !known.includes(field));
   if (wrong === undefined) return;
-  const command = action === 'create' ? 'cnapi vm create' : 'cnapi vm update';
+  const command = action === 'update' ? 'cnapi vm update' : 'cnapi vm create';
   const meant = suggestion(wrong, known) || `; the fields are ${known.toSorted().join(', ')}`;
   throw new UsageError(`${escapeControls(wrong)} is not a field that ${command} takes${meant}`);
 }

@@ -20,8 +20,10 @@ import { vmExecCommand } from './vm-exec.ts';
 import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
 import { findVm, listVms, VM_TEXT } from './vm-lookup.ts';
+import { noteEarlyEnd, warnOfNamesakes } from './vm-notes.ts';
 import { type StopOptions, signalParams, stopParams, TIMEOUT_TEXT, waitingForStop } from './vm-options.ts';
 import { vmPortForwardCommand } from './vm-port-forward.ts';
+import { provision } from './vm-provision.ts';
 import { reportTask } from './vm-task.ts';
 
 interface DetachOptions {
@@ -53,9 +55,6 @@ const VM = ['<vm>', VM_TEXT] as const;
 const FIELDS =
   'fields of the VM, such as alias=web, max_physical_memory=256 (MiB), quota=10 (GiB) or cpu_cap=100 (one core); a value may be JSON';
 
-/** After the end of a create. */
-const EARLY_END_MS = 300;
-
 export function vmCommand(runner: CommandRunner): Command {
   const command = new Command('vm').description(
     'Lists, creates, changes and deletes VMs on any server, and runs programs in them.',
@@ -84,8 +83,13 @@ export function vmCommand(runner: CommandRunner): Command {
     .argument(...VM)
     .action(runner.action((context, [vm]) => get(context, String(vm))));
   detachable(
-    addTask(command, 'create', 'Creates a VM on a server and starts it.', 'web-1 image_uuid=UUID alias=web')
-      .argument('<server>', 'uuid, the beginning of one, or hostname')
+    addTask(
+      command,
+      'create',
+      'Creates a VM and starts it: on this server or, without one, where placement finds room.',
+      'web-1 image_uuid=UUID alias=web',
+    )
+      .argument('[server]', 'uuid, the beginning of one, or hostname; without it a workflow job creates the VM')
       .argument('[field=value...]', FIELDS)
       .option(
         '--file <file>',
@@ -98,9 +102,13 @@ export function vmCommand(runner: CommandRunner): Command {
       .option('--tty', 'run that program in a terminal, to which cnapi vm console attaches')
       .option('--env <name=value>', 'a variable of that program; may be repeated', collectValues),
   ).action(
-    runner.action((context, [server, fields], options: DetachOptions & FieldOptions) =>
-      create(context, { server: String(server), fields: fields as string[] }, options),
-    ),
+    runner.action((context, [first, others], options: DetachOptions & FieldOptions) => {
+      const words = [first, ...(others as string[])].filter((word) => word !== undefined).map(String);
+      const [server = '='] = words;
+      return server.includes('=')
+        ? provision(context, words, options)
+        : create(context, { server, fields: words.slice(1) }, options);
+    }),
   );
   addSimple('start', 'Starts a VM.', {
     contract: vmContracts.StartVm,
@@ -171,7 +179,11 @@ export function vmCommand(runner: CommandRunner): Command {
           act(context, String(vm), { contract, done, failed, params: { snapshot_name: String(text) } }, options),
         ),
       );
-  return withExamples(command, ['cnapi vm list --server web-1', 'cnapi vm create web-1 image_uuid=UUID alias=web']);
+  return withExamples(command, [
+    'cnapi vm list --server web-1',
+    'cnapi vm create web-1 image_uuid=UUID alias=web',
+    'cnapi vm create image_uuid=UUID alias=web',
+  ]);
 }
 
 async function list({ client, output }: Context, { server, owner, image, state, alias }: ListOptions): Promise<void> {
@@ -246,22 +258,6 @@ async function create(
   const exitCode = await reportTask(context, { id: String(id), done: uuid, failed, detach });
   if (exitCode === EXIT.ok && !detach && given.autoboot !== false) await noteEarlyEnd(context, uuid);
   return exitCode;
-}
-
-/** Aliases need not be unique, but a command that gets one needs to find one VM. */
-async function warnOfNamesakes({ client, output }: Context, { alias, uuid }: JsonObject): Promise<void> {
-  if (typeof alias !== 'string' || alias.endsWith('*')) return;
-  const [other] = (await listVms(client, { alias })).filter((one) => one.uuid !== uuid);
-  if (other !== undefined) output.note(`VM ${other.uuid} has the alias ${alias}, too; commands will need a uuid`);
-}
-
-/** Warns if the program has ended already, because a program that cannot run ends immediately. */
-async function noteEarlyEnd({ client, clock, output }: Context, uuid: string): Promise<void> {
-  await clock.sleep(EARLY_END_MS);
-  const vm = await client.ask(vmContracts.GetListedVm, { vm_uuid: uuid }).catch(() => undefined);
-  if (vm?.state !== 'stopped') return;
-  const code = typeof vm.exit_status === 'number' ? ` with ${vm.exit_status}` : '';
-  output.note(`its program has ended${code}; see cnapi vm logs ${uuid}`);
 }
 
 /**

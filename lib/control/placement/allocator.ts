@@ -8,7 +8,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
 import { type CandidateServer, type ServerLimits, serverLimitsOf, unreservedOf, type VmSize } from './candidate.ts';
 import { type LoadQuery, readCandidates, readChunk, readVmServers } from './candidate-store.ts';
-import { claimRoom, deleteExpiredClaims, readRoomClaim } from './claim-store.ts';
+import { claimRoom, deleteExpiredClaims, readRoomClaim, releaseRoom } from './claim-store.ts';
 import { Funnel } from './funnel.ts';
 import { type Pipeline, type PipelineResult, runPipeline } from './pipeline.ts';
 import { NoAllocatableServersError, TooManyClaimsError, VolumeServerNoResourcesError } from './placement-errors.ts';
@@ -97,6 +97,11 @@ export class Allocator {
     }
     this.#stats.claimed += 1;
     return selection;
+  }
+
+  /** Gives up the room that is held for a VM on this server. */
+  release(vmUuid: string, serverUuid: string): Promise<void> {
+    return releaseRoom(this.#deps.database, { vmUuid, serverUuid });
   }
 
   /** What would be chosen now. Claims nothing. */

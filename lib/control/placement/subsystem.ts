@@ -1,19 +1,16 @@
 /** What placement contributes to an instance. */
-import type { Queryable } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
-import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { Allocator } from './allocator.ts';
+import type { Allocator } from './allocator.ts';
 import { placementRoutes } from './routes/placement-routes.ts';
 import type { PlacementSettings } from './settings.ts';
 
 interface PlacementParts {
-  database: Queryable;
   clock: Clock;
-  random: Random;
+  allocator: Allocator;
   servers: Servers;
   config: PlacementSettings;
 }
@@ -24,8 +21,7 @@ const MAX_TIMES = 10_000;
 
 export const placementSubsystem: SubsystemDefinition<PlacementParts> = {
   migrations: readMigrations('placement', import.meta.dirname),
-  open({ database, clock, random, servers, config }): Subsystem {
-    const allocator = new Allocator({ database, random, config });
+  open({ clock, allocator, servers, config }): Subsystem {
     let times: number[] = [];
     const onAllocated = (seconds: number) => {
       if (times.length < MAX_TIMES) times.push(seconds);

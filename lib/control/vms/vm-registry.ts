@@ -43,7 +43,7 @@ export class VmNotFoundError extends CnapiError {
   }
 }
 
-class VmExistsError extends CnapiError {
+export class VmExistsError extends CnapiError {
   constructor(uuid: string, { server_uuid, state }: VmDocument, cause?: unknown) {
     const message = `VM ${uuid} exists on server ${server_uuid}, in the state ${state}, and was not created by this request`;
     super('VmExists', 409, message, { cause });

@@ -26,6 +26,8 @@ export type TicketStatus = Ticket['status'];
 export type ExpiryRequest = { expiresAt: string } | { expiresInSeconds: number };
 
 export interface TicketRequest {
+  /** The new ticket's uuid, if it is to be a certain one. */
+  uuid?: string | undefined;
   serverUuid: string;
   scope: string;
   id: string;

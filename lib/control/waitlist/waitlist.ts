@@ -115,7 +115,7 @@ interface WaitlistStats {
  * Tickets that became active, ended or were deleted: `{ids}`. Every instance that has ever had a
  * wait for a ticket is subscribed.
  */
-const TICKETS_TOPIC = 'tickets';
+export const TICKETS_TOPIC = 'tickets';
 /** `maxWaiting`: in one queue. `maxOpen`: in all queues of a server. */
 const BOUNDS = { maxWaiting: 10_000, maxOpen: 20_000 };
 const MAX_LISTED = 1_000;
@@ -183,7 +183,7 @@ export class Waitlist {
     const issue = findTicketIssue(request);
     if (issue !== undefined) throw new InvalidTicketError(issue);
     const { serverUuid, scope, id, action, extra = {}, reqId, actor, record } = request;
-    const uuid = this.#deps.random.uuid();
+    const uuid = request.uuid ?? this.#deps.random.uuid();
     const expiry = validExpiry(request.expiry);
     const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, actor, expiry, record };
     if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
@@ -227,6 +227,11 @@ export class Waitlist {
     const row = await readTicket(this.#deps.database, uuid);
     if (row === undefined) throw new TicketNotFoundError(uuid);
     return row;
+  }
+
+  /** The statuses of those of these tickets that exist. */
+  async statuses(uuids: readonly string[]): Promise<Map<string, TicketStatus>> {
+    return new Map(uuids.length === 0 ? [] : await readTicketStatuses(this.#deps.database, uuids));
   }
 
   /** Lists the server's tickets of every status in order of creation. */

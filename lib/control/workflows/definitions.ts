@@ -6,6 +6,7 @@
 
 import type { WORKFLOW_NAMES } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import { withSecretUrl } from '../../protocol/secret-params.ts';
 import { DISK_PARAMS } from '../../protocol/server-setup.ts';
 import type { ServerChange } from '../servers/server-update.ts';
 import type { Plan } from './workflow.ts';
@@ -23,6 +24,8 @@ export type StepWork =
       accepts?: readonly string[];
       /** The result is the sysinfo of the server, which is stored. */
       keepsSysinfo?: boolean;
+      /** The step is done without its task unless an earlier step has noted this fact. */
+      ifNoted?: 'create_task';
     }
   | { kind: 'change'; change: (params: JsonObject) => ServerChange }
   /** The server is displayed as `rebooting` until it is back. */
@@ -30,7 +33,11 @@ export type StepWork =
   /** Until the server has no other task that has not ended. */
   | { kind: 'await-idle' }
   /** Until the server runs, and has another boot time than when the job noted it. */
-  | { kind: 'await-boot' };
+  | { kind: 'await-boot' }
+  /** Until the job has the lock of its VM. */
+  | { kind: 'take-ticket' }
+  /** Gives up that lock, and the room that is held for the VM. */
+  | { kind: 'release' };
 
 export interface WorkflowStep {
   /** The limit of a task, or of the wait. */
@@ -40,7 +47,9 @@ export interface WorkflowStep {
   work: StepWork;
   /** The boot time of the server is noted before the step begins. */
   notesBoot?: boolean;
-  /** In `onerror`: the step of the chain that it undoes. */
+  /** The fact `create_task` is noted when its task is created. */
+  notesTask?: boolean;
+  /** In `onerror`: the step of the chain that it undoes. Absent: it is for every job. */
   undoes?: string;
 }
 
@@ -59,6 +68,10 @@ const DRAIN_MS = 15 * MINUTE_MS;
 const BOOT_MS = 60 * MINUTE_MS;
 /** Programs of the operator run in it. */
 const SETUP_MS = 60 * MINUTE_MS;
+/** How long a job waits for another one that has the lock of its VM. */
+const QUEUE_MS = 15 * MINUTE_MS;
+/** The download of an image, and the start of a VM from it. */
+const PROVISION_MS = 60 * MINUTE_MS;
 
 /**
  * The pause of a drain: until what it is for has begun, or is done. If the job cannot resume the
@@ -85,6 +98,12 @@ const refreshSysinfo: WorkflowStep = {
 /** Selects the parameters of the job that its task has, too. */
 const only = (names: readonly string[]) => (params: JsonObject) =>
   Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
+
+/** The parameters of `vm-provision` that are none of the VM. */
+const OF_PROVISION: readonly string[] = ['server_uuid', 'image_url', 'image_digest'];
+
+export const vmParamsOf = (params: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(params).filter(([name]) => !OF_PROVISION.includes(name)));
 
 const changing = (change: (params: JsonObject) => ServerChange): WorkflowStep => ({
   timeoutMs: QUICK_MS,
@@ -165,6 +184,43 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
     chain: () => ['mark-not-set-up', 'pause-agent', 'await-idle', 'factory-reset'],
     onerror: ['resume-agent', 'refresh-sysinfo'],
   },
+  // The room is held before the job is created. The server is that of the room.
+  'vm-provision': {
+    steps: {
+      'take-ticket': { timeoutMs: QUEUE_MS, work: { kind: 'take-ticket' } },
+      'ensure-image': {
+        timeoutMs: PROVISION_MS,
+        maxTries: 3,
+        work: {
+          kind: 'task',
+          task: 'image_ensure_present',
+          params: ({ image_uuid, image_url: url, image_digest: digest }) =>
+            withSecretUrl('image_ensure_present', { image_uuid, url, ...(digest !== undefined && { digest }) }),
+        },
+      },
+      // Its end says that the VM runs.
+      'create-vm': {
+        timeoutMs: PROVISION_MS,
+        notesTask: true,
+        work: { kind: 'task', task: 'machine_create', params: vmParamsOf },
+      },
+      // Once the task exists, no other VM can have this uuid; without it the VM may be another
+      // one's.
+      'delete-vm': {
+        timeoutMs: QUICK_MS,
+        maxTries: 3,
+        work: { kind: 'task', task: 'machine_destroy', params: only(['uuid']), ifNoted: 'create_task' },
+        undoes: 'create-vm',
+      },
+      release: { timeoutMs: QUICK_MS, maxTries: 3, work: { kind: 'release' } },
+    },
+    chain: ({ image_url }) => [
+      'take-ticket',
+      ...(image_url === undefined ? [] : ['ensure-image']),
+      ...['create-vm', 'release'],
+    ],
+    onerror: ['delete-vm', 'release'],
+  },
 };
 
 /** The names of the steps of a new job. */
@@ -191,7 +247,7 @@ export function workflowStep(workflow: string, name: string): WorkflowStep {
 /** The plan of a job with these steps. @throws for a step that this version does not know */
 export function planOf(workflow: string, names: { chain: readonly string[]; onerror: readonly string[] }): Plan {
   const planned = (name: string) => {
-    const { maxTries = 1, work, undoes = '' } = workflowStep(workflow, name);
+    const { maxTries = 1, work, undoes } = workflowStep(workflow, name);
     return { name, maxTries, isTask: work.kind === 'task', undoes };
   };
   return { chain: names.chain.map(planned), onerror: names.onerror.map(planned) };

@@ -61,8 +61,13 @@ export class ServerChanges {
     }
   }
 
-  async #checkHeld({ id, state }: HeldWorkflowJob): Promise<void> {
-    const now = await readHeldWorkflowJob(this.#deps.database, id);
-    if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new JobMovedError(id);
+  #checkHeld(job: HeldWorkflowJob): Promise<void> {
+    return checkJobAt(this.#deps.database, job);
   }
+}
+
+/** @throws JobMovedError unless the job is still where this instance has read it */
+export async function checkJobAt(database: Queryable, { id, state }: HeldWorkflowJob): Promise<void> {
+  const now = await readHeldWorkflowJob(database, id);
+  if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new JobMovedError(id);
 }

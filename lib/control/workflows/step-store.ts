@@ -11,6 +11,10 @@ export interface HeldWorkflowJob {
   id: string;
   name: string;
   serverUuid: string;
+  /** The VM that the job creates. */
+  vmUuid: string | undefined;
+  reqId: string | undefined;
+  actor: string | undefined;
   chain: string[];
   onerror: string[];
   /** With their secrets. */
@@ -27,6 +31,9 @@ export interface HeldWorkflowJob {
 interface HeldJobRow {
   name: string;
   server_uuid: string;
+  vm_uuid: string | null;
+  req_id: string | null;
+  actor: string | null;
   chain: string[];
   onerror: string[];
   params: JsonObject;
@@ -46,7 +53,7 @@ interface HeldJobRow {
 /** Undefined: the job was deleted. */
 export async function readHeldWorkflowJob(database: Queryable, id: string): Promise<HeldWorkflowJob | undefined> {
   const { rows } = await database.query<HeldJobRow>(
-    `select j.name, j.server_uuid, j.chain, j.onerror, j.params, j.facts, j.execution, j.phase, j.step, j.tries,
+    `select j.name, j.server_uuid, j.vm_uuid, j.req_id, j.actor, j.chain, j.onerror, j.params, j.facts, j.execution, j.phase, j.step, j.tries,
          j.is_begun, j.ending, j.begun_steps, j.task, j.cancel_requested_at is not null as is_canceled,
          cnapi_tick() - j.step_tick as step_ticks
        from cnapi_workflow_jobs j where j.id = $1::uuid`,
@@ -61,6 +68,9 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
     id,
     name,
     serverUuid,
+    vmUuid: row.vm_uuid ?? undefined,
+    reqId: row.req_id ?? undefined,
+    actor: row.actor ?? undefined,
     chain,
     onerror,
     params,

@@ -10,6 +10,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import { Loop } from '../../platform/time/loop.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Tasks } from '../tasks/tasks.ts';
+import type { Waitlist } from '../waitlist/waitlist.ts';
 import { readWaitingJobs } from './step-store.ts';
 
 export interface StepWaitsDeps {
@@ -18,6 +19,7 @@ export interface StepWaitsDeps {
   log: Logger;
   tasks: Pick<Tasks, 'endedAmong' | 'busyAmong'>;
   servers: Pick<Servers, 'boots'>;
+  waitlist: Pick<Waitlist, 'statuses'>;
 }
 
 /** What ends a wait, beside a change of the job itself. */
@@ -26,6 +28,8 @@ export type Awaited =
   | { kind: 'task'; taskId: string }
   /** The server has no unfinished task. */
   | { kind: 'idle'; serverUuid: string; timeoutMs: number }
+  /** The ticket waits no longer. */
+  | { kind: 'ticket'; ticket: string; timeoutMs: number }
   /** The server runs, and its boot time is another one. */
   | { kind: 'boot'; serverUuid: string; lastBoot: unknown; timeoutMs: number };
 
@@ -102,7 +106,7 @@ export class StepWaits {
     if (waits.length === 0) return;
     // There will be something to look at in the next round, too.
     this.#loop.trigger();
-    const { database, tasks, servers } = this.#deps;
+    const { database, tasks, servers, waitlist } = this.#deps;
     const jobs = await readWaitingJobs(
       database,
       waits.map(([id]) => id),
@@ -118,7 +122,9 @@ export class StepWaits {
     const busy = await tasks.busyAmong(draining);
     const rebooting = all.flatMap((each) => (each.kind === 'boot' ? [each.serverUuid] : []));
     const boots = await servers.boots(rebooting);
+    const tickets = await waitlist.statuses(all.flatMap((each) => (each.kind === 'ticket' ? [each.ticket] : [])));
     this.#wakeIf(({ awaited }) => {
+      if (awaited?.kind === 'ticket') return tickets.get(awaited.ticket) !== 'queued';
       if (awaited?.kind === 'idle') return !busy.has(awaited.serverUuid);
       if (awaited?.kind !== 'boot') return false;
       const boot = boots.get(awaited.serverUuid);

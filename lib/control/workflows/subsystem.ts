@@ -1,9 +1,14 @@
 /** What workflow jobs contribute to an instance. */
+
+import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Allocator } from '../placement/allocator.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Tasks } from '../tasks/tasks.ts';
+import { VmRegistry } from '../vms/vm-registry.ts';
+import { provisionRoutes } from './routes/provision-routes.ts';
 import { setupRoutes } from './routes/setup-routes.ts';
 import { workflowRoutes } from './routes/workflow-routes.ts';
 import { WorkflowJobs, type WorkflowJobsDeps } from './workflow-jobs.ts';
@@ -11,7 +16,9 @@ import { WORKFLOW_DUTY } from './workflow-store.ts';
 
 const KEEP_DAYS = 30;
 
-interface WorkflowParts extends Omit<WorkflowJobsDeps, 'offerDuties' | 'tasks' | 'servers'> {
+interface WorkflowParts extends Omit<WorkflowJobsDeps, 'offerDuties' | 'tasks' | 'servers' | 'allocator'> {
+  allocator: Allocator;
+  buckets: BucketStore;
   tasks: Tasks;
   servers: Servers;
   random: Random;
@@ -26,7 +33,11 @@ export const workflowSubsystem: SubsystemDefinition<WorkflowParts> = {
     const workflowJobs = new WorkflowJobs({ ...parts, offerDuties: () => parts.duties.offer() });
     return {
       name: 'workflow jobs',
-      routes: [...workflowRoutes({ ...parts, workflowJobs }), ...setupRoutes({ ...parts, workflowJobs })],
+      routes: [
+        ...workflowRoutes({ ...parts, workflowJobs }),
+        ...setupRoutes({ ...parts, workflowJobs }),
+        ...provisionRoutes({ ...parts, workflowJobs, vms: new VmRegistry(parts) }),
+      ],
       start: () => workflowJobs.start(),
       stop: () => workflowJobs.stop(),
       dutyHandlers: { [WORKFLOW_DUTY]: workflowJobs.runner },

@@ -22,6 +22,18 @@ export class ServerHasWorkflowJobError extends CnapiError {
   }
 }
 
+/** A VM is created by one job at a time. */
+export class VmHasWorkflowJobError extends CnapiError {
+  constructor(vmUuid: string, { id }: { id: string }) {
+    const advice = `wait for it at /jobs/${id}/wait, or cancel it`;
+    super(
+      'VmHasWorkflowJob',
+      409,
+      `Workflow job ${id} creates VM ${vmUuid} for another request and has not ended; ${advice}`,
+    );
+  }
+}
+
 export class TooManyWorkflowJobsError extends CnapiError {
   /** `whose`: in words, if the bound is not that of all callers. */
   constructor(most: number, whose = '') {

@@ -12,10 +12,14 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { BadSecretParamsError } from '../tasks/store/task-errors.ts';
+import type { VmDocument } from '../vms/vm.ts';
+import { VmExistsError } from '../vms/vm-registry.ts';
 import { stepNames, taskParams, type WorkflowName } from './definitions.ts';
+import { answerForVm } from './repeated-request.ts';
 import {
   ServerHasWorkflowJobError,
   TooManyWorkflowJobsError,
+  VmHasWorkflowJobError,
   WorkflowJobEndedError,
   WorkflowJobNotFoundError,
 } from './workflow-errors.ts';
@@ -29,6 +33,7 @@ import {
   MAX_UNFINISHED_WORKFLOWS,
   readUnfinishedWorkflowJob,
   readWorkflowJob,
+  readWorkflowJobOfVm,
   readWorkflowPositions,
   requestWorkflowCancel,
   type WorkflowJobFilter,
@@ -47,6 +52,8 @@ export interface WorkflowJobsDeps extends WorkflowRunnerDeps {
 interface WorkflowRequest {
   name: WorkflowName;
   serverUuid: string;
+  /** The VM that the job creates. */
+  vmUuid?: string | undefined;
   params: JsonObject;
   requestId: string | undefined;
   actor: string | undefined;
@@ -89,35 +96,65 @@ export class WorkflowJobs {
   /**
    * Creates a job; returns its id. While an equal job of the server is unfinished, returns the id
    * of that one.
-   * @throws ServerHasWorkflowJobError, TooManyWorkflowJobsError, BadSecretParamsError
+   * @throws ServerHasWorkflowJobError, VmHasWorkflowJobError, TooManyWorkflowJobsError,
+   * BadSecretParamsError
    */
-  async create({ name, serverUuid, params, requestId, actor, record }: WorkflowRequest, id: string): Promise<string> {
-    const { secret_params } = params;
-    const reason = reasonNotMaskable({ ...taskParams(name, params), ...optionalField('secret_params', secret_params) });
-    if (reason !== undefined) throw new BadSecretParamsError(reason);
+  async create(request: WorkflowRequest, id: string): Promise<string> {
+    const { name, serverUuid, vmUuid, params, requestId, actor, record } = request;
+    const requestHash = requestHashOf(request);
     const shown = maskParams(params);
-    // The hash covers the masked parameters, as for tasks.
-    const requestHash = digestOf([name, serverUuid, shown]);
     const job = {
-      ...{ id, name, serverUuid, params, requestHash, requestId, actor, record, ...stepNames(name, params) },
+      ...{ id, name, serverUuid, vmUuid, params, requestHash, requestId, actor, record, ...stepNames(name, params) },
       maskedParams: hasSecrets(params) ? shown : undefined,
     };
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const creation = await createWorkflowJob(this.#deps.database, job);
-      if (creation === 'full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_WORKFLOWS);
-      if (creation === 'caller-full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_OF_CALLER, ' of one caller');
       if (creation === 'created') {
         this.#deps.offerDuties();
         return id;
       }
-      const unfinished = await readUnfinishedWorkflowJob(this.#deps.database, serverUuid);
-      if (unfinished === undefined) continue;
-      // A repeat of a request with secrets cannot be told from one with other secrets.
-      if (unfinished.request_hash === requestHash && !hasSecrets(params) && unfinished.cancel_requested_at === null)
-        return unfinished.id;
-      throw new ServerHasWorkflowJobError(serverUuid, unfinished);
+      // Also where there is no room for another one: the request may be a repeat.
+      const unfinished = await this.#unfinishedOf(request, requestHash);
+      if (unfinished !== undefined) return unfinished;
+      if (creation === 'full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_WORKFLOWS);
+      if (creation === 'caller-full') throw new TooManyWorkflowJobsError(MAX_UNFINISHED_OF_CALLER, ' of one caller');
     }
     throw new TooManyWorkflowJobsError(MAX_UNFINISHED_WORKFLOWS);
+  }
+
+  /**
+   * The unfinished job of an equal request. @throws ServerHasWorkflowJobError,
+   * VmHasWorkflowJobError
+   */
+  async #unfinishedOf({ serverUuid, vmUuid, params }: WorkflowRequest, requestHash: string) {
+    const { database } = this.#deps;
+    if (vmUuid !== undefined) {
+      const last = await readWorkflowJobOfVm(database, vmUuid);
+      const answer = answerForVm(last, { requestHash, vmExists: false });
+      if (last !== undefined && answer === 'busy') throw new VmHasWorkflowJobError(vmUuid, last);
+      return answer === 'same' ? last?.id : undefined;
+    }
+    const unfinished = await readUnfinishedWorkflowJob(database, serverUuid);
+    // A repeat of a request with secrets cannot be told from one with other secrets.
+    const isEqual = unfinished?.request_hash === requestHash && !hasSecrets(params);
+    if (unfinished === undefined || (isEqual && unfinished.cancel_requested_at === null)) return unfinished?.id;
+    throw new ServerHasWorkflowJobError(serverUuid, unfinished);
+  }
+
+  /**
+   * The job that an equal request for this VM has created. Undefined: there is none, and no such
+   * VM.
+   * @throws VmHasWorkflowJobError, VmExistsError, BadSecretParamsError
+   */
+  async findForVm(
+    request: Pick<WorkflowRequest, 'name' | 'params'> & { vmUuid: string },
+    vm: VmDocument | undefined,
+  ): Promise<string | undefined> {
+    const last = await readWorkflowJobOfVm(this.#deps.database, request.vmUuid);
+    const answer = answerForVm(last, { requestHash: requestHashOf(request), vmExists: vm !== undefined });
+    if (last !== undefined && answer === 'busy') throw new VmHasWorkflowJobError(request.vmUuid, last);
+    if (vm !== undefined && answer === 'exists') throw new VmExistsError(request.vmUuid, vm);
+    return answer === 'same' ? last?.id : undefined;
   }
 
   /** @throws WorkflowJobNotFoundError */
@@ -171,4 +208,20 @@ export class WorkflowJobs {
   counts(): Promise<Record<string, number>> {
     return countWorkflowJobs(this.#deps.database);
   }
+}
+
+/**
+ * Hashes the masked parameters, as those of a task. The server of a VM is chosen, not requested.
+ * @throws BadSecretParamsError
+ */
+function requestHashOf({
+  name,
+  serverUuid,
+  vmUuid,
+  params,
+}: Pick<WorkflowRequest, 'name' | 'vmUuid' | 'params'> & { serverUuid?: string }): string {
+  const { secret_params } = params;
+  const reason = reasonNotMaskable({ ...taskParams(name, params), ...optionalField('secret_params', secret_params) });
+  if (reason !== undefined) throw new BadSecretParamsError(reason);
+  return digestOf([name, vmUuid ?? serverUuid ?? '', maskParams(params)]);
 }

@@ -9,7 +9,7 @@
  *       └───── otherwise wait for that (`step-waits.ts`)
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { isTemporary, messageOf } from '../../platform/errors.ts';
+import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
@@ -21,10 +21,12 @@ import type { DutyHandler, HeldDuty } from '../duty/duty.ts';
 import { CORE_PARTS } from '../servers/server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
 import type { TaskRow } from '../tasks/store/task.ts';
-import { TaskEndedError, TaskNotCancellableError, TaskNotFoundError } from '../tasks/store/task-errors.ts';
+import { orRefusal, TaskEndedError, TaskNotCancellableError, TaskNotFoundError } from '../tasks/store/task-errors.ts';
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
+import { TICKETS_TOPIC } from '../waitlist/waitlist.ts';
 import { planOf, type StepWork, type WorkflowStep, workflowStep } from './definitions.ts';
+import { ProvisionSteps, type ProvisionStepsDeps } from './provision-steps.ts';
 import { JobMovedError, ServerChanges, type ServerChangesDeps } from './server-changes.ts';
 import {
   beginWorkflowStep,
@@ -53,10 +55,14 @@ export interface WorkflowRunnerDeps {
   log: Logger;
   tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthority'> & StepWaitsDeps['tasks'];
   servers: Pick<Servers, 'get' | 'markRebooting'> & ServerChangesDeps['servers'] & StepWaitsDeps['servers'];
+  waitlist: ProvisionStepsDeps['waitlist'];
+  allocator: ProvisionStepsDeps['allocator'];
 }
 
 /** A job that is not ended. */
 type Unfinished = Exclude<WorkflowState, { name: 'ended' }>;
+
+type TaskWork = Extract<StepWork, { kind: 'task' }>;
 
 /** What this instance works on. */
 interface Present {
@@ -90,12 +96,14 @@ export class WorkflowRunner implements DutyHandler {
   readonly #deps: WorkflowRunnerDeps;
   readonly #waits: StepWaits;
   readonly #changes: ServerChanges;
+  readonly #provisioning: ProvisionSteps;
   #subscriptions: Subscription[] = [];
 
   constructor(deps: WorkflowRunnerDeps) {
     this.#deps = deps;
     this.#waits = new StepWaits(deps);
     this.#changes = new ServerChanges(deps);
+    this.#provisioning = new ProvisionSteps(deps);
   }
 
   start(): void {
@@ -103,6 +111,8 @@ export class WorkflowRunner implements DutyHandler {
     this.#waits.start();
     this.#subscriptions = [
       bus.subscribe(WORKFLOW_CHANGES_TOPIC, (message) => this.#waits.wakeJobs(changedIds(message))),
+      // A ticket has the uuid of its job.
+      bus.subscribe(TICKETS_TOPIC, (message) => this.#waits.wakeJobs(changedIds(message))),
       bus.subscribe(TASK_ENDS_TOPIC, (message) => this.#waits.tasksEnded(changedIds(message))),
     ];
   }
@@ -157,8 +167,17 @@ export class WorkflowRunner implements DutyHandler {
     const facts = step.notesBoot
       ? { last_boot: (await servers.get(job.serverUuid, CORE_PARTS))?.server.last_boot ?? null }
       : {};
-    const task = step.work.kind === 'task' ? taskOf(step.work, job, { id: random.uuid(), step }) : undefined;
-    const begun = await beginWorkflowStep(database, duty, { at: positionOf(state), facts, task });
+    const { work } = step;
+    const isTask = work.kind === 'task' && isNeeded(work, job);
+    const task = isTask ? taskOf(work, job, { id: random.uuid(), step }) : undefined;
+    const at = positionOf(state);
+    const noted = step.notesTask && task !== undefined ? { ...facts, create_task: task.id } : facts;
+    const begun = await beginWorkflowStep(database, duty, { at, facts: noted, task }).catch((error: unknown) => {
+      const refusal = orRefusal(error);
+      if (!(refusal instanceof CnapiError) || refusal === error) throw error;
+      // The step begins without its task, and fails.
+      return beginWorkflowStep(database, duty, { at, facts: { refusal: refusal.message }, task: undefined });
+    });
     if (begun === undefined) return 'read';
     this.#log(present, { to: `${stepName} begun`, task: task?.id });
     if (task !== undefined) tasks.notifyAuthority(job.serverUuid, begun.run);
@@ -208,7 +227,7 @@ export class WorkflowRunner implements DutyHandler {
 
   async #lookAtEnd(
     job: HeldWorkflowJob,
-    { accepts = [], keepsSysinfo = false }: Extract<StepWork, { kind: 'task' }>,
+    { accepts = [], keepsSysinfo = false }: TaskWork,
     task: TaskRow | undefined,
   ): Promise<Outcome> {
     if (task === undefined)
@@ -226,7 +245,8 @@ export class WorkflowRunner implements DutyHandler {
     const { serverUuid } = job;
     switch (work.kind) {
       case 'task':
-        throw new Error(`workflow job ${job.id}: a step has begun without its task`);
+        if (!isNeeded(work, job)) return true;
+        throw new Error(String(job.facts.refusal ?? 'the step has begun without its task'));
       case 'change':
         await this.#changes.change(job, work.change(job.params));
         return true;
@@ -240,6 +260,11 @@ export class WorkflowRunner implements DutyHandler {
         if (found === undefined) throw new ServerNotFoundError(serverUuid);
         return found.isRunning && (found.server.last_boot ?? null) !== job.facts.last_boot;
       }
+      case 'take-ticket':
+        return this.#provisioning.takeTicket(job);
+      case 'release':
+        await this.#provisioning.release(job);
+        return true;
       default:
         return work satisfies never;
     }
@@ -249,6 +274,7 @@ export class WorkflowRunner implements DutyHandler {
   async #why({ serverUuid }: HeldWorkflowJob, { kind }: StepWork): Promise<string> {
     if (kind === 'await-idle')
       return `${await this.#deps.tasks.unfinished(serverUuid)} tasks of the server have not ended`;
+    if (kind === 'take-ticket') return 'somebody else has the ticket of its VM';
     const found = await this.#deps.servers.get(serverUuid, CORE_PARTS);
     return found?.isRunning ? 'the server runs, and its boot time is the same' : 'the server is not running';
   }
@@ -287,21 +313,26 @@ function awaitedOf({ job, state, step }: Present): Awaited | undefined {
   if (state.name !== 'begun') return undefined;
   if (taskId !== undefined) return { kind: 'task', taskId };
   const { timeoutMs, work } = step;
+  if (work.kind === 'take-ticket') return { kind: 'ticket', ticket: job.id, timeoutMs };
   if (work.kind === 'await-idle') return { kind: 'idle', serverUuid, timeoutMs };
   if (work.kind === 'await-boot') return { kind: 'boot', serverUuid, lastBoot: job.facts.last_boot, timeoutMs };
   return undefined;
 }
 
+/** Whether the step has a task at all. */
+const isNeeded = ({ ifNoted }: TaskWork, { facts }: HeldWorkflowJob): boolean =>
+  ifNoted === undefined || facts[ifNoted] !== undefined;
+
 const positionOf = ({ phase, step, tries }: StepPosition): StepPosition => ({ phase, step, tries });
 
 function taskOf(
-  { task: name, params: paramsOf = () => ({}) }: Extract<StepWork, { kind: 'task' }>,
+  { task: name, params: paramsOf = () => ({}) }: TaskWork,
   { params: given }: HeldWorkflowJob,
   { id, step: { timeoutMs } }: { id: string; step: WorkflowStep },
 ): StepTask {
   const own = paramsOf(given);
   const { secret_params } = given;
-  const params = Object.keys(own).length === 0 || secret_params === undefined ? own : { ...own, secret_params };
+  const params = Object.keys(own).length === 0 || secret_params === undefined ? own : { secret_params, ...own };
   const maskedParams = hasSecrets(params) ? maskParams(params) : undefined;
   return { id, name, params, maskedParams, timeoutMs, idempotent: taskKind(name).idempotent };
 }

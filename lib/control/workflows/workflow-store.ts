@@ -14,6 +14,8 @@ interface NewWorkflowJob {
   id: string;
   name: string;
   serverUuid: string;
+  /** The VM that the job creates. */
+  vmUuid?: string | undefined;
   chain: readonly string[];
   onerror: readonly string[];
   params: JsonObject;
@@ -34,9 +36,9 @@ export const MAX_UNFINISHED_WORKFLOWS = 1_000;
 export const MAX_UNFINISHED_OF_CALLER = 500;
 
 /**
- * Creates the job and its duty, or nothing. `busy`: its server has an unfinished job. `full`: there
- * are as many jobs as there may be. `caller-full`: the caller has as many as one may have.
- * Creations at the same time may exceed the bounds by their number.
+ * Creates the job and its duty, or nothing. `busy`: its server, or its VM, has an
+ * unfinished job. `full`: there are as many jobs as there may be. `caller-full`: the caller has as
+ * many as one may have. Creations at the same time may exceed the bounds by their number.
  */
 export async function createWorkflowJob(
   database: Queryable,
@@ -48,7 +50,7 @@ export async function createWorkflowJob(
   const parameters = new Parameters([
     ...[job.id, job.name, job.serverUuid, job.chain, job.onerror, text, masked, job.requestHash],
     ...[job.requestId ?? null, job.actor ?? null, WORKFLOW_DUTY, MAX_UNFINISHED_WORKFLOWS, MAX_UNFINISHED_OF_CALLER],
-    Buffer.byteLength(masked ?? text),
+    ...[Buffer.byteLength(masked ?? text), job.vmUuid ?? null],
   ]);
   const { text: statement, values } = combineStatement(
     `with room as (
@@ -58,9 +60,9 @@ export async function createWorkflowJob(
      ), made as (
        insert into cnapi_workflow_jobs
            (id, name, server_uuid, chain, onerror, params, masked_params, request_hash, req_id, actor,
-            params_bytes)
+            params_bytes, vm_uuid)
          select $1::uuid, $2::text, $3::uuid, $4::text[], $5::text[], $6::json, $7::json, $8::text, $9::text, $10::text,
-             $14::int
+             $14::int, $15::uuid
            from room where is_left and is_left_of_caller
          returning id
      )
@@ -96,6 +98,7 @@ export interface WorkflowJobRow {
   id: string;
   name: string;
   server_uuid: string;
+  vm_uuid: string | null;
   chain: string[];
   onerror: string[];
   params: JsonObject;
@@ -116,7 +119,7 @@ export interface WorkflowJobRow {
   ended_at: Date | null;
 }
 
-const columnsWithoutParams = `j.id, j.name, j.server_uuid, j.chain, j.onerror,
+const columnsWithoutParams = `j.id, j.name, j.server_uuid, j.vm_uuid, j.chain, j.onerror,
   j.request_hash, j.actor, j.execution, j.phase, j.step, j.tries, j.is_begun, j.task, j.results, j.onerror_results,
   j.cancel_requested_at, j.cancel_actor, j.created_at, j.step_since, j.ended_at`;
 const columns = `${columnsWithoutParams}, coalesce(j.masked_params, j.params) as params`;
@@ -130,15 +133,25 @@ export async function readWorkflowJob(database: Queryable, id: string): Promise<
   return rows[0];
 }
 
-/** The job of this server that has not ended. */
+/** The job of this server itself that has not ended. */
 export async function readUnfinishedWorkflowJob(
   database: Queryable,
   serverUuid: string,
 ): Promise<WorkflowJobRow | undefined> {
   const { rows } = await database.query<WorkflowJobRow>(
-    `select ${columns} from cnapi_workflow_jobs j where j.server_uuid = $1::uuid and j.ended_at is null`,
+    `select ${columns} from cnapi_workflow_jobs j where j.server_uuid = $1::uuid and j.ended_at is null and j.vm_uuid is null`,
     [serverUuid],
     { name: 'read unfinished workflow job' },
+  );
+  return rows[0];
+}
+
+/** The newest job that creates this VM. While one is unfinished, it is that one. */
+export async function readWorkflowJobOfVm(database: Queryable, vmUuid: string): Promise<WorkflowJobRow | undefined> {
+  const { rows } = await database.query<WorkflowJobRow>(
+    `select ${columns} from cnapi_workflow_jobs j where j.vm_uuid = $1::uuid order by j.created_at desc limit 1`,
+    [vmUuid],
+    { name: 'read workflow job of vm' },
   );
   return rows[0];
 }

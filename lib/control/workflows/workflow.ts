@@ -54,9 +54,12 @@ interface PlannedStep {
   isTask: boolean;
 }
 
-/** A step of `onerror` is for a job in which the step `undoes` has begun. */
+/**
+ * A step of `onerror` is for a job in which the step `undoes` has begun; for every job if that is
+ * undefined.
+ */
 interface UndoStep extends PlannedStep {
-  undoes: string;
+  undoes: string | undefined;
 }
 
 export interface Plan {
@@ -144,10 +147,12 @@ function leaveChain(plan: Plan, { name, step, tries }: Unfinished, ending: LeftA
   return nextUndo(plan, 0, { ending, begun: name === 'begun' || tries > 0 ? step + 1 : step });
 }
 
-/** The first undo step from `from` on whose step in the chain has begun. */
+/** The first undo step from `from` on that the job needs. */
 function nextUndo(plan: Plan, from: number, left: { ending: LeftAs; begun: number }): Transition {
   const begun = new Set(plan.chain.slice(0, left.begun).map(({ name }) => name));
-  const step = plan.onerror.findIndex(({ undoes }, index) => index >= from && begun.has(undoes));
+  const step = plan.onerror.findIndex(
+    ({ undoes }, index) => index >= from && (undoes === undefined || begun.has(undoes)),
+  );
   return same(
     step === -1 ? { name: 'ended', execution: left.ending } : { name: 'due', phase: 'onerror', step, tries: 0, left },
   );

@@ -10,6 +10,7 @@ import { legacyAgentContracts } from './legacy-agents.ts';
 import { packageContracts } from './packages.ts';
 import { placementContracts } from './placement.ts';
 import { processContracts } from './process.ts';
+import { provisioningContracts } from './provisioning.ts';
 import { pushEventContracts } from './push/events.ts';
 import { pushJobContracts } from './push/jobs.ts';
 import { pushNodeContracts } from './push/nodes.ts';
@@ -40,6 +41,7 @@ export const contractList: readonly Contract[] = [
   taskContracts,
   workflowContracts,
   serverSetupContracts,
+  provisioningContracts,
   pushJobContracts,
   pushEventContracts,
   pushNodeContracts,

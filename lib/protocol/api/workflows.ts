@@ -8,7 +8,13 @@ import { idPrefix } from './contract/id-prefix.ts';
 import { boolean, boundedText, integer, MAX_LIST, serverUuid, uuid, waitSeconds } from './contract/rules.ts';
 import { failures } from './server-tasks.ts';
 
-export const WORKFLOW_NAMES = ['server-reboot', 'server-setup', 'server-factory-reset', 'server-update-nics'] as const;
+export const WORKFLOW_NAMES = [
+  'server-reboot',
+  'server-setup',
+  'server-factory-reset',
+  'server-update-nics',
+  'vm-provision',
+] as const;
 export const WORKFLOW_EXECUTIONS = ['queued', 'running', 'succeeded', 'failed', 'canceled'] as const;
 export const WORKFLOW_PAGE = 100;
 
@@ -33,6 +39,7 @@ const job = answer({
   name: z.string().describe(`${WORKFLOW_NAMES.join(', ')}; a later version may have more`),
   execution: z.enum(WORKFLOW_EXECUTIONS),
   server_uuid: uuid(),
+  vm_uuid: uuid().optional().describe('The VM that it creates'),
   target: z.string().describe('The path of its server'),
   params: z.record(z.string(), z.unknown()),
   actor: z.string().nullable().describe('Who created it'),

@@ -67,6 +67,8 @@ t.test('VMs on the command line', async (t) => {
   t.match(await cli.run('vm', 'snapshot', 'list', 'web'), { code: 0, stdout: /^one +2030-01-31 12:00:00Z$/m });
   t.same(await cli.json('vm', 'snapshot', 'list', 'web'), snapshots);
   t.match(await cli.run('vm', 'create', 'scripted', 'alias=x'), { code: 2, stderr: /image_uuid/ });
+  t.match(await cli.run('vm', 'create', 'image_ur=x'), { code: 2, stderr: /image_ur is not a field .*image_url/ });
+  t.match(await cli.run('vm', 'create', `image_uuid=${randomUUID()}`), { stderr: /No compute resources available/ });
   t.match(await cli.run('vm', 'stop', 'nothing'), { code: 2, stderr: /There is no VM nothing/ });
   const other = await VmAgent.start(app);
   t.teardown(() => other.agent.close());

@@ -57,7 +57,7 @@ t.test('every route answers as its contract declares', async (t) => {
   for (const target of ['/vms', `/vms/${VM}`, `/servers/${LEGACY}/vms`]) await expect(200, 'GET', target);
   await expect(200, 'GET', '/servers?extras=all');
   await expect(200, 'GET', '/servers?fields=hostname');
-  await expect(204, 'POST', server, { comments: 'x', traits: { a: 1 }, transitional_status: 'rebooting' });
+  await expect(204, 'POST', server, { comments: 'x', traits: { a: true }, transitional_status: 'rebooting' });
   await expect(200, 'GET', server);
   await expect(200, 'GET', `/servers/${LEGACY}`);
   await expect(200, 'GET', '/servers/default');
@@ -230,6 +230,7 @@ async function vmAnswers(t: Test, app: TestApp, expect: Expect): Promise<void> {
   const network = { uuid: randomUUID() };
   await expect(200, 'POST', `/servers/${agent.machine.serverUuid}/ensure-image`, image);
   await expect(200, 'GET', `/servers/${agent.machine.serverUuid}/images/${image.image_uuid}`);
+  await expect(202, 'POST', '/vms', { uuid: randomUUID(), ...image, server_uuid: SERVER, traits: { a: true } });
   agent.answer = () => ({ result: { images: [] } });
   await expect(200, 'GET', `/servers/${agent.machine.serverUuid}/images`);
   agent.answer = () => ({ result: {} });

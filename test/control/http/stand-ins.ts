@@ -268,6 +268,7 @@ const noSuchWorkflowJob = (id: string) => Promise.reject(new WorkflowJobNotFound
 /** There is no workflow job: test/control/workflows tests them on whole instances. */
 export const noWorkflowJobs: Parts['workflowJobs'] = {
   create: async (_request, id) => id,
+  findForVm: async () => undefined,
   get: noSuchWorkflowJob,
   list: async () => [],
   wait: noSuchWorkflowJob,

@@ -43,6 +43,7 @@ import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
 import { vmRoutes } from '../../../lib/control/vms/routes/vm-routes.ts';
 import { VmRegistry } from '../../../lib/control/vms/vm-registry.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
+import { provisionRoutes } from '../../../lib/control/workflows/routes/provision-routes.ts';
 import { workflowRoutes } from '../../../lib/control/workflows/routes/workflow-routes.ts';
 import { zfsRoutes } from '../../../lib/control/zfs/routes/zfs-routes.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
@@ -112,6 +113,7 @@ const allRoutes = [
   serverImageRoutes,
   packageRoutes,
   workflowRoutes,
+  provisionRoutes,
   zfsRoutes,
   placementRoutes,
   ticketRoutes,

@@ -17,6 +17,7 @@ function setUp(t: Test) {
   const ended = new Set<string>();
   const busy = new Set<string>();
   const boots = new Map<string, ServerBoot>();
+  const tickets = new Map<string, 'active'>();
   const statements: number[] = [];
   const woken: string[] = [];
   const query = async (_text: string, [ids]: [string[]]) => {
@@ -44,6 +45,7 @@ function setUp(t: Test) {
       busyAmong: (ids) => asked(ids, new Set(ids.filter((id) => busy.has(id)))),
     },
     servers: { boots: (ids) => asked(ids, boots) },
+    waitlist: { statuses: (ids) => asked(ids, new Map(ids.map((id) => [id, tickets.get(id) ?? 'queued']))) },
   });
   waits.start();
   const stopping = new AbortController();
@@ -60,8 +62,10 @@ function setUp(t: Test) {
       woken.push(id);
     });
   };
-  return { clock, waits, jobs, ended, busy, boots, statements, woken, sleep };
+  return { clock, waits, jobs, ended, busy, boots, tickets, statements, woken, sleep };
 }
+
+const ticket = (uuid: string): Awaited => ({ kind: 'ticket', ticket: uuid, timeoutMs: TIMEOUT_MS });
 
 t.test('the end of a task wakes the job that waits for it and no other', async (t) => {
   const { clock, waits, busy, boots, woken, sleep } = setUp(t);
@@ -82,13 +86,14 @@ t.test('a round has the same number of statements for one job of a kind and for 
     sleep(`task ${n}`, task(`t${n}`));
     sleep(`drain ${n}`, idle(`s${n}`));
     sleep(`boot ${n}`, boot(`s${n}`));
+    sleep(`ticket ${n}`, ticket(`k${n}`));
     busy.add(`s${n}`);
     boots.set(`s${n}`, { isRunning: true, lastBoot: 'before' });
   }
   await clock.advance(POLL_MS);
   statements.length = 0;
   await clock.advance(POLL_MS);
-  t.same(statements, [300, 100, 100, 100]);
+  t.same(statements, [400, 100, 100, 100, 100]);
   t.same(woken, []);
 });
 
@@ -108,6 +113,7 @@ const ends: [what: string, awaited: Awaited, change: (world: ReturnType<typeof s
   ['its server has no unfinished task any more', idle('s'), ({ busy }) => busy.delete('s')],
   ['its server is back', boot('s'), ({ boots }) => boots.set('s', { isRunning: true, lastBoot: 'after' })],
   ['its server is removed', boot('s'), ({ boots }) => boots.delete('s')],
+  ['its ticket waits no longer', ticket('k'), ({ tickets }) => tickets.set('k', 'active')],
   ['it was canceled', task('a'), ({ jobs }) => jobs.set('job', { isCanceled: true, ticks: 0 })],
   ['its time is up', idle('s'), ({ jobs }) => jobs.set('job', { isCanceled: false, ticks: TIMEOUT_MS })],
   ['it was deleted', task('a'), ({ jobs }) => jobs.delete('job')],

@@ -2,13 +2,19 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import t from 'tap';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
+import { WorkflowJobs, type WorkflowJobsDeps } from '../../../lib/control/workflows/workflow-jobs.ts';
 import {
   countWorkflowJobs,
   createWorkflowJob,
   listWorkflowJobs,
   MAX_UNFINISHED_OF_CALLER,
   MAX_UNFINISHED_WORKFLOWS,
+  readUnfinishedWorkflowJob,
+  readWorkflowJobOfVm,
 } from '../../../lib/control/workflows/workflow-store.ts';
+import { silentLogger as log } from '../../../lib/platform/log.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 t.test('the unfinished jobs of a caller are bounded, and those of all callers', async (t) => {
@@ -85,4 +91,60 @@ t.test('a list reads the parameters of no job that it does not show them of', as
   const all = await list(true, 20 * 2 * script.length);
   t.equal(all.jobs.length, 20);
   t.ok(two.blocks > 0 && two.blocks * 5 < all.blocks, `${two.blocks} blocks for 2 jobs, ${all.blocks} for 20`);
+});
+
+t.test('a server has many jobs that create VMs, each for another VM, besides its own', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const [serverUuid, one, two] = [randomUUID(), randomUUID(), randomUUID()];
+  const create = async (vmUuid: string | undefined, server = serverUuid) => {
+    const id = randomUUID();
+    const creation = await createWorkflowJob(database, {
+      ...{ id, name: vmUuid === undefined ? 'server-reboot' : 'vm-provision', serverUuid: server, vmUuid },
+      ...{ chain: ['reboot'], onerror: [], params: {}, maskedParams: undefined, requestHash: 'hash' },
+      ...{ requestId: undefined, actor: undefined },
+    });
+    return { id, creation };
+  };
+  const first = await create(one);
+  t.equal(first.creation, 'created');
+  t.equal((await create(one)).creation, 'busy');
+  t.equal((await create(one, randomUUID())).creation, 'busy', 'on no other server either');
+  t.equal((await create(two)).creation, 'created');
+  t.equal(await readUnfinishedWorkflowJob(database, serverUuid), undefined, 'they are not jobs of the server itself');
+  const own = await create(undefined);
+  t.equal(own.creation, 'created');
+  t.equal((await create(undefined)).creation, 'busy');
+  t.equal((await readUnfinishedWorkflowJob(database, serverUuid))?.id, own.id);
+  t.equal((await readWorkflowJobOfVm(database, one))?.id, first.id);
+  await database.query(`update cnapi_workflow_jobs set execution = 'failed', ended_at = cnapi_now() where id = $1`, [
+    first.id,
+  ]);
+  const again = await create(one);
+  t.equal(again.creation, 'created', 'after the end of the job');
+  t.equal((await readWorkflowJobOfVm(database, one))?.id, again.id, 'the newest one');
+});
+
+t.test('a caller that has as many jobs as it may gets the job that it repeats', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const deps = { database, clock, random, log, offerDuties: () => {} };
+  const jobs = new WorkflowJobs({
+    ...deps,
+    config: { slowPollMs: 1_000, slowPollNoBusMs: 1_000 },
+  } as unknown as WorkflowJobsDeps);
+  const serverUuid = randomUUID();
+  const create = (params: object = {}, server = serverUuid) =>
+    jobs.create(
+      { name: 'server-reboot', serverUuid: server, params: { ...params }, requestId: undefined, actor: 'alice' },
+      randomUUID(),
+    );
+  const first = await create();
+  await database.query(
+    `insert into cnapi_workflow_jobs (id, name, server_uuid, chain, onerror, params, request_hash, actor)
+       select gen_random_uuid(), 'server-reboot', gen_random_uuid(), '{reboot}', '{}', '{}', 'hash', 'alice'
+         from generate_series(2, $1::int)`,
+    [MAX_UNFINISHED_OF_CALLER],
+  );
+  t.equal(await create(), first);
+  await t.rejects(create({ drain: true }), { code: 'ServerHasWorkflowJob' });
+  await t.rejects(create({}, randomUUID()), { code: 'TooManyWorkflowJobs' });
 });

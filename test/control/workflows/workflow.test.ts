@@ -108,6 +108,19 @@ t.test('each row of the table', async (t) => {
     t.strictSame(stepWorkflow(plan, from, event, 'job'), { state: { ...state }, effects }, about);
 });
 
+t.test('an undo step for every job is carried out, whatever has begun', async (t) => {
+  const last = { name: 'always', maxTries: 1, isTask: false, undoes: undefined };
+  const always: Plan = { ...plan, onerror: [...plan.onerror.slice(0, 1), last] };
+  const cases: [string, WorkflowState, WorkflowEvent, WorkflowState][] = [
+    ['before the first step', at('due', 0), cancel, undo('due', 1, left('canceled', 0))],
+    ['after a failure', at('begun', 1, 1), failed(), undo('due', 1, left('failed', 2))],
+    ['after other undo steps', undo('begun', 0, left('failed', 3)), done(), undo('due', 1, left('failed', 3))],
+    ['once', undo('begun', 1, left('failed', 3)), done(), ended('failed')],
+    ['not after a success', at('begun', 2), done(), ended('succeeded')],
+  ];
+  for (const [about, from, event, to] of cases) t.strictSame(stepWorkflow(always, from, event, 'job').state, to, about);
+});
+
 t.test('what cannot happen throws with the job, its state and the event', async (t) => {
   const illegal: [WorkflowState, WorkflowEvent][] = [
     [at('due', 0), done()],
@@ -132,6 +145,7 @@ t.test('every workflow ends, whatever its steps become', async (t) => {
     ['server-setup', {}],
     ['server-factory-reset', {}],
     ['server-update-nics', {}],
+    ['vm-provision', { image_url: 'http://images/one' }],
   ] as const;
   for (const [name, params] of all) {
     const workflow = planOf(name, stepNames(name, params));
@@ -161,6 +175,28 @@ t.test('a reboot with drain resumes the agent if it fails after the pause', asyn
     reboot.onerror.map(({ name }) => name),
     ['resume-agent'],
   );
+});
+
+t.test('a job that creates a VM gives up its ticket and its room at each point', async (t) => {
+  const provision = planOf('vm-provision', stepNames('vm-provision', { image_url: 'http://images/one' }));
+  const undone = (from: WorkflowState) => {
+    const names: string[] = [];
+    let { state } = stepWorkflow(provision, from, from.name === 'due' ? cancel : failed(true), 'job');
+    while (state.name !== 'ended') {
+      names.push(provision.onerror[state.step]?.name ?? '');
+      state = stepWorkflow(provision, { ...state, name: 'begun' }, done(), 'job').state;
+    }
+    return names;
+  };
+  t.strictSame(
+    provision.chain.map(({ name }) => name),
+    ['take-ticket', 'ensure-image', 'create-vm', 'release'],
+  );
+  t.strictSame(undone(at('due', 0)), ['release'], 'canceled before its first step');
+  t.strictSame(undone(at('begun', 0)), ['release']);
+  t.strictSame(undone(at('due', 2)), ['release']);
+  t.strictSame(undone(at('begun', 2)), ['delete-vm', 'release']);
+  t.strictSame(undone(at('due', 3)), ['delete-vm', 'release']);
 });
 
 t.test('a step that this version does not know is an error', async (t) => {

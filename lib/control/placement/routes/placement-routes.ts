@@ -20,7 +20,8 @@ interface PlacementRouteDeps {
 }
 
 /** Nobody is counted while access is open. */
-const quotaCallerOf = (actor: Actor, source: string) => (actor === OPEN_ACTOR ? undefined : callerKey(actor, source));
+export const quotaCallerOf = (actor: Actor, source: string) =>
+  actor === OPEN_ACTOR ? undefined : callerKey(actor, source);
 
 /** A server with its sysinfo and VMs, and a hundred servers of each step. */
 const ANSWER_BYTES = 512 * 1024;

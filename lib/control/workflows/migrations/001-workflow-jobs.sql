@@ -1,5 +1,6 @@
 -- Workflow jobs: work of several steps on one server (lib/control/workflows/workflow.ts draws the states).
 --
+-- vm_uuid          the VM that the job creates on that server; null for work on the server itself
 -- chain, onerror   names of the steps, as the version that created the job has them
 -- phase, step, tries, is_begun
 --                  where the job is: the index of its present step, how often that has failed, and
@@ -18,6 +19,7 @@ create table cnapi_workflow_jobs (
   id uuid not null,
   name text not null,
   server_uuid uuid not null,
+  vm_uuid uuid,
   chain text[] not null,
   onerror text[] not null,
   params json not null,
@@ -48,8 +50,14 @@ create table cnapi_workflow_jobs (
   check ((phase = 'onerror') <= (ending is not null and begun_steps is not null)),
   check ((ending is null) = (begun_steps is null))
 ) with (fillfactor = 70);
--- A server has one unfinished job. (A reboot during a set-up would end in neither.)
-create unique index cnapi_workflow_jobs_unfinished on cnapi_workflow_jobs (server_uuid) where ended_at is null;
+-- A server has one unfinished job. (A reboot during a set-up would end in neither.) Those that create
+-- VMs there are many, one for each VM.
+create unique index cnapi_workflow_jobs_unfinished on cnapi_workflow_jobs (server_uuid)
+  where ended_at is null and vm_uuid is null;
+create unique index cnapi_workflow_jobs_unfinished_of_vm on cnapi_workflow_jobs (vm_uuid)
+  where ended_at is null;
+create index cnapi_workflow_jobs_of_vm on cnapi_workflow_jobs (vm_uuid, created_at desc)
+  where vm_uuid is not null;
 create index cnapi_workflow_jobs_created on cnapi_workflow_jobs (created_at desc, id desc);
 create index cnapi_workflow_jobs_of_server on cnapi_workflow_jobs (server_uuid, created_at desc, id desc);
 create index cnapi_workflow_jobs_ended on cnapi_workflow_jobs (ended_at) where ended_at is not null;

@@ -22,6 +22,7 @@ export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
     name: row.name,
     execution: row.execution,
     server_uuid,
+    ...optionalField('vm_uuid', row.vm_uuid),
     target: `/servers/${server_uuid}`,
     params: isWhole ? row.params : {},
     actor: row.actor,
@@ -68,7 +69,10 @@ function endOf(work: StepWork): string | undefined {
       return `task ${work.task} has ended`;
     case 'change':
     case 'mark-rebooting':
+    case 'release':
       return undefined;
+    case 'take-ticket':
+      return 'the job has the ticket of its VM';
     case 'await-idle':
       return 'the server has no task that has not ended';
     case 'await-boot':

@@ -77,6 +77,7 @@ export const ERROR_CODES = {
   VolumeServerNoResourcesError: 'No server has the VMs whose volumes the VM needs, and may have it',
   VmNotRunning: 'The VM does not run',
   WorkflowJobEnded: 'The workflow job has ended',
+  VmHasWorkflowJob: 'A workflow job that creates the VM has not ended',
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_CODES;

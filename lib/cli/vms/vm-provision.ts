@@ -1,0 +1,29 @@
+/**
+ * `cnapi vm create` without a server: a workflow job creates the VM on the server that placement
+ * chooses.
+ */
+import { provisioningContracts } from '../../protocol/api/provisioning.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { Context } from '../invocation/context.ts';
+import { EXIT } from '../terminal/command-errors.ts';
+import { showCreatedWorkflow } from '../workflows/follow-workflow.ts';
+import { checkFields, type FieldOptions, vmFieldsOf } from './vm-fields.ts';
+import { noteEarlyEnd, warnOfNamesakes } from './vm-notes.ts';
+
+/** Returns the exit code. @throws UsageError */
+export async function provision(
+  context: Context,
+  fields: readonly string[],
+  { detach = false, ...others }: { detach?: boolean } & FieldOptions,
+): Promise<number> {
+  const { client, random, output } = context;
+  const given: JsonObject = { uuid: random.uuid(), ...(await vmFieldsOf(fields, others)) };
+  checkFields(given, { action: 'provision', brand: given.brand });
+  const uuid = String(given.uuid);
+  await warnOfNamesakes(context, given);
+  const { job_uuid } = await client.documents(provisioningContracts.ProvisionVm, given);
+  output.note(`VM ${uuid}`);
+  const exitCode = await showCreatedWorkflow(context, { uuid: String(job_uuid), wait: !detach });
+  if (exitCode === EXIT.ok && !detach && given.autoboot !== false) await noteEarlyEnd(context, uuid);
+  return exitCode;
+}
