@@ -3,8 +3,13 @@ import { endError, type TaskRow } from '../tasks/store/task.ts';
 
 type EndedTask = Pick<TaskRow, 'outcome' | 'error' | 'cancel_requested_at' | 'started_at'>;
 
-/** `accepted`: the error with which the step counts as done. */
-type StepVerdict = { isDone: true; accepted?: string } | { isDone: false; error: { code: string; message: string } };
+/**
+ * `accepted`: the error with which the step counts as done. `isFinal`: trying it again would not
+ * help.
+ */
+type StepVerdict =
+  | { isDone: true; accepted?: string }
+  | { isDone: false; error: { code: string; message: string }; isFinal: boolean };
 
 /** `accepts`: codes of errors with which the step is done all the same. */
 export function verdictOf(task: EndedTask, accepts: readonly string[]): StepVerdict {
@@ -14,5 +19,5 @@ export function verdictOf(task: EndedTask, accepts: readonly string[]): StepVerd
   const hasNotBegun = task.error?.code === 'Cancelled' && task.started_at === null;
   return accepts.includes(error.code) && !hasNotBegun
     ? { isDone: true, accepted: error.code }
-    : { isDone: false, error };
+    : { isDone: false, error, isFinal: error.code === 'UnknownTask' };
 }

@@ -233,7 +233,7 @@ export class WorkflowRunner implements DutyHandler {
     if (task === undefined)
       return failed(job, { code: 'OutcomeUnknown', message: 'the record of its task was deleted' }, true);
     const verdict = verdictOf(task, accepts);
-    if (!verdict.isDone) return failed(job, verdict.error, false);
+    if (!verdict.isDone) return failed(job, verdict.error, verdict.isFinal);
     const reason = keepsSysinfo ? await this.#changes.keepSysinfo(job, task.result?.sysinfo) : undefined;
     if (reason !== undefined) return failed(job, { code: 'StepFailed', message: reason }, false);
     return done(job, verdict.accepted);

@@ -17,7 +17,9 @@ t.test('a step is done when its task succeeded, or failed in a way that the step
     isDone: false,
     error: { code: 'RebootNotAllowed', message: 'as it says' },
   });
-  t.match(verdictOf({ ...STARTED, ...failure('AgentRestarted') }, []), { isDone: false });
+  t.match(verdictOf({ ...STARTED, ...failure('AgentRestarted') }, []), { isDone: false, isFinal: false });
+  const unknown = verdictOf({ ...NEVER, ...failure('UnknownTask') }, accepts);
+  t.match(unknown, { isDone: false, isFinal: true }, 'another try would end in the same way');
 });
 
 t.test('an overdue task that was cancelled counts as done only if it had begun', async (t) => {
