@@ -17,17 +17,21 @@ interface StreamedEnd {
 /**
  * Joins the stream, and tells its caller how the work ended, after all output. When the stream
  * breaks, the work is ended as at a cancel: nobody can see any more what it does. The signal that
- * `work` receives aborts in both cases, with the failure to end with.
+ * `work` receives aborts in both cases, with the failure to end with. `lossText`: what a lost
+ * stream means, for its message.
  */
 export async function runOnStream<End extends StreamedEnd>(
   place: StreamPlace,
   { clock, signal, streams }: Pick<TaskContext, 'clock' | 'signal' | 'streams'>,
   work: (stream: JoinedStream, signal: AbortSignal) => Promise<End>,
+  lossText = 'The stream of the command broke, and the command was ended',
 ): Promise<End> {
   if (streams === undefined) throw new TaskFailure('NotSupported', 'This agent opens no streams');
   const stream = await streams.join(place);
   const own = new AbortController();
-  stream.lost.addEventListener('abort', () => own.abort(lost(stream.lost.reason)));
+  stream.lost.addEventListener('abort', () => {
+    own.abort(new TaskFailure('StreamLost', `${lossText}: ${stream.lost.reason}`));
+  });
   try {
     const end = await work(stream, AbortSignal.any([signal, own.signal]));
     const { exitCode = 0, signal: endedBy = null } = end;
@@ -47,6 +51,3 @@ export function written(output: Writable, bytes: Buffer): Promise<void> {
     output.write(bytes, (error) => (error ? reject(error) : resolve()));
   });
 }
-
-const lost = (reason: string) =>
-  new TaskFailure('StreamLost', `The stream of the command broke, and the command was ended: ${reason}`);

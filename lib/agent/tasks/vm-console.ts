@@ -39,7 +39,7 @@ export const vmConsole = defineTask({
   lane: 'streams',
   params,
   run({ uuid, stream: place, read_only: isReadOnly, terminal }, context) {
-    return runOnStream(place, context, async (stream, signal) => {
+    const attach = async (stream: JoinedStream, signal: AbortSignal) => {
       const vms = requireVms(context);
       const console = await vms.consoles.get(uuid);
       const writer = isReadOnly ? undefined : await vms.consoles.take(uuid, console);
@@ -51,7 +51,8 @@ export const vmConsole = defineTask({
         writer?.close();
       }
       return {};
-    });
+    };
+    return runOnStream(place, context, attach, 'The stream of the console broke; the VM runs on');
   },
 });
 

@@ -18,6 +18,8 @@ interface InteractiveCommand {
   tty: boolean;
   /** The exit code of leaving a terminal by ~. */
   exitWhenLeft?: number;
+  /** What to do when the connection broke. */
+  whenLost?: string;
   /** `create` continues what was broken off, from the cursor. */
   cursor?: LogCursor;
 }
@@ -37,7 +39,7 @@ ended. ~~ at the beginning of a line sends one ~.';
 /** Returns the exit code of the command, or of this program. */
 export async function interactiveExec(
   context: Context,
-  { serverUuid, create, interactive, tty, exitWhenLeft = EXIT.interrupted, cursor }: InteractiveCommand,
+  { serverUuid, create, interactive, tty, exitWhenLeft = EXIT.interrupted, whenLost, cursor }: InteractiveCommand,
 ): Promise<number> {
   const { output, env, streams, clock, random } = context;
   const { stdin, stdout, stderr } = streams;
@@ -77,7 +79,8 @@ export async function interactiveExec(
     }
     if (typeof end === 'number') return end;
     const { message, exitCode } = describeEnd(end);
-    if (message !== undefined) output.complain(`${message}; see cnapi task ${running.id.slice(0, 8)}`);
+    const advice = whenLost === undefined || !isLost(end) ? '' : `; ${whenLost}`;
+    if (message !== undefined) output.complain(`${message}${advice}; see cnapi task ${running.id.slice(0, 8)}`);
     return exitCode;
   } finally {
     if (tty) stdin?.setRawMode(false);

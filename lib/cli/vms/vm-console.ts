@@ -44,6 +44,7 @@ async function vmConsole(context: Context, [vm]: readonly unknown[], { readOnly 
     interactive: !readOnly,
     tty: !readOnly && streams.stdin?.isTTY === true && streams.stdout.isTTY === true,
     exitWhenLeft: EXIT.ok,
+    whenLost: `the VM runs on: cnapi vm console ${String(vm)}`,
     create: (stream, terminal) =>
       client.ask(streamContracts.StartVmConsole, {
         server_uuid,
