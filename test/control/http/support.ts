@@ -44,6 +44,7 @@ import { vmRoutes } from '../../../lib/control/vms/routes/vm-routes.ts';
 import { VmRegistry } from '../../../lib/control/vms/vm-registry.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { provisionRoutes } from '../../../lib/control/workflows/routes/provision-routes.ts';
+import { setupRoutes } from '../../../lib/control/workflows/routes/setup-routes.ts';
 import { workflowRoutes } from '../../../lib/control/workflows/routes/workflow-routes.ts';
 import { zfsRoutes } from '../../../lib/control/zfs/routes/zfs-routes.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
@@ -114,6 +115,7 @@ const allRoutes = [
   packageRoutes,
   workflowRoutes,
   provisionRoutes,
+  setupRoutes,
   zfsRoutes,
   placementRoutes,
   ticketRoutes,
