@@ -45,7 +45,7 @@ const candidateSql = (part: string) => `
       coalesce(p._value -> 'transitional_epoch' = to_jsonb(a.epoch)
         and p._value ->> 'transitional_status' = 'rebooting', false) as is_rebooting,
       (select w.name || ' ' || left(w.id::text, 8) from cnapi_workflow_jobs w
-        where w.server_uuid = p.uuid and w.ended_at is null
+        where w.server_uuid = p.uuid and w.ended_at is null and w.vm_uuid is null
           and w.name in ('server-reboot', 'server-factory-reset') limit 1) as job,
       to_jsonb(x) as sysinfo, r.memory, r.disk,
       l.vms, l.ram, l.disk as used_disk, l.cpu, l.capped, l.uncapped, l.owned, l.named, l.is_sick
