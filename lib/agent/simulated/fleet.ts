@@ -53,11 +53,15 @@ interface Member {
   connection: FaultyConnection;
   journal: MemoryJournal;
   number: number;
+  /** Changes when its machine boots. */
+  bootId: string;
   thaw: Timer | undefined;
 }
 
 const SLOTS = 10;
 const START_PERIOD_MS = 100;
+/** A machine that was told to reboot stops after this time, and then takes as long to start. */
+const REBOOT_MS = 1_000;
 
 /** Has the form of a version 4 uuid, so that everything accepts it as a server's uuid. */
 export function serverUuidOf(seed: string, number: number): string {
@@ -160,24 +164,46 @@ export class Fleet {
       this.#thaw(member);
       member.connection.cut();
       member.agent.abandon();
-      this.#add(member.number, journal === 'kept' ? member.journal : undefined);
+      this.#add(member.number, journal === 'kept' ? member.journal : undefined, member.bootId);
     }
   }
 
-  #add(number: number, kept?: MemoryJournal): void {
+  /** The agent still sends the end of `server_reboot`; then its machine is off for a while. */
+  #reboot(serverUuid: string): void {
+    const { clock, random } = this.#deps;
+    const member = this.#members.get(serverUuid);
+    /** Runs it unless the fleet has stopped, or the agent was restarted meanwhile. */
+    const later = (work: (member: Member) => void) =>
+      clock.after(REBOOT_MS, () => {
+        const isPresent = member !== undefined && this.#members.get(serverUuid) === member;
+        if (isPresent && !this.#stopping.signal.aborted) work(member);
+      });
+    later(({ connection, agent }) => {
+      agent.abandon();
+      connection.cut();
+      later(({ number, journal }) => {
+        this.#add(number, journal, random.uuid());
+      });
+    });
+  }
+
+  #add(number: number, kept?: MemoryJournal, bootId?: string): void {
     const { clock, random, credentials } = this.#deps;
     const serverUuid = serverUuidOf(this.#deps.seed, number);
     const connection = new FaultyConnection(clock, this.#dials, credentials);
     const journal = kept ?? new MemoryJournal({ clock, random });
-    const agent = new Agent(this.#agentDeps(serverUuid, { number, connection, journal }));
-    this.#members.set(serverUuid, { agent, connection, journal, number, thaw: undefined });
+    const parts = { number, connection, journal, bootId: bootId ?? serverUuid };
+    const agent = new Agent(this.#agentDeps(serverUuid, parts));
+    this.#members.set(serverUuid, { ...parts, agent, thaw: undefined });
     void agent.start();
   }
 
   #agentDeps(serverUuid: string, member: Omit<Member, 'agent' | 'thaw'>): AgentDeps {
     const { clock, random, log, resolve, credentials, agentVersion } = this.#deps;
     const { sysinfoSize, localAddresses, legacy = 0 } = this.#deps;
-    const { number, connection, journal } = member;
+    const { number, connection, journal, bootId } = member;
+    const onReboot = () => this.#reboot(serverUuid);
+    const about = { clock, random, serverUuid, number, agentVersion, sysinfoSize, bootId, onReboot };
     return {
       clock,
       random,
@@ -189,7 +215,7 @@ export class Fleet {
       agentVersion,
       ticker: this.#ticker,
       dial: connection.dial,
-      services: { machine: new SimulatedMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }) },
+      services: { machine: new SimulatedMachine(about) },
       tasks: catalogueOf({}),
       allowReboot: true,
       protocol: number < legacy ? 'legacy' : 'auto',

@@ -33,6 +33,10 @@ interface SimulatedMachineDeps {
   taskAddress?: TaskAddress | undefined;
   /** What its agent keeps for the sysinfo. */
   settings?: SettingsKeeper | undefined;
+  /** Another one for each boot; default: the uuid of the server. */
+  bootId?: string | undefined;
+  /** Stops the machine, and starts it again. Default: nothing happens. */
+  onReboot?: (() => void) | undefined;
 }
 
 /** Commands that succeed and print nothing; statementsOf has carried out `export`. */
@@ -49,7 +53,7 @@ export class SimulatedMachine implements Machine {
 
   constructor(deps: SimulatedMachineDeps) {
     this.#deps = deps;
-    this.bootId = deps.serverUuid;
+    this.bootId = deps.bootId ?? deps.serverUuid;
     this.#bootedAt = deps.clock.wallTime();
   }
 
@@ -134,7 +138,9 @@ export class SimulatedMachine implements Machine {
     return slept === 0 && this.#deps.random.fraction() < fails ? 1 : slept;
   }
 
-  async reboot(): Promise<void> {}
+  async reboot(): Promise<void> {
+    this.#deps.onReboot?.();
+  }
 
   async rename(hostname: string): Promise<void> {
     this.#hostname = hostname;

@@ -105,6 +105,19 @@ t.test('a silenced agent keeps its connection and sends nothing until its time i
   t.equal(session.closed, undefined);
 });
 
+t.test('a machine that is told to reboot comes back after another boot', async (t) => {
+  const one = await instance(t);
+  await fleetOf(t, 1, [one]);
+  const before = await one.session(0);
+  const { bootId } = await before.received('hello');
+  const { epoch } = await before.received('inventory');
+  const id = crypto.randomUUID();
+  before.task({ id, epoch, name: 'server_reboot', params: {} });
+  t.equal((await before.end(id)).outcome, 'complete');
+  const hellos = () => one.sessions.flatMap((session) => session.all('hello'));
+  await until(() => hellos().some((hello) => hello.bootId !== bootId), 'another boot');
+});
+
 t.test('agents that are cut, vanish, restart or are reinstalled connect again', async (t) => {
   const one = await instance(t);
   const fleet = await fleetOf(t, 4, [one]);
