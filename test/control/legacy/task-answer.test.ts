@@ -15,7 +15,7 @@ const answers: [name: string, end: PostedEnd, expected: object][] = [
   ['null', said(200, 'null'), complete({})],
   ['a list', said(200, [1]), complete([1])],
   ['a text', said(200, '"done"'), complete({ value: 'done' })],
-  ['invalid JSON', said(200, '<html>'), failed('BadAgentAnswer', /no JSON; whether the task ran is unknown/)],
+  ['invalid JSON', said(200, '<html>'), failed('BadAgentAnswer', /not JSON; whether the task ran is unknown/)],
   [
     'a result that is too long',
     endOfAnswer({ status: 200, isJson: true, unread: 'too long' }),

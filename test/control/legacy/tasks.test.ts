@@ -109,7 +109,7 @@ t.test('tasks of legacy agents', async (t) => {
     agent.misbehave = answering(302, '', { location: `${a.url}/servers` });
     t.match(await outcome(), failed('BadAgentAnswer', /HTTP 302/));
     agent.misbehave = answering(200, '<html>hello</html>');
-    t.match(await outcome(), failed('BadAgentAnswer', /no JSON; whether the task ran is unknown/));
+    t.match(await outcome(), failed('BadAgentAnswer', /not JSON; whether the task ran is unknown/));
     agent.misbehave = (request) => request.socket.destroy();
     t.match(await outcome(), failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'));
     await agent.close();
@@ -120,7 +120,7 @@ t.test('tasks of legacy agents', async (t) => {
     const nowhere = await join(t, a, { 'Admin IP': undefined });
     t.match(await wait(b, (await give(a, nowhere, 'nop')).id), failed('NoAgentAddress', /has no admin IP/));
     const metadata = await join(t, a, { 'CN Agent IP': '169.254.169.254' });
-    t.match(await wait(b, (await give(a, metadata, 'nop')).id), failed('NoAgentAddress', /no address of a server/));
+    t.match(await wait(b, (await give(a, metadata, 'nop')).id), failed('NoAgentAddress', /not an address of a server/));
     t.equal(nowhere.received.length + metadata.received.length, 0);
   });
 
@@ -202,7 +202,7 @@ t.test('tasks of legacy agents', async (t) => {
     const said = (message: RegExp) => ({ status: 500, body: { code: 'InternalError', message } });
     t.match(await c.get(`${path}/task-history`), said(/^The agent of server .* answered GET \/history with HTTP 503/));
     agent.misbehave = answering(200, '{}');
-    t.match(await c.get(`${path}/task-history`), said(/no list of tasks/));
+    t.match(await c.get(`${path}/task-history`), said(/not a list of tasks/));
     await agent.close();
     t.match(await c.get(`${path}/task-history`), said(/it gave no answer to GET \/history; the log says why$/));
     t.match(await c.post(`${path}/cn-agent/pause`), said(/it gave no answer to POST \/pause; the log says why$/));
