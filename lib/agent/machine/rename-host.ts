@@ -8,7 +8,10 @@ import { TaskFailure } from '../task-failure.ts';
 
 const NAME_FILE = '/etc/hostname';
 
-/** The kernel's name first: it needs the privilege, without which nothing is changed. @throws TaskFailure */
+/**
+ * The kernel's name first: it needs the privilege, without which nothing is changed. @throws
+ * TaskFailure
+ */
 export async function renameHost(hostname: string): Promise<void> {
   try {
     await promisify(execFile)('hostname', [hostname]);
@@ -18,7 +21,10 @@ export async function renameHost(hostname: string): Promise<void> {
   }
 }
 
-/** A file that is a mount of its own, as in some containers, cannot be replaced: it is written in place. */
+/**
+ * A file that is a mount of its own, as in some containers, cannot be replaced: it is written in
+ * place.
+ */
 export async function writeNameFile(path: string, hostname: string): Promise<void> {
   const text = `${hostname}\n`;
   try {

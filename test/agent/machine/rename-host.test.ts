@@ -1,4 +1,7 @@
-/** The file with the name of the machine. The kernel's name is not changed here: it would be this machine's. */
+/**
+ * The file with the name of the machine. The kernel's name is not changed here: it would be this
+ * machine's.
+ */
 import { execFile } from 'node:child_process';
 import { link, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
