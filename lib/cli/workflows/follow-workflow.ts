@@ -12,9 +12,10 @@ import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { endCountOf, endingOfJob, endLines, hasWorkflowEnded, presentLine } from './workflow-lines.ts';
 
 /**
- * An end of a step is answered immediately; what the next step waits for is seen this much later.
+ * An older instance does not answer when a step begins: what the step waits for is seen this much
+ * later.
  */
-const LOOK_SECONDS = 1;
+const LOOK_SECONDS = 20;
 
 interface CreatedWorkflow {
   uuid: string;
@@ -93,7 +94,8 @@ async function untilEnd({ client, output }: Context, uuid: string, signal: Abort
     const now = presentLine(job);
     if (now !== undefined && now !== present) output.note(now);
     present = now;
-    const request = { uuid, seen, timeout: LOOK_SECONDS };
+    const begun = seen + (job.waiting_for?.has_begun === false ? 0 : 1);
+    const request = { uuid, seen, begun, timeout: LOOK_SECONDS };
     job = await client
       .ask(workflowContracts.WaitWorkflowJob, request, { signal, repeatable: true })
       .catch(unlessDeleted);

@@ -79,7 +79,7 @@ export class WorkflowJobs {
       topic: WORKFLOW_ENDS_TOPIC,
       read: async (connection, ids) =>
         (await readWorkflowPositions(connection, ids)).map((position) => [position.id, position]),
-      isBefore: (next, last) => !next.isEnded && next.ends < last.ends,
+      isBefore: (next, last) => !next.isEnded && next.ends + next.begins < last.ends + last.begins,
     });
     this.#slowPoll = new SlowPoll({ ...deps, what: 'workflow jobs', work: async () => this.#watches.poll() });
   }
@@ -170,15 +170,22 @@ export class WorkflowJobs {
   }
 
   /**
-   * Returns the job when it has ended, when more than `seen` ends of steps are recorded, or at the
-   * timeout.
+   * Returns the job when it has ended, when more than `seen` ends of steps or `begun` beginnings of
+   * steps are recorded, or at the timeout.
    * @throws WorkflowJobNotFoundError, TooManyWaitersError, WaitStoppedError, the signal's reason
    */
-  async wait(id: string, { seen, ...options }: UntilOptions & { seen: number | undefined }): Promise<WorkflowJobRow> {
+  async wait(
+    id: string,
+    {
+      seen = Infinity,
+      begun = Infinity,
+      ...options
+    }: UntilOptions & { seen?: number | undefined; begun?: number | undefined },
+  ): Promise<WorkflowJobRow> {
     const watch = this.#watches.open(id, false);
     try {
       await watch.until(
-        (position) => position === undefined || position.isEnded || (seen !== undefined && position.ends > seen),
+        (position) => position === undefined || position.isEnded || position.ends > seen || position.begins > begun,
         options,
       );
     } finally {

@@ -204,18 +204,20 @@ export async function listWorkflowJobs(
   return rows;
 }
 
-/** How far jobs are, for those who wait: `ends` counts the ends of steps. */
+/** How far jobs are, for those who wait: `ends` counts the ends of steps, `begins` their beginnings. */
 export interface WorkflowPosition {
   id: string;
   ends: number;
+  begins: number;
   isEnded: boolean;
 }
 
 export async function readWorkflowPositions(database: Queryable, ids: readonly string[]): Promise<WorkflowPosition[]> {
   const { rows } = await database.query<WorkflowPosition>(
-    `select j.id, jsonb_array_length(j.results) + jsonb_array_length(j.onerror_results) as ends,
-         j.ended_at is not null as "isEnded"
-       from cnapi_workflow_jobs j where j.id = any ($1::uuid[])`,
+    `select j.id, e.ends, e.ends + j.is_begun::int as begins, j.ended_at is not null as "isEnded"
+       from cnapi_workflow_jobs j,
+         lateral (select jsonb_array_length(j.results) + jsonb_array_length(j.onerror_results) as ends) e
+       where j.id = any ($1::uuid[])`,
     [ids],
     { name: 'read workflow positions' },
   );

@@ -57,6 +57,7 @@ const job = answer({
   waiting_for: answer({
     step: z.string(),
     since: z.string(),
+    has_begun: z.boolean().optional().describe('Absent from older instances'),
     until: z.string().optional().describe('What ends the step, in words; absent if it waits for nothing'),
     task: z.string().optional().describe('The name of the task whose end it waits for'),
     task_id: uuid().optional().describe('That task, once it exists'),
@@ -105,7 +106,7 @@ const jobExample: WorkflowJob = {
   exec_after: '2030-01-01T00:00:00.000Z',
   timeout: 4800,
   cancel_requested: false,
-  waiting_for: { step: 'mark-rebooting', since: '2030-01-01T00:00:00.410Z', tries: 0 },
+  waiting_for: { step: 'mark-rebooting', since: '2030-01-01T00:00:00.410Z', has_begun: true, tries: 0 },
 };
 
 export const jobCreated = {
@@ -188,7 +189,8 @@ export const workflowContracts = contracts({
   WaitWorkflowJob: {
     method: 'GET',
     path: '/jobs/:uuid/wait',
-    summary: 'Waits until the job has ended, or until more steps than `seen` have; at the timeout it is 200 as well',
+    summary:
+      'Waits until the job has ended, or more steps than `seen` have, or more than `begun` have begun; at the timeout it is 200 as well',
     longRequest: 'wait',
     tag: 'workflows',
     origin: 'own',
@@ -198,6 +200,9 @@ export const workflowContracts = contracts({
       seen: integer('seen', 0, 1_000_000)
         .optional()
         .describe('How many ends of steps the caller knows: `chain_results` and `onerror_results` together'),
+      begun: integer('begun', 0, 1_000_000)
+        .optional()
+        .describe('How many beginnings of steps the caller knows: as many as ends, and one more if `has_begun`'),
     }),
     preconditions: [],
     responses: {

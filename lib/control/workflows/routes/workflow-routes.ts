@@ -62,9 +62,9 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
         });
       },
       GetWorkflowJob: async ({ params, actor }) => ok(toWorkflowJob(await workflowJobs.get(params.uuid), actor)),
-      async WaitWorkflowJob({ params: { uuid, timeout, seen }, actor, signal }) {
+      async WaitWorkflowJob({ params: { uuid, timeout, seen, begun }, actor, signal }) {
         const timeoutMs = (timeout ?? MAX_WAIT_SECONDS) * 1000;
-        const job = await workflowJobs.wait(uuid, { seen, timeoutMs, signal, endSignal });
+        const job = await workflowJobs.wait(uuid, { seen, begun, timeoutMs, signal, endSignal });
         if (job.ended_at === null && endSignal.aborted) throw new InstanceDrainingError();
         return ok(toWorkflowJob(job, actor));
       },

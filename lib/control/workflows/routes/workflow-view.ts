@@ -49,6 +49,7 @@ function toPresentStep({
   onerror,
   step,
   step_since,
+  is_begun,
   task: taskId,
   tries,
 }: WorkflowJobRow) {
@@ -56,7 +57,8 @@ function toPresentStep({
   const definition = knownStep(workflow, name);
   const until = definition && endOf(definition.work);
   return {
-    ...{ step: name, since: step_since.toISOString(), ...optionalField('until', until) },
+    ...{ step: name, since: step_since.toISOString(), has_begun: is_begun },
+    ...optionalField('until', until),
     ...optionalField('task', definition?.work.kind === 'task' ? definition.work.task : undefined),
     ...{ ...optionalField('task_id', taskId), tries },
   };
