@@ -60,7 +60,7 @@ export interface AgentDeps {
   pushCommands?: AllowedCommands | undefined;
   /** Undefined unless this process is the trial of a version. */
   trial?: Trial | undefined;
-  /** Started. If absent, the lease of a pause does not survive this process. */
+  /** Started. If absent, a drain does not survive this process. */
   pause?: PauseKeeper | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */

@@ -28,7 +28,7 @@ import { type AgentOptions, asUsageError, parseAgentOptions } from './options.ts
 import { readPackageKeys } from './packages/package-keys.ts';
 import { Packages } from './packages/packages.ts';
 import { packagesSysinfo } from './packages/packages-sysinfo.ts';
-import { type LeaseRecord, PauseKeeper } from './pause/pause-keeper.ts';
+import { type DrainRecord, PauseKeeper } from './pause/pause-keeper.ts';
 import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { recordFiles } from './records/record-files.ts';
@@ -194,7 +194,7 @@ const openSettings = (data: string, { needsSetup }: AgentOptions, log: Logger): 
   SettingsKeeper.open({ files: recordFiles(join(data, 'settings'), settingsSlotOf), needsSetup, log });
 
 async function openPause(data: string, log: Logger): Promise<PauseKeeper> {
-  const files = recordFiles<LeaseRecord>(join(data, 'pause'), ({ id }) => id);
+  const files = recordFiles<DrainRecord>(join(data, 'pause'), ({ id }) => id);
   const pause = new PauseKeeper({ clock, log, bootId: await bootIdOf(), files });
   await pause.start();
   return pause;

@@ -24,7 +24,7 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
     },
   },
   server_sysinfo: { idempotent: true, params: {} },
-  server_reboot: { idempotent: false, params: {} },
+  server_reboot: { idempotent: false, params: { drain: 'only if the server is drained for this job' } },
   server_setup: {
     idempotent: false,
     params: {
@@ -33,7 +33,7 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
       nics: 'a list of objects with mac and nic_tags_provided, the NIC tags',
     },
   },
-  server_factory_reset: { idempotent: false, params: {} },
+  server_factory_reset: { idempotent: false, params: { drain: 'required, the job for which the server is drained' } },
   server_update_nics: {
     idempotent: true,
     params: {
@@ -44,10 +44,11 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   agent_pause: {
     idempotent: true,
     params: {
-      lease: 'milliseconds after which it ends by itself, also after a restart of the agent; at most 86400000',
+      drain: 'the pause belongs to this job, and stays when the agent restarts',
+      lease: 'with drain: milliseconds after which it ends by itself; at most 86400000, which is the default',
     },
   },
-  agent_resume: { idempotent: true, params: { lease_only: 'true: only the pause with a lease ends' } },
+  agent_resume: { idempotent: true, params: { drain: 'only the pause of this job ends' } },
   agent_install: {
     idempotent: true,
     params: {

@@ -67,7 +67,11 @@ function gatedTask() {
 export function setUp(
   t: Test,
   journal: Journal = new HeldJournal(),
-  { clock = systemClock, ...machine }: Partial<Machine> & { clock?: Clock } = {},
+  {
+    clock = systemClock,
+    allowReboot = false,
+    ...machine
+  }: Partial<Machine> & { clock?: Clock; allowReboot?: boolean } = {},
 ) {
   const sent: AgentFrame[] = [];
   const outbox = {
@@ -115,7 +119,7 @@ export function setUp(
       ['unbegun', unbegun],
       ['slow', slow],
     ]),
-    allowReboot: false,
+    allowReboot,
     pause: new PauseKeeper({ clock, log: silentLogger, bootId: '', files: undefined }),
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });

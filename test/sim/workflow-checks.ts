@@ -9,10 +9,11 @@ import type { World } from './world.ts';
 /** With these a reboot may have ended its own agent. */
 const ENDS_OF_A_REBOOT = ['AgentRestarted', 'AgentStopped', 'OutcomeUnknown', 'TaskTimeout'];
 
+const DRAIN = 'begin-drain';
 const UNENDED = ['queued', 'running'];
 const STEP_TASKS: Readonly<Record<string, string>> = {
-  'pause-agent': 'agent_pause',
-  'resume-agent': 'agent_resume',
+  [DRAIN]: 'agent_pause',
+  'end-drain': 'agent_resume',
   reboot: 'server_reboot',
 };
 
@@ -94,6 +95,8 @@ export class WorkflowChecks {
         'I10',
         `${this.#world.nameOfServer(serverUuid)} rebooted ${reboots} times for ${tasks} tasks`,
       );
+    const drained = this.unended.find(({ server_uuid, chain }) => server_uuid === serverUuid && chain.includes(DRAIN));
+    if (drained !== undefined) this.#checkStillDrained(drained);
   }
 
   /** After all rows of a statement: each task belongs to the step that it began. */
@@ -131,8 +134,8 @@ export class WorkflowChecks {
     if (row.phase === 'chain' && row.is_canceled) this.#violated(row.id, `began ${name} after its cancel`);
     if ((row.task !== null) !== name in STEP_TASKS) this.#violated(row.id, `began ${name} with task ${row.task}`);
     if (row.task !== null) this.#checkTask(row, row.task);
-    if (name === 'pause-agent') seen.pausedAt = this.#world.time.now;
-    if (name === 'resume-agent' && row.phase === 'onerror') this.#resumes += 1;
+    if (name === DRAIN) seen.pausedAt = this.#world.time.now;
+    if (name === 'end-drain' && row.phase === 'onerror') this.#resumes += 1;
     if (name !== 'reboot') return;
     seen.bootedAt = this.#machineOf(row)?.bootedAt;
     if (seen.pausedAt !== undefined) this.#checkDrained(row, seen.pausedAt);
@@ -153,7 +156,17 @@ export class WorkflowChecks {
       ({ id, server_uuid, is_accepted }) =>
         server_uuid === row.server_uuid && is_accepted && !this.#tasks.has(id) && (tasks.madeAt(id) ?? 0) < pausedAt,
     );
-    if (left !== undefined) this.#violated(row.id, `began the reboot while task ${left.id} runs`);
+    if (left !== undefined) this.#violated(row.id, `reboots its server while task ${left.id} runs`);
+  }
+
+  /**
+   * Whatever has become of its agent since the server was drained, the machine takes no work when
+   * it reboots.
+   */
+  #checkStillDrained(row: WorkflowJobRow): void {
+    const agent = this.#world.agents.find(({ uuid }) => uuid === row.server_uuid);
+    if (agent?.agent?.isPaused !== true) this.#violated(row.id, `reboots ${agent?.name}, which takes tasks`);
+    this.#checkDrained(row, Number.POSITIVE_INFINITY);
   }
 
   #checkMove(seen: Seen, before: WorkflowJobRow): void {

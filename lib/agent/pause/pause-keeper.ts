@@ -1,24 +1,33 @@
 /**
- * The pause of one agent (pause.ts), with its lease on disk. Owned by main.ts, or by the Agent
+ * The pause of one agent (pause.ts), with its drain on disk. Owned by main.ts, or by the Agent
  * itself where no disk keeps it. The file is apart from the journal, so that an older version of
  * the agent can still read its journal.
  */
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { RecordFiles } from '../records/record-files.ts';
-import { isPausedAt, type KeptLease, leftOf, OPEN, type Pause, type PauseEvent, stepPause } from './pause.ts';
+import {
+  isDrainedAt,
+  isPausedAt,
+  type KeptDrain,
+  OPEN,
+  type Pause,
+  type PauseEvent,
+  pauseAfter,
+  stepPause,
+} from './pause.ts';
 
-export type LeaseRecord = KeptLease & { id: typeof LEASE };
+export type DrainRecord = KeptDrain & { id: typeof DRAIN };
 
 interface PauseKeeperDeps {
   clock: Clock;
   log: Logger;
   bootId: string;
-  /** Undefined: the lease is forgotten when the agent restarts. */
-  files: RecordFiles<LeaseRecord> | undefined;
+  /** Undefined: the drain is forgotten when the agent restarts. */
+  files: RecordFiles<DrainRecord> | undefined;
 }
 
-const LEASE = 'lease';
+const DRAIN = 'drain';
 
 export class PauseKeeper {
   readonly #deps: PauseKeeperDeps;
@@ -30,20 +39,26 @@ export class PauseKeeper {
     this.#deps = deps;
   }
 
-  /** Continues the lease of a former process. A record that cannot be read counts as none. */
+  /** Continues the drain of a former process. A record that cannot be read counts as none. */
   async start(): Promise<void> {
     const { clock, log, bootId, files } = this.#deps;
     const { records, damaged } = (await files?.load()) ?? { records: [], damaged: [] };
-    for (const { reason } of damaged) log.warn({ reason }, 'agent: the lease of its pause cannot be read');
+    for (const { reason } of damaged) log.warn({ reason }, 'agent: the record of its drain cannot be read');
     const [kept] = records;
-    const leftMs = kept === undefined ? 0 : leftOf(kept, { bootId, wallTime: clock.wallTime() });
-    if (leftMs === 0) return files?.remove(LEASE);
-    this.#pause = stepPause(this.#pause, { type: 'lease', durationMs: leftMs }, clock.now());
-    log.info({ left_ms: leftMs }, 'agent: still paused');
+    const now = clock.now();
+    this.#pause = kept === undefined ? OPEN : pauseAfter(kept, { bootId, wallTime: clock.wallTime(), now });
+    const { drain } = this.#pause;
+    if (drain === undefined) return files?.remove(DRAIN);
+    log.info({ workflow_job: drain.jobId, left_ms: drain.endsAt - now }, 'agent: still paused');
   }
 
   get isPaused(): boolean {
     return isPausedAt(this.#pause, this.#deps.clock.now());
+  }
+
+  /** Whether the server drains for this job. */
+  isDrainedFor(jobId: string): boolean {
+    return isDrainedAt(this.#pause, jobId, this.#deps.clock.now());
   }
 
   /** Resolves when the change survives a restart, and rejects if the disk does not take it. */
@@ -55,13 +70,17 @@ export class PauseKeeper {
 
   async #change(event: PauseEvent): Promise<void> {
     const { clock, log, bootId, files } = this.#deps;
-    if (event.type === 'lease') {
-      const endsAtWallTime = clock.wallTime() + event.durationMs;
-      await files?.write({ id: LEASE, durationMs: event.durationMs, endsAtWallTime, bootId });
+    const now = clock.now();
+    const next = stepPause(this.#pause, event, now);
+    const { drain } = next;
+    if (drain !== undefined && drain !== this.#pause.drain) {
+      const { jobId, durationMs } = drain;
+      await files?.write({ id: DRAIN, jobId, durationMs, endsAtWallTime: clock.wallTime() + durationMs, bootId });
     }
     const before = this.isPaused;
-    this.#pause = stepPause(this.#pause, event, clock.now());
+    const hasEnded = this.#pause.drain !== undefined && drain === undefined;
+    this.#pause = next;
     if (before !== this.isPaused) log.info({ event: event.type }, `agent: ${before ? 'resumed' : 'paused'}`);
-    if (event.type === 'end-lease' || event.type === 'resume') await files?.remove(LEASE);
+    if (hasEnded) await files?.remove(DRAIN);
   }
 }

@@ -39,6 +39,7 @@ import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentServices, TaskContext, TaskDefinition } from '../tasks/task.ts';
 import type { ActiveTask } from './active-task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
+import { confirmDrain } from './confirm-drain.ts';
 import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
@@ -316,6 +317,7 @@ export class Runner {
       },
       changeTimeout: (timeoutMs) => active.timer.change(timeoutMs),
       changePause: (event) => pause.change(event),
+      confirmDrain: (jobId) => confirmDrain(this.#deps, { jobId, asking: active.frame.id, active: this.#active }),
     };
   }
 

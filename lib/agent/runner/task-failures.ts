@@ -21,6 +21,9 @@ export const tooDeep = () => new TaskFailure('InvalidParameters', 'The parameter
 /** The message is that of Triton's agent. */
 export const agentPaused = () => new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance');
 
+export const notDrained = (reason: string) =>
+  new TaskFailure('NotDrained', `The server is not drained for this job any more: ${reason}. Begin the job again`);
+
 export const agentFull = () => new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');
 
 export const alreadyEnded = () =>

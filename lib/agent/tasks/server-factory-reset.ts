@@ -1,7 +1,8 @@
 /**
- * `server_factory_reset`: runs the program that the agent's configuration names for it; the agent
- * itself resets nothing. From before the program starts, the server is not set up and has no NIC
- * tags: what becomes of a machine whose reset was cut off is not known, and no VM belongs on it.
+ * `server_factory_reset {drain}`: if the server is drained for that job, runs the program that the
+ * agent's configuration names for it; the agent itself resets nothing. From before the program
+ * starts, the server is not set up and has no NIC tags: what becomes of a machine whose reset was
+ * cut off is not known, and no VM belongs on it.
  */
 import { z } from 'zod';
 import { TaskFailure } from '../task-failure.ts';
@@ -14,11 +15,12 @@ export const serverFactoryReset = defineTask({
   startsItself: true,
   // Whoever empties a server before it is reset has paused its agent.
   whilePaused: true,
-  params: z.object({}),
-  async run(_params, context) {
-    const { id, machine, vms, setupRules, signal, begin, output, changePause } = context;
+  params: z.object({ drain: z.uuid() }),
+  async run({ drain }, context) {
+    const { id, machine, vms, setupRules, signal, begin, output, changePause, confirmDrain } = context;
     const program = setupRules?.resetProgram;
     if (program === undefined) throw notAllowed();
+    await confirmDrain(drain);
     const count = vms?.list().length ?? 0;
     if (count > 0)
       throw new TaskFailure('ServerHasVms', `This server has VMs (${count}); delete them before its reset`);
@@ -28,7 +30,7 @@ export const serverFactoryReset = defineTask({
     if (killed) throw new TaskFailure(signal.reason.code, signal.reason.message, { result });
     if (result.exitCode !== 0) throw failedScript('FactoryResetFailed', `The program ${program}`, result);
     // The machine may be gone before the job could do that.
-    await changePause({ type: 'end-lease' });
+    await changePause({ type: 'end-drain', jobId: drain });
     return result;
   },
 });

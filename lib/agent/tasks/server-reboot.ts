@@ -1,4 +1,7 @@
-/** `server_reboot`: reboots the machine, if the agent was started with --allow-reboot. */
+/**
+ * `server_reboot {drain?}`: reboots the machine, if the agent was started with --allow-reboot.
+ * `drain`: only if the server is drained for that job.
+ */
 import { z } from 'zod';
 import { TaskFailure } from '../task-failure.ts';
 import { defineTask } from './task.ts';
@@ -7,9 +10,10 @@ export const serverReboot = defineTask({
   lane: 'serial',
   // Whoever empties a server before it is rebooted has paused its agent.
   whilePaused: true,
-  params: z.object({}),
-  async run(_params, { machine, allowReboot }) {
+  params: z.object({ drain: z.uuid().optional() }),
+  async run({ drain }, { machine, allowReboot, confirmDrain }) {
     if (!allowReboot) throw new TaskFailure('RebootNotAllowed', 'This agent was started without --allow-reboot');
+    if (drain !== undefined) await confirmDrain(drain);
     await machine.reboot();
     return {};
   },

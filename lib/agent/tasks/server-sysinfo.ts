@@ -4,6 +4,8 @@ import { defineTask } from './task.ts';
 
 export const serverSysinfo = defineTask({
   lane: 'control',
+  // It changes nothing.
+  whilePaused: true,
   params: z.object({}),
   run: async (_params, { machine }) => ({ sysinfo: await machine.sysinfo() }),
 });

@@ -75,6 +75,11 @@ export interface TaskContext extends AgentServices {
   changeTimeout(timeoutMs: number): void;
   /** Changes whether the agent refuses other tasks. */
   changePause(event: PauseEvent): Promise<void>;
+  /**
+   * Resolves when the agent is paused for the drain of this job, from now on for as long as at
+   * first, and has no other task. @throws TaskFailure
+   */
+  confirmDrain(jobId: string): Promise<void>;
 }
 
 export interface TaskDefinition {

@@ -25,7 +25,7 @@ const DERIVED: ReadonlyMap<string, string> = new Map([
   ['transitional_status', TRANSITION],
 ]);
 /** Not shown by lists. */
-const HIDDEN = ['agents', 'transitional_epoch'];
+const HIDDEN = ['agents', 'resetting', 'transitional_epoch'];
 
 /** The servers that meet all conditions, at most `most`. */
 export async function selectServers(

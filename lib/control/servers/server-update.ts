@@ -31,7 +31,7 @@ export interface ServerUpdate {
 }
 
 /** What the control plane itself changes. */
-export type ServerChange = ServerUpdate & { hostname?: string };
+export type ServerChange = ServerUpdate & { hostname?: string; resetting?: boolean };
 
 /** A value that the rules of its field do not allow; 409 as in Triton's CNAPI. */
 export class InvalidServerUpdateError extends CnapiError {
@@ -71,6 +71,7 @@ export function applyUpdate(before: ServerDocument, update: ServerChange, epoch:
   const given = Object.entries(update).filter(([key, value]) => value !== undefined && !NOT_STORED.has(key));
   const after = { ...before, ...Object.fromEntries(given) } as ServerDocument;
   if (update.next_reboot === '') delete after.next_reboot;
+  if (update.resetting === false || update.setup === true) delete after.resetting;
   if (update.transitional_status === undefined) return after;
   delete after.transitional_epoch;
   if (update.transitional_status === '') delete after.transitional_status;

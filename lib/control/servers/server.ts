@@ -39,6 +39,8 @@ export interface ServerDocument {
   reserved: boolean;
   reservoir: boolean;
   serial: string;
+  /** A job resets the server: no sysinfo makes it set up. Never served. */
+  resetting?: true;
   setting_up?: boolean;
   setup: boolean;
   system_type?: string;
@@ -131,6 +133,7 @@ export function applySysinfo(
 ): ServerDocument {
   const base = before ?? newServer(uuid, sysinfo, context);
   const after = { ...base, ...derivedFields(sysinfo) };
+  if (base.resetting) after.setup = base.setup;
   // An agent of this project says which agents its server has now. Others post them, and their
   // sysinfo may be older.
   const agents = agentsOf(sysinfo);
@@ -184,6 +187,7 @@ export function composeServer(parts: ServerParts): ServerObject {
   const {
     transitional_epoch = null,
     transitional_status,
+    resetting: _,
     agents,
     ...lasting
   } = document as JsonObject & Partial<ServerDocument>;

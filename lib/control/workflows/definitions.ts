@@ -13,13 +13,24 @@ import type { Plan } from './workflow.ts';
 
 export type WorkflowName = (typeof WORKFLOW_NAMES)[number];
 
+/** What a step reads of its job. */
+export interface StepJob {
+  id: string;
+  chain: readonly string[];
+  params: JsonObject;
+  /** What steps have noted for later ones. */
+  facts: JsonObject;
+  /** The ends of steps of the chain. */
+  results: readonly { name: string; error_code?: string }[];
+}
+
 /** What a step does. */
 export type StepWork =
   | {
       kind: 'task';
       task: string;
-      /** The parameters of the task, from those of the job. Absent: none. */
-      params?: (params: JsonObject) => JsonObject;
+      /** The parameters of the task. Absent: none. */
+      params?: (job: StepJob) => JsonObject;
       /** Errors of the task with which the step is done all the same. */
       accepts?: readonly string[];
       /** The result is the sysinfo of the server, which is stored. */
@@ -27,7 +38,7 @@ export type StepWork =
       /** The step is done without its task unless an earlier step has noted this fact. */
       ifNoted?: 'create_task';
     }
-  | { kind: 'change'; change: (params: JsonObject) => ServerChange }
+  | { kind: 'change'; change: (job: StepJob) => ServerChange }
   /** The server is displayed as `rebooting` until it is back. */
   | { kind: 'mark-rebooting' }
   /** Until the server has no other task that has not ended. */
@@ -45,8 +56,8 @@ export interface WorkflowStep {
   /** Default 1. */
   maxTries?: number;
   work: StepWork;
-  /** The boot time of the server is noted before the step begins. */
-  notesBoot?: boolean;
+  /** This field of the server is noted in the facts before the first try of the step begins. */
+  notes?: 'last_boot' | 'setup';
   /** The fact `create_task` is noted when its task is created. */
   notesTask?: boolean;
   /** In `onerror`: the step of the chain that it undoes. Absent: it is for every job. */
@@ -73,21 +84,38 @@ const QUEUE_MS = 15 * MINUTE_MS;
 /** The download of an image, and the start of a VM from it. */
 const PROVISION_MS = 60 * MINUTE_MS;
 
+const BEGIN_DRAIN = 'begin-drain';
+
 /**
- * The pause of a drain: until what it is for has begun, or is done. If the job cannot resume the
- * agent, because it cannot be reached when the job fails, it resumes by itself.
+ * The pause of a drain: until what it is for has begun, or is done. If the job cannot end it,
+ * because the agent cannot be reached when the job fails, it ends by itself.
  */
-const pauseFor = (ms: number): WorkflowStep => ({
+const beginDrain = (ms: number): WorkflowStep => ({
   timeoutMs: QUICK_MS,
-  work: { kind: 'task', task: 'agent_pause', params: () => ({ lease: DRAIN_MS + QUICK_MS + ms }) },
+  work: { kind: 'task', task: 'agent_pause', params: ({ id }) => ({ drain: id, lease: DRAIN_MS + QUICK_MS + ms }) },
 });
 const awaitIdle: WorkflowStep = { timeoutMs: DRAIN_MS, work: { kind: 'await-idle' } };
-const resumeAgent: WorkflowStep = {
+const endDrain: WorkflowStep = {
   timeoutMs: QUICK_MS,
   maxTries: 3,
-  work: { kind: 'task', task: 'agent_resume', params: () => ({ lease_only: true }) },
-  undoes: 'pause-agent',
+  work: { kind: 'task', task: 'agent_resume', params: ({ id }) => ({ drain: id }) },
+  undoes: BEGIN_DRAIN,
 };
+/** Jobs of former versions have these steps: a pause that stays until it is ended. */
+const formerDrain: Record<string, WorkflowStep> = {
+  'pause-agent': { timeoutMs: QUICK_MS, work: { kind: 'task', task: 'agent_pause' } },
+  'resume-agent': {
+    timeoutMs: QUICK_MS,
+    maxTries: 3,
+    work: { kind: 'task', task: 'agent_resume' },
+    undoes: 'pause-agent',
+  },
+};
+/**
+ * Names a job that drains, so that the agent refuses what would end work that it has taken
+ * meanwhile.
+ */
+const drainOf = ({ id, chain }: StepJob): JsonObject => (chain.includes(BEGIN_DRAIN) ? { drain: id } : {});
 
 const refreshSysinfo: WorkflowStep = {
   timeoutMs: QUICK_MS,
@@ -96,8 +124,10 @@ const refreshSysinfo: WorkflowStep = {
 };
 
 /** Selects the parameters of the job that its task has, too. */
-const only = (names: readonly string[]) => (params: JsonObject) =>
-  Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
+const only =
+  (names: readonly string[]) =>
+  ({ params }: StepJob) =>
+    Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
 
 /** The parameters of `vm-provision` that are none of the VM. */
 const OF_PROVISION: readonly string[] = ['server_uuid', 'image_url', 'image_digest'];
@@ -105,7 +135,7 @@ const OF_PROVISION: readonly string[] = ['server_uuid', 'image_url', 'image_dige
 export const vmParamsOf = (params: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(params).filter(([name]) => !OF_PROVISION.includes(name)));
 
-const changing = (change: (params: JsonObject) => ServerChange): WorkflowStep => ({
+const changing = (change: (job: StepJob) => ServerChange): WorkflowStep => ({
   timeoutMs: QUICK_MS,
   maxTries: 3,
   work: { kind: 'change', change },
@@ -114,28 +144,48 @@ const changing = (change: (params: JsonObject) => ServerChange): WorkflowStep =>
 /** A machine that stops may take its agent with it before the end of the task is recorded. */
 export const ENDS_OF_A_REBOOT: readonly string[] = ['AgentRestarted', 'AgentStopped', 'OutcomeUnknown', 'TaskTimeout'];
 
+/**
+ * With these a reset has not begun: the instance has not sent its task, or the agent has refused
+ * it.
+ */
+const REFUSALS_OF_A_RESET = ['NotTaken', 'UnknownTask', 'AgentPaused', 'AgentFull', 'InvalidParameters'].concat(
+  ...['NotDrained', 'FactoryResetNotAllowed', 'ServerHasVms'],
+);
+
+/**
+ * A server whose reset has not begun is set up as before. What is left of another one is not known.
+ */
+function setupAfterReset({ facts, results }: StepJob): ServerChange {
+  const reset = results.findLast(({ name }) => name === 'factory-reset');
+  const hasBegun = reset !== undefined && !REFUSALS_OF_A_RESET.includes(reset.error_code ?? '');
+  return { resetting: false, ...(!hasBegun && typeof facts.setup === 'boolean' && { setup: facts.setup }) };
+}
+
 const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
   'server-reboot': {
     steps: {
-      'pause-agent': pauseFor(0),
+      ...formerDrain,
+      [BEGIN_DRAIN]: beginDrain(0),
       'await-idle': awaitIdle,
       reboot: {
         timeoutMs: QUICK_MS,
-        notesBoot: true,
-        work: { kind: 'task', task: 'server_reboot', accepts: ENDS_OF_A_REBOOT },
+        notes: 'last_boot',
+        work: { kind: 'task', task: 'server_reboot', params: drainOf, accepts: ENDS_OF_A_REBOOT },
       },
       'mark-rebooting': { timeoutMs: QUICK_MS, maxTries: 3, work: { kind: 'mark-rebooting' } },
       'await-boot': { timeoutMs: BOOT_MS, work: { kind: 'await-boot' } },
-      'resume-agent': resumeAgent,
+      'end-drain': endDrain,
+      // Nobody follows the reboot any more.
+      'mark-not-rebooting': { ...changing(() => ({ transitional_status: '' })), undoes: 'mark-rebooting' },
     },
     chain: ({ drain }) => [
-      ...(drain === true ? ['pause-agent', 'await-idle'] : []),
+      ...(drain === true ? [BEGIN_DRAIN, 'await-idle'] : []),
       ...['reboot', 'mark-rebooting', 'await-boot'],
       // After a boot an agent is not paused. This is for a machine that was told to reboot, and
       // whose time of its boot has changed for another reason.
-      ...(drain === true ? ['resume-agent'] : []),
+      ...(drain === true ? ['end-drain'] : []),
     ],
-    onerror: ['resume-agent'],
+    onerror: ['mark-not-rebooting', 'end-drain'],
   },
   'server-update-nics': {
     steps: {
@@ -150,10 +200,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
   },
   'server-setup': {
     steps: {
-      'mark-setting-up': changing(({ hostname }) => ({
-        setting_up: true,
-        ...(typeof hostname === 'string' && { hostname }),
-      })),
+      'mark-setting-up': changing(() => ({ setting_up: true })),
       setup: {
         timeoutMs: SETUP_MS,
         work: {
@@ -163,7 +210,11 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
         },
       },
       'refresh-sysinfo': refreshSysinfo,
-      'mark-set-up': changing(() => ({ setup: true, setting_up: false })),
+      // Its name as well only now: a machine that refused to be set up still has its former one.
+      'mark-set-up': changing(({ params: { hostname } }) => ({
+        ...{ setup: true, setting_up: false },
+        ...(typeof hostname === 'string' && { hostname }),
+      })),
       'mark-not-setting-up': { ...changing(() => ({ setting_up: false })), undoes: 'mark-setting-up' },
     },
     chain: () => ['mark-setting-up', 'setup', 'refresh-sysinfo', 'mark-set-up'],
@@ -171,18 +222,25 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
   },
   'server-factory-reset': {
     steps: {
-      // Before it is emptied, so that placement chooses it no more.
-      'mark-not-set-up': changing(() => ({ setup: false })),
-      'pause-agent': pauseFor(SETUP_MS),
+      // Before it is emptied, so that placement chooses it no more. Until the end of the job, no
+      // sysinfo says otherwise.
+      'mark-not-set-up': { ...changing(() => ({ setup: false, resetting: true })), notes: 'setup' },
+      [BEGIN_DRAIN]: beginDrain(SETUP_MS),
       'await-idle': awaitIdle,
       // Its success ends the pause as well, because the machine may be gone a moment later.
-      'factory-reset': { timeoutMs: SETUP_MS, work: { kind: 'task', task: 'server_factory_reset' } },
-      'resume-agent': resumeAgent,
-      // If the reset has not begun, the agent says that the server is still set up.
+      'factory-reset': {
+        timeoutMs: SETUP_MS,
+        work: { kind: 'task', task: 'server_factory_reset', params: ({ id }) => ({ drain: id }) },
+      },
+      'mark-reset': changing(() => ({ resetting: false })),
+      'end-drain': endDrain,
+      // Not by asking the agent, which may be away.
+      'restore-set-up': { ...changing(setupAfterReset), undoes: 'mark-not-set-up' },
+      // It knows better, if it can be reached.
       'refresh-sysinfo': { ...refreshSysinfo, undoes: 'mark-not-set-up' },
     },
-    chain: () => ['mark-not-set-up', 'pause-agent', 'await-idle', 'factory-reset'],
-    onerror: ['resume-agent', 'refresh-sysinfo'],
+    chain: () => ['mark-not-set-up', BEGIN_DRAIN, 'await-idle', 'factory-reset', 'mark-reset'],
+    onerror: ['end-drain', 'restore-set-up', 'refresh-sysinfo'],
   },
   // The room is held before the job is created. The server is that of the room.
   'vm-provision': {
@@ -194,7 +252,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
         work: {
           kind: 'task',
           task: 'image_ensure_present',
-          params: ({ image_uuid, image_url: url, image_digest: digest }) =>
+          params: ({ params: { image_uuid, image_url: url, image_digest: digest } }) =>
             withSecretUrl('image_ensure_present', { image_uuid, url, ...(digest !== undefined && { digest }) }),
         },
       },
@@ -202,7 +260,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       'create-vm': {
         timeoutMs: PROVISION_MS,
         notesTask: true,
-        work: { kind: 'task', task: 'machine_create', params: vmParamsOf },
+        work: { kind: 'task', task: 'machine_create', params: ({ params }) => vmParamsOf(params) },
       },
       // Once the task exists, no other VM can have this uuid; without it the VM may be another
       // one's.
@@ -232,8 +290,9 @@ export function stepNames(workflow: WorkflowName, params: JsonObject): { chain: 
 /** The parameters of a job that the tasks of its steps are given. */
 export function taskParams(workflow: WorkflowName, params: JsonObject): JsonObject {
   const { steps, chain } = WORKFLOWS[workflow];
-  const works = chain(params).map((name) => steps[name]?.work);
-  return Object.assign({}, ...works.map((work) => (work?.kind === 'task' ? work.params?.(params) : {})));
+  const job: StepJob = { id: '', chain: chain(params), params, facts: {}, results: [] };
+  const works = job.chain.map((name) => steps[name]?.work);
+  return Object.assign({}, ...works.map((work) => (work?.kind === 'task' ? work.params?.(job) : {})));
 }
 
 /** @throws for a step that this version does not know */

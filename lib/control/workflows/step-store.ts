@@ -20,6 +20,8 @@ export interface HeldWorkflowJob {
   /** With their secrets. */
   params: JsonObject;
   facts: JsonObject;
+  /** The ends of steps of the chain. */
+  results: { name: string; error_code?: string }[];
   state: WorkflowState;
   /** The task of the present step. */
   taskId: string | undefined;
@@ -38,6 +40,7 @@ interface HeldJobRow {
   onerror: string[];
   params: JsonObject;
   facts: JsonObject;
+  results: HeldWorkflowJob['results'];
   execution: 'queued' | 'running' | 'succeeded' | 'failed' | 'canceled';
   phase: 'chain' | 'onerror';
   step: number;
@@ -53,7 +56,8 @@ interface HeldJobRow {
 /** Undefined: the job was deleted. */
 export async function readHeldWorkflowJob(database: Queryable, id: string): Promise<HeldWorkflowJob | undefined> {
   const { rows } = await database.query<HeldJobRow>(
-    `select j.name, j.server_uuid, j.vm_uuid, j.req_id, j.actor, j.chain, j.onerror, j.params, j.facts, j.execution, j.phase, j.step, j.tries,
+    `select j.name, j.server_uuid, j.vm_uuid, j.req_id, j.actor, j.chain, j.onerror, j.params, j.facts, j.results,
+         j.execution, j.phase, j.step, j.tries,
          j.is_begun, j.ending, j.begun_steps, j.task, j.cancel_requested_at is not null as is_canceled,
          cnapi_tick() - j.step_tick as step_ticks
        from cnapi_workflow_jobs j where j.id = $1::uuid`,
@@ -62,7 +66,8 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
   );
   const [row] = rows;
   if (row === undefined) return undefined;
-  const { name, server_uuid: serverUuid, chain, onerror, params, facts, task: taskId, is_canceled: isCanceled } = row;
+  const { name, server_uuid: serverUuid, chain, onerror, params, facts, results } = row;
+  const { task: taskId, is_canceled: isCanceled } = row;
   const stepMs = Number(row.step_ticks) * TICK_MS;
   return {
     id,
@@ -75,6 +80,7 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
     onerror,
     params,
     facts,
+    results,
     state: stateOf(row),
     taskId: taskId ?? undefined,
     isCanceled,

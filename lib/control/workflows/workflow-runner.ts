@@ -15,6 +15,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { changedIds, publishChanges } from '../../platform/waits/changes.ts';
+import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { hasSecrets, maskParams } from '../../protocol/secret-params.ts';
 import { taskKind } from '../../protocol/tasks.ts';
 import type { DutyHandler, HeldDuty } from '../duty/duty.ts';
@@ -163,10 +164,8 @@ export class WorkflowRunner implements DutyHandler {
 
   async #begin(present: Present): Promise<Next> {
     const { duty, job, state, step, stepName } = present;
-    const { database, random, tasks, servers } = this.#deps;
-    const facts = step.notesBoot
-      ? { last_boot: (await servers.get(job.serverUuid, CORE_PARTS))?.server.last_boot ?? null }
-      : {};
+    const { database, bus, random, tasks } = this.#deps;
+    const facts = await this.#noteFor(present);
     const { work } = step;
     const isTask = work.kind === 'task' && isNeeded(work, job);
     const task = isTask ? taskOf(work, job, { id: random.uuid(), step }) : undefined;
@@ -179,9 +178,16 @@ export class WorkflowRunner implements DutyHandler {
       return beginWorkflowStep(database, duty, { at, facts: { refusal: refusal.message }, task: undefined });
     });
     if (begun === undefined) return 'read';
+    publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: `${stepName} begun`, task: task?.id });
     if (task !== undefined) tasks.notifyAuthority(job.serverUuid, begun.run);
     return 'read';
+  }
+
+  /** Before the first try only: a later one would note what the first has changed. */
+  async #noteFor({ job, state, step: { notes } }: Present): Promise<JsonObject> {
+    if (notes === undefined || state.tries > 0) return {};
+    return { [notes]: (await this.#deps.servers.get(job.serverUuid, CORE_PARTS))?.server[notes] ?? null };
   }
 
   /** What has become of the step that has begun; undefined: it goes on. */
@@ -248,7 +254,7 @@ export class WorkflowRunner implements DutyHandler {
         if (!isNeeded(work, job)) return true;
         throw new Error(String(job.facts.refusal ?? 'the step has begun without its task'));
       case 'change':
-        await this.#changes.change(job, work.change(job.params));
+        await this.#changes.change(job, work.change(job));
         return true;
       case 'mark-rebooting':
         await servers.markRebooting(serverUuid, job.facts.last_boot);
@@ -327,11 +333,11 @@ const positionOf = ({ phase, step, tries }: StepPosition): StepPosition => ({ ph
 
 function taskOf(
   { task: name, params: paramsOf = () => ({}) }: TaskWork,
-  { params: given }: HeldWorkflowJob,
+  job: HeldWorkflowJob,
   { id, step: { timeoutMs } }: { id: string; step: WorkflowStep },
 ): StepTask {
-  const own = paramsOf(given);
-  const { secret_params } = given;
+  const own = paramsOf(job);
+  const { secret_params } = job.params;
   const params = Object.keys(own).length === 0 || secret_params === undefined ? own : { secret_params, ...own };
   const maskedParams = hasSecrets(params) ? maskParams(params) : undefined;
   return { id, name, params, maskedParams, timeoutMs, idempotent: taskKind(name).idempotent };

@@ -204,7 +204,9 @@ export async function listWorkflowJobs(
   return rows;
 }
 
-/** How far jobs are, for those who wait: `ends` counts the ends of steps, `begins` their beginnings. */
+/**
+ * How far jobs are, for those who wait: `ends` counts the ends of steps, `begins` their beginnings.
+ */
 export interface WorkflowPosition {
   id: string;
   ends: number;

@@ -2,12 +2,14 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { type LeaseRecord, PauseKeeper } from '../../../lib/agent/pause/pause-keeper.ts';
+import { type DrainRecord, PauseKeeper } from '../../../lib/agent/pause/pause-keeper.ts';
 import { recordFiles } from '../../../lib/agent/records/record-files.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 
 const HOUR_MS = 3_600_000;
+const jobId = 'a-job';
+const drain = { type: 'begin-drain', jobId, durationMs: HOUR_MS } as const;
 
 async function directoryOf(t: Test): Promise<string> {
   const directory = await mkdtemp(path.join(tmpdir(), 'pause-'));
@@ -18,33 +20,39 @@ async function directoryOf(t: Test): Promise<string> {
 /** The next process of the agent. */
 async function next(directory: string, { bootId = 'b', laterMs = 0 } = {}): Promise<PauseKeeper> {
   const clock = { ...systemClock, wallTime: () => systemClock.wallTime() + laterMs };
-  const files = recordFiles<LeaseRecord>(directory, ({ id }) => id);
+  const files = recordFiles<DrainRecord>(directory, ({ id }) => id);
   const keeper = new PauseKeeper({ clock, log, bootId, files });
   await keeper.start();
   return keeper;
 }
 
-t.test('an agent that restarts while its server drains stays paused until its lease is over', async (t) => {
-  const directory = await directoryOf(t);
-  await (await next(directory)).change({ type: 'lease', durationMs: HOUR_MS });
-  t.ok((await next(directory)).isPaused);
-  t.notOk((await next(directory, { laterMs: HOUR_MS })).isPaused);
-});
+t.test(
+  'an agent that restarts while its server drains stays paused for its job until the time of that is over',
+  async (t) => {
+    const directory = await directoryOf(t);
+    await (await next(directory)).change(drain);
+    const keeper = await next(directory, { laterMs: HOUR_MS / 2 });
+    t.strictSame([keeper.isPaused, keeper.isDrainedFor(jobId), keeper.isDrainedFor('another')], [true, true, false]);
+    t.notOk((await next(directory, { laterMs: HOUR_MS })).isPaused);
+    await keeper.change({ type: 'renew-drain', jobId });
+    t.ok((await next(directory, { laterMs: HOUR_MS })).isPaused, 'its whole time begins again');
+  },
+);
 
-t.test('a boot ends the lease, also for later processes', async (t) => {
+t.test('a boot ends the drain, also for later processes', async (t) => {
   const directory = await directoryOf(t);
-  await (await next(directory)).change({ type: 'lease', durationMs: HOUR_MS });
+  await (await next(directory)).change(drain);
   t.notOk((await next(directory, { bootId: 'c' })).isPaused);
   t.notOk((await next(directory)).isPaused);
 });
 
-t.test('a lease that was ended, and the pause of an operator, do not outlive the agent', async (t) => {
+t.test('a drain that was ended, and the pause of an operator, do not outlive the agent', async (t) => {
   const directory = await directoryOf(t);
-  for (const type of ['end-lease', 'resume'] as const) {
+  for (const event of [{ type: 'end-drain', jobId }, { type: 'resume' }] as const) {
     const keeper = await next(directory);
-    await Promise.all([keeper.change({ type: 'lease', durationMs: HOUR_MS }), keeper.change({ type })]);
-    t.notOk(keeper.isPaused, type);
-    t.notOk((await next(directory)).isPaused, type);
+    await Promise.all([keeper.change(drain), keeper.change(event)]);
+    t.notOk(keeper.isPaused, event.type);
+    t.notOk((await next(directory)).isPaused, event.type);
   }
   const keeper = await next(directory);
   await keeper.change({ type: 'pause' });
@@ -52,13 +60,13 @@ t.test('a lease that was ended, and the pause of an operator, do not outlive the
   t.notOk((await next(directory)).isPaused);
 });
 
-t.test('a lease that the disk does not take is refused, and one that cannot be read is none', async (t) => {
+t.test('a drain that the disk does not take is refused, and one that cannot be read is none', async (t) => {
   const directory = await directoryOf(t);
-  await writeFile(path.join(directory, 'lease.json'), '{');
+  await writeFile(path.join(directory, 'drain.json'), '{');
   const keeper = await next(directory);
   t.notOk(keeper.isPaused);
   await rm(directory, { recursive: true });
-  await t.rejects(keeper.change({ type: 'lease', durationMs: HOUR_MS }), { code: 'ENOENT' });
+  await t.rejects(keeper.change(drain), { code: 'ENOENT' });
   t.notOk(keeper.isPaused);
   await keeper.change({ type: 'pause' });
   t.ok(keeper.isPaused, 'the next change is not affected');

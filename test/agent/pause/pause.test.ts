@@ -1,21 +1,39 @@
 import t from 'tap';
-import { isPausedAt, leftOf, OPEN, type Pause, type PauseEvent, stepPause } from '../../../lib/agent/pause/pause.ts';
+import {
+  isDrainedAt,
+  isPausedAt,
+  OPEN,
+  type Pause,
+  type PauseEvent,
+  pauseAfter,
+  stepPause,
+} from '../../../lib/agent/pause/pause.ts';
 
 const NOW = 1_000;
-const paused: Pause = { byOperator: true, leaseEndsAt: undefined };
-const leased: Pause = { byOperator: false, leaseEndsAt: NOW + 50 };
-const both: Pause = { byOperator: true, leaseEndsAt: NOW + 50 };
-const lease: PauseEvent = { type: 'lease', durationMs: 100 };
+const until = (endsAt: number, jobId = 'a') => ({ jobId, durationMs: 100, endsAt });
+const paused: Pause = { byOperator: true, drain: undefined };
+const draining: Pause = { byOperator: false, drain: until(NOW + 50) };
+const both: Pause = { byOperator: true, drain: until(NOW + 50) };
+const over: Pause = { byOperator: false, drain: until(NOW) };
+const begin = (jobId: string): PauseEvent => ({ type: 'begin-drain', jobId, durationMs: 100 });
+const renew = (jobId: string): PauseEvent => ({ type: 'renew-drain', jobId });
+const end = (jobId: string): PauseEvent => ({ type: 'end-drain', jobId });
 
 const rows: { name: string; from: Pause; event: PauseEvent; to: Pause }[] = [
   { name: 'an operator pauses', from: OPEN, event: { type: 'pause' }, to: paused },
-  { name: 'an operator pauses a server that drains', from: leased, event: { type: 'pause' }, to: both },
-  { name: 'a drain begins', from: OPEN, event: lease, to: { ...OPEN, leaseEndsAt: NOW + 100 } },
-  { name: 'a drain begins again', from: leased, event: lease, to: { ...leased, leaseEndsAt: NOW + 100 } },
-  { name: 'a drain of a paused agent', from: paused, event: lease, to: { ...paused, leaseEndsAt: NOW + 100 } },
-  { name: 'a drain ends', from: leased, event: { type: 'end-lease' }, to: OPEN },
-  { name: 'a drain ends, and the pause of the operator stays', from: both, event: { type: 'end-lease' }, to: paused },
-  { name: 'a drain ends twice', from: OPEN, event: { type: 'end-lease' }, to: OPEN },
+  { name: 'an operator pauses a server that drains', from: draining, event: { type: 'pause' }, to: both },
+  { name: 'a drain begins', from: OPEN, event: begin('a'), to: { ...OPEN, drain: until(NOW + 100) } },
+  { name: 'a drain begins again', from: draining, event: begin('a'), to: { ...OPEN, drain: until(NOW + 100) } },
+  { name: 'another job drains', from: draining, event: begin('b'), to: { ...OPEN, drain: until(NOW + 100, 'b') } },
+  { name: 'a drain of a paused agent', from: paused, event: begin('a'), to: { ...paused, drain: until(NOW + 100) } },
+  { name: 'a drain is renewed', from: draining, event: renew('a'), to: { ...OPEN, drain: until(NOW + 100) } },
+  { name: 'a drain that is over is not renewed', from: over, event: renew('a'), to: over },
+  { name: 'another job does not renew a drain', from: draining, event: renew('b'), to: draining },
+  { name: 'no drain is renewed', from: paused, event: renew('a'), to: paused },
+  { name: 'a drain ends', from: draining, event: end('a'), to: OPEN },
+  { name: 'another job does not end a drain', from: draining, event: end('b'), to: draining },
+  { name: 'a drain ends, and the pause of the operator stays', from: both, event: end('a'), to: paused },
+  { name: 'a drain ends twice', from: OPEN, event: end('a'), to: OPEN },
   { name: 'an operator resumes', from: paused, event: { type: 'resume' }, to: OPEN },
   { name: 'an operator resumes a server that drains', from: both, event: { type: 'resume' }, to: OPEN },
 ];
@@ -24,24 +42,32 @@ for (const { name, from, event, to } of rows)
     t.same(stepPause(from, event, NOW), to);
   });
 
-t.test('a lease ends by itself, and the pause of an operator does not', async (t) => {
+t.test('a drain ends by itself, and the pause of an operator does not', async (t) => {
+  const all = [OPEN, paused, draining, both];
   t.same(
-    [OPEN, paused, leased, both].map((pause) => isPausedAt(pause, NOW + 49)),
+    all.map((pause) => isPausedAt(pause, NOW + 49)),
     [false, true, true, true],
   );
   t.same(
-    [OPEN, paused, leased, both].map((pause) => isPausedAt(pause, NOW + 50)),
+    all.map((pause) => isPausedAt(pause, NOW + 50)),
     [false, true, false, true],
   );
+  t.same(
+    all.map((pause) => isDrainedAt(pause, 'a', NOW + 49)),
+    [false, false, true, true],
+  );
+  t.notOk(isDrainedAt(both, 'b', NOW));
+  t.notOk(isDrainedAt(both, 'a', NOW + 50));
 });
 
-const kept = { durationMs: 100, endsAtWallTime: 5_100, bootId: 'b' };
+const kept = { jobId: 'a', durationMs: 100, endsAtWallTime: 5_100, bootId: 'b' };
 for (const [name, bootId, wallTime, left] of [
   ['as much as is left', 'b', 5_030, 70],
   ['nothing of one that is over', 'b', 5_200, 0],
   ['no more than it had, when the clock was set back', 'b', 1_000, 100],
   ['nothing after a boot', 'c', 5_030, 0],
 ] as const)
-  t.test(`the next process continues a lease: ${name}`, async (t) => {
-    t.equal(leftOf(kept, { bootId, wallTime }), left);
+  t.test(`the next process continues a drain: ${name}`, async (t) => {
+    const after = pauseAfter(kept, { bootId, wallTime, now: NOW });
+    t.same(after, left === 0 ? OPEN : { ...OPEN, drain: until(NOW + left) });
   });

@@ -272,7 +272,7 @@ t.test('an abort kills the whole group of the command, and is answered when noth
   t.ok((await aliveIn(rig.groups)) >= 2);
   rig.node.onAbort({ type: 'push_abort', job: rig.job });
   t.same(rig.sent(), [], 'the command still runs');
-  t.same(rig.node.state, { name: 'terminating', job: rig.job });
+  t.same(rig.node.state, { name: 'terminating', jobId: rig.job });
   t.match(await ended, { code: 'Aborted', result: { stdout: 'up\n' } });
   t.equal(await aliveIn(rig.groups), 0);
   t.same(rig.sent(), [{ type: 'push_aborted', job: rig.job }]);

@@ -281,20 +281,6 @@ t.test('a paused agent accepts no task except agent_resume', async (t) => {
   t.match(await end(give({ name: 'nop' })), { outcome: 'complete' });
 });
 
-t.test('a pause with a lease ends by itself, and the end of a drain leaves the pause of an operator', async (t) => {
-  const { give, end, runner } = setUp(t);
-  t.match(await end(give({ name: 'agent_pause', params: { lease: 0 } })), { error: { code: 'InvalidParameters' } });
-  await end(give({ name: 'agent_pause', params: { lease: 1 } }));
-  await until(() => !runner.isPaused, 'the end of the lease');
-  await end(give({ name: 'agent_pause', params: { lease: 60_000 } }));
-  t.match(await end(give({ name: 'nop' })), { error: { code: 'AgentPaused' } });
-  await end(give({ name: 'agent_pause' }));
-  await end(give({ name: 'agent_resume', params: { lease_only: true } }));
-  t.ok(runner.isPaused, 'by the operator');
-  await end(give({ name: 'agent_resume' }));
-  t.notOk(runner.isPaused);
-});
-
 t.test('parallel tasks are bounded, serial ones run one at a time, control tasks run immediately', async (t) => {
   const { give, runs, end } = setUp(t);
   for (let n = 0; n < PARALLEL_TASKS + 5; n++) give();

@@ -26,7 +26,13 @@ async function prepare(t: Test) {
   await packages.start();
   const stop = new AbortController();
   const run = (task: TaskDefinition, params: Record<string, unknown>) => {
-    const caller = { id: crypto.randomUUID(), signal: stop.signal, progress: () => undefined, starts: () => 1 };
+    const caller = {
+      id: crypto.randomUUID(),
+      signal: stop.signal,
+      progress: () => undefined,
+      starts: () => 1,
+      journalProcesses: async () => {},
+    };
     const context = { ...caller, machine, packages };
     return task.run(params, context as unknown as Parameters<TaskDefinition['run']>[1]);
   };

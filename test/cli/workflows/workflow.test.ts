@@ -24,9 +24,9 @@ t.test('a reboot is followed to its end, and its job is listed and shown', async
   t.match(shown.stdout, /^now +await-boot: waits until the server is back/m);
   t.match(
     shown.stdout,
-    /^pause-agent +OK .*\n.*await-idle +OK .*\nreboot +OK .*\nmark-rebooting +OK .*\nawait-boot +running/m,
+    /^begin-drain +OK .*\n.*await-idle +OK .*\nreboot +OK .*\nmark-rebooting +OK .*\nawait-boot +running/m,
   );
-  t.match(shown.stdout, /^resume-agent +waiting/m, 'a step that is still to come');
+  t.match(shown.stdout, /^end-drain +waiting/m, 'a step that is still to come');
 
   await t.test('who leaves is told that the job goes on, and how to follow it', async (t) => {
     const waiting = cli.start(['workflow', 'wait', prefix]);
@@ -49,10 +49,10 @@ t.test('a reboot is followed to its end, and its job is listed and shown', async
   t.match(stdout, /^server-reboot succeeded after [0-9.ms ]+\n$/);
   t.match(
     stderr,
-    /^cnapi: pause-agent: OK after .*\n(.*\n)*cnapi: await-boot: OK after .*\n(.*\n)*cnapi: resume-agent: OK/m,
+    /^cnapi: begin-drain: OK after .*\n(.*\n)*cnapi: await-boot: OK after .*\n(.*\n)*cnapi: end-drain: OK/m,
   );
   const once = await cli.run('workflow', 'wait', prefix);
-  t.match(once, { code: 0, stdout, stderr: /resume-agent: OK/ }, 'a job that has ended');
+  t.match(once, { code: 0, stdout, stderr: /end-drain: OK/ }, 'a job that has ended');
   t.equal((await cli.json<WorkflowJob>('workflow', 'wait', uuid)).execution, 'succeeded');
   t.match(await cli.run('workflow', 'cancel', prefix), { code: 1, stderr: /has succeeded; only a job that has not/ });
 });
@@ -64,7 +64,7 @@ t.test('a job that fails or is canceled says so, and what was undone', async (t)
   const failed = await cli.run('server', 'reboot', server.serverUuid, '--drain', '--wait');
   t.match(failed, { code: 1, stdout: '' });
   t.match(failed.stderr, /^cnapi: reboot: .*allow-reboot.*; see cnapi task [0-9a-f]{8}$/m);
-  t.match(failed.stderr, /^cnapi: undo: resume-agent: OK/m);
+  t.match(failed.stderr, /^cnapi: undo: end-drain: OK/m);
   t.match(failed.stderr, /^cnapi: server-reboot failed after .*: reboot: .*allow-reboot/m);
 
   await app.post(`/servers/${server.serverUuid}/tasks`, { task: 'sleep', params: { timeout: 3_600_000 } });
@@ -75,9 +75,9 @@ t.test('a job that fails or is canceled says so, and what was undone', async (t)
   t.match(canceled, { code: 0, stdout: `cancel of workflow job ${uuid} requested\n` });
   const { code, stderr } = await waiting.ended;
   t.equal(code, 1);
-  t.match(stderr, /^cnapi: await-idle: canceled after .*\n(.*\n)*cnapi: undo: resume-agent: OK/m);
+  t.match(stderr, /^cnapi: await-idle: canceled after .*\n(.*\n)*cnapi: undo: end-drain: OK/m);
   t.match(stderr, /^cnapi: server-reboot was canceled by .* after/m);
   const { stdout } = await cli.run('workflow', 'show', uuid);
-  t.match(stdout, /^await-idle +Canceled +.*\nundo: resume-agent +OK/m);
+  t.match(stdout, /^await-idle +Canceled +.*\nundo: end-drain +OK/m);
   t.notMatch(stdout, 'waiting', 'the other steps of the chain do not follow');
 });

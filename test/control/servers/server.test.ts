@@ -232,3 +232,12 @@ t.test('an update stores the stored fields and nothing else', (t) => {
   t.same(applyUpdate(applyUpdate(created(), { next_reboot: 'x' }, null), { next_reboot: '' }, null), created());
   t.end();
 });
+
+t.test('a sysinfo does not make a server set up that a job resets', async (t) => {
+  const resetting = applyUpdate(created({ Setup: 'true' }), { setup: false, resetting: true }, null);
+  const after = applySysinfo(resetting, UUID, { Setup: 'true', 'MiB of Memory': '7' }, context);
+  t.match(after, { setup: false, ram: 7 });
+  t.notOk('resetting' in composeServer({ document: after, status: 'running', epoch: 1 } as never), 'it is not served');
+  for (const end of [{ resetting: false }, { setup: true }])
+    t.match(applySysinfo(applyUpdate(after, end, null), UUID, { Setup: 'true' }, context), { setup: true });
+});

@@ -3,7 +3,7 @@
  * leaves a file.
  */
 import { randomUUID } from 'node:crypto';
-import { readFile, writeFile } from 'node:fs/promises';
+import { access, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { serverFactoryReset } from '../../../lib/agent/tasks/server-factory-reset.ts';
@@ -11,6 +11,7 @@ import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
 import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
 import { freshZone } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { until } from '../../support/until.ts';
 import { settingsServer } from './settings-server.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -44,7 +45,7 @@ t.test('servers are reset by jobs', async (t) => {
     const sysinfo = { 'Network Interfaces': { eth0: { 'MAC Address': '02:00:00:00:00:01' } } };
     await settings.changeNics('update', [{ mac: '02:00:00:00:00:01', nic_tags_provided: ['admin'] }], sysinfo);
     const job = await reset(serverUuid);
-    const steps = ['mark-not-set-up OK', 'pause-agent OK', 'await-idle OK', 'factory-reset OK'];
+    const steps = ['mark-not-set-up OK', 'begin-drain OK', 'await-idle OK', 'factory-reset OK', 'mark-reset OK'];
     t.strictSame(ends(job.chain_results), steps);
     t.equal(job.execution, 'succeeded');
     t.match(await readFile(mark, 'utf8'), /^0 /);
@@ -66,9 +67,45 @@ t.test('servers are reset by jobs', async (t) => {
     const job = await reset(serverUuid);
     t.equal(job.execution, 'failed');
     t.match(job.chain_results.at(-1), { error_code: 'FactoryResetNotAllowed', error: /without --factory-reset/ });
-    t.strictSame(ends(job.onerror_results), ['resume-agent OK', 'refresh-sysinfo OK']);
+    t.strictSame(ends(job.onerror_results), ['end-drain OK', 'restore-set-up OK', 'refresh-sysinfo OK']);
     t.match(await shown(() => true), { setup: true });
     t.equal(await takesTasks(serverUuid), 'complete');
+  });
+
+  await t.test('a server whose agent is paused and refuses the reset stays set up', async (t) => {
+    const { serverUuid, shown } = await settingsServer(t, [one, two]);
+    t.equal((await one.post(`/servers/${serverUuid}/cn-agent/pause`)).status, 204);
+    const job = await reset(serverUuid);
+    t.match(job.chain_results.at(-1), { error_code: 'FactoryResetNotAllowed' });
+    t.strictSame(ends(job.onerror_results), ['end-drain OK', 'restore-set-up OK', 'refresh-sysinfo OK']);
+    t.match(await shown(() => true), { setup: true });
+    t.equal(await takesTasks(serverUuid), 'failure', 'the pause of the operator is left');
+  });
+
+  await t.test('an agent that was resumed while its server drained is not reset', async (t) => {
+    const mark = join(folder, 'not reset');
+    const resetProgram = await program('must not run', `touch '${mark}'`);
+    const { serverUuid, shown } = await settingsServer(t, [one, two], { resetProgram });
+    const sleep = await one.post<{ id: string }>(`/servers/${serverUuid}/tasks`, {
+      ...{ task: 'sleep', params: { timeout: 3_600_000 } },
+    });
+    const answer = await one.put<{ job_uuid: string }>(`/servers/${serverUuid}/factory-reset`);
+    const job = `/jobs/${answer.body.job_uuid}`;
+    await until(async () => {
+      const { body } = await one.get<WorkflowJob>(job);
+      return body.waiting_for?.step === 'await-idle';
+    }, 'the drain');
+    // A sysinfo that changes while the server drains says that it is set up, and yet no VM is
+    // placed there.
+    const { sysinfo } = (await shown(() => true)) as { sysinfo: object };
+    await one.post(`/servers/${serverUuid}/sysinfo`, { sysinfo: { ...sysinfo, Setup: 'true', Changed: 'yes' } });
+    t.match(await shown((server) => 'Changed' in (server.sysinfo as object)), { setup: false });
+    await one.post(`/servers/${serverUuid}/cn-agent/resume`);
+    await one.post(`/tasks/${sleep.body.id}/cancel`);
+    const { body: ended } = await two.get<WorkflowJob>(`${job}/wait?timeout=60`);
+    t.match(ended.chain_results.at(-1), { name: 'factory-reset', error_code: 'NotDrained' });
+    t.match(await shown(() => true), { setup: true });
+    await t.rejects(access(mark), { code: 'ENOENT' });
   });
 
   await t.test('a server whose reset has failed is not set up, because nobody knows what is left of it', async (t) => {
@@ -100,8 +137,9 @@ t.test('an agent with VMs is not reset, whatever its instance knows', async (t) 
     },
   };
   const setupRules = { allowsSetup: false, resetProgram: '/bin/true' };
-  const context = { vms: { list: () => [{}] }, settings, setupRules } as unknown as TaskContext;
-  await t.rejects(serverFactoryReset.run({}, context), {
+  const confirmDrain = async () => undefined;
+  const context = { vms: { list: () => [{}] }, settings, setupRules, confirmDrain } as unknown as TaskContext;
+  await t.rejects(serverFactoryReset.run({ drain: randomUUID() }, context), {
     ...{ code: 'ServerHasVms', message: 'This server has VMs (1); delete them before its reset' },
   });
   t.notOk(isReset);

@@ -79,7 +79,11 @@ t.test('jobs that reboot a server', async (t) => {
     t.match(ended.body.history[0]?.event, { error: { code: 'AgentPaused' } });
     const pause = "select params from cnapi_tasks where name = 'agent_pause'";
     const asked = (await zone.database.query<{ params: object }>(pause)).rows;
-    t.same(asked, [{ params: { lease: 20 * 60_000 } }], 'should the job not reach it again, it resumes by itself');
+    t.same(
+      asked,
+      [{ params: { drain: uuid, lease: 20 * 60_000 } }],
+      'should it not be reached again, it resumes by itself',
+    );
     t.equal((await atStep(two, uuid, 'await-idle')).execution, 'running');
     await one.post(`/tasks/${running.id}/cancel`);
     await atStep(one, uuid, 'await-boot');
@@ -87,8 +91,37 @@ t.test('jobs that reboot a server', async (t) => {
     await server.boot();
     const job = await waitFor(one, uuid);
     const rebooted = ['reboot', 'mark-rebooting', 'await-boot'];
-    t.strictSame(names(job.chain_results), ['pause-agent', 'await-idle', ...rebooted, 'resume-agent']);
+    t.strictSame(names(job.chain_results), ['begin-drain', 'await-idle', ...rebooted, 'end-drain']);
     t.equal(job.execution, 'succeeded');
+  });
+
+  await t.test('a wait ends when a step begins', async (t) => {
+    const { body: running } = await one.post<{ id: string }>(`${path}/tasks`, {
+      task: 'sleep',
+      params: { timeout: 3_600_000 },
+    });
+    const uuid = await reboot({ drain: true });
+    const job = await waitFor(two, uuid, 'seen=1&begun=1');
+    t.match(job.waiting_for, { step: 'await-idle', has_begun: true });
+    await one.put(`/jobs/${uuid}/cancel`);
+    t.equal((await waitFor(two, uuid)).execution, 'canceled');
+    await one.post(`/tasks/${running.id}/cancel`);
+  });
+
+  await t.test('a server whose agent was resumed while it drained does not reboot', async (t) => {
+    const { body: running } = await one.post<{ id: string }>(`${path}/tasks`, {
+      task: 'sleep',
+      params: { timeout: 3_600_000 },
+    });
+    const before = server.reboots;
+    const uuid = await reboot({ drain: true });
+    await atStep(one, uuid, 'await-idle');
+    t.equal((await one.post(`${path}/cn-agent/resume`)).status, 204);
+    await one.post(`/tasks/${running.id}/cancel`);
+    const job = await waitFor(two, uuid);
+    t.equal(job.execution, 'failed');
+    t.match(job.chain_results.at(-1), { name: 'reboot', error_code: 'NotDrained', error: /not paused for it/ });
+    t.equal(server.reboots, before);
   });
 
   await t.test('a job that is canceled while it drains resumes the agent and reboots nothing', async (t) => {
@@ -106,7 +139,7 @@ t.test('jobs that reboot a server', async (t) => {
     const job = await waitFor(two, uuid);
     t.equal(job.execution, 'canceled');
     t.match(job.chain_results[1], { name: 'await-idle', error: 'canceled', error_code: 'Canceled' });
-    t.strictSame(names(job.onerror_results), ['resume-agent']);
+    t.strictSame(names(job.onerror_results), ['end-drain']);
     const { body: nop } = await one.post<{ id: string }>(`${path}/nop`);
     t.match((await one.get(`/tasks/${nop.id}/wait?timeout=60`)).body, { status: 'complete' });
     t.equal(server.reboots, before);
@@ -141,14 +174,14 @@ t.test('jobs that reboot a server', async (t) => {
     const { body: all } = await one.get<WorkflowJob[]>(`/jobs?server_uuid=${server.serverUuid}`);
     t.strictSame(
       all.map(({ execution }) => execution),
-      ['failed', 'canceled', 'succeeded', 'succeeded', 'succeeded'],
+      ['failed', 'canceled', 'failed', 'canceled', 'succeeded', 'succeeded', 'succeeded'],
     );
     const { body: first } = await one.get<WorkflowJob[]>('/jobs?limit=2');
     const { body: rest } = await one.get<WorkflowJob[]>(`/jobs?after=${first[1]?.uuid}`);
     t.strictSame([...first, ...rest], all);
-    t.strictSame((await one.get<WorkflowJob[]>('/jobs?execution=canceled')).body, [all[1]]);
+    t.strictSame((await one.get<WorkflowJob[]>('/jobs?execution=canceled')).body, [all[1], all[3]]);
     t.strictSame((await one.get('/jobs?name=server-setup')).body, []);
-    t.strictSame((await one.get<WorkflowJob[]>('/jobs?offset=4')).body, [all[4]]);
+    t.strictSame((await one.get<WorkflowJob[]>('/jobs?offset=6')).body, [all[6]]);
     t.match(await one.get(`/jobs/${randomUUID()}`), { status: 404, body: { code: 'ResourceNotFound' } });
     t.equal((await one.get(`/jobs/${randomUUID()}/wait`)).status, 404);
     t.equal((await one.put(`/jobs/${randomUUID()}/cancel`)).status, 404);
@@ -167,7 +200,7 @@ t.test('what a reboot is refused', async (t) => {
   const job = await waitFor(app, body.job_uuid);
   t.equal(job.execution, 'failed');
   t.match(job.chain_results.at(-1), { name: 'reboot', error_code: 'RebootNotAllowed' });
-  t.strictSame(names(job.onerror_results), ['resume-agent']);
+  t.strictSame(names(job.onerror_results), ['end-drain']);
   t.equal(server.reboots, 0);
   await app.post(`${path}`, { agents: [{ name: 'cn-agent', version: '2.10.9' }] });
   t.match(await app.post(`${path}/reboot`, { nojob: true }), { status: 503, body: { code: 'ServiceUnavailable' } });

@@ -1,6 +1,6 @@
 /** How a workflow job goes from step to step: each row of its table. */
 import t from 'tap';
-import { planOf, stepNames } from '../../../lib/control/workflows/definitions.ts';
+import { planOf, type StepJob, stepNames, workflowStep } from '../../../lib/control/workflows/definitions.ts';
 import {
   type Plan,
   stepWorkflow,
@@ -167,13 +167,13 @@ t.test('a reboot with drain resumes the agent if it fails after the pause', asyn
   const reboot = planOf('server-reboot', stepNames('server-reboot', { drain: true }));
   t.strictSame(
     reboot.chain.map(({ name }) => name),
-    ['pause-agent', 'await-idle', 'reboot', 'mark-rebooting', 'await-boot', 'resume-agent'],
+    ['begin-drain', 'await-idle', 'reboot', 'mark-rebooting', 'await-boot', 'end-drain'],
   );
   const { state } = stepWorkflow(reboot, { name: 'begun', phase: 'chain', step: 2, tries: 0 }, failed(), 'job');
-  t.strictSame(state, undo('due', 0, left('failed', 3)));
+  t.strictSame(state, undo('due', 1, left('failed', 3)), 'the mark, which it had not made, needs no undo');
   t.strictSame(
     reboot.onerror.map(({ name }) => name),
-    ['resume-agent'],
+    ['mark-not-rebooting', 'end-drain'],
   );
 });
 
@@ -205,4 +205,32 @@ t.test('a step that this version does not know is an error', async (t) => {
     /does not know step dance of workflow server-reboot/,
   );
   t.throws(() => planOf('server-dance', { chain: ['reboot'], onerror: [] }), /does not know step reboot/);
+});
+
+t.test('a server whose reset fails is set up as before, unless the reset has begun', async (t) => {
+  const { work } = workflowStep('server-factory-reset', 'restore-set-up');
+  if (work.kind !== 'change') throw new Error(`it is a ${work.kind}`);
+  const undone = (setup: unknown, ...results: StepJob['results']) =>
+    work.change({ id: 'job', chain: [], params: {}, facts: { setup }, results });
+  const reset = (error_code: string) => ({ name: 'factory-reset', error_code });
+  const asBefore = { resetting: false, setup: true };
+  t.strictSame(undone(true), asBefore, 'the job was canceled before it began');
+  t.strictSame(undone(true, { name: 'await-idle', error_code: 'StepTimeout' }), asBefore);
+  t.strictSame(undone(false), { resetting: false, setup: false }, 'it was not set up');
+  t.strictSame(undone(null), { resetting: false }, 'nobody knows');
+  for (const code of ['NotDrained', 'FactoryResetNotAllowed', 'ServerHasVms', 'NotTaken'])
+    t.strictSame(undone(true, reset(code)), asBefore, code);
+  for (const code of ['FactoryResetFailed', 'Cancelled', 'TaskTimeout', 'OutcomeUnknown', 'AgentRestarted'])
+    t.strictSame(undone(true, reset(code)), { resetting: false }, code);
+});
+
+t.test('a job of a former version ends the pause that it has begun', async (t) => {
+  const names = { chain: ['pause-agent', 'await-idle', 'reboot'], onerror: ['resume-agent'] };
+  const { state } = stepWorkflow(planOf('server-reboot', names), at('begun', 2), failed(), 'job');
+  t.strictSame(state, undo('due', 0, left('failed', 3)));
+  const job: StepJob = { id: 'job', chain: names.chain, params: { drain: true }, facts: {}, results: [] };
+  for (const name of [...names.onerror, 'pause-agent', 'reboot']) {
+    const { work } = workflowStep('server-reboot', name);
+    t.strictSame(work.kind === 'task' && (work.params?.(job) ?? {}), {}, `${name} means what it has always meant`);
+  }
 });

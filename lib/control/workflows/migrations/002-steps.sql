@@ -56,6 +56,8 @@ begin
   select * into job from cnapi_workflow_jobs j where j.id = p_job for update;
   if job.id is null or job.ended_at is not null or job.phase <> p_phase or job.step <> p_step
     or job.tries <> p_tries or job.is_begun <> (p_entry is not null)
+    -- Canceled since the holder has read it: it does not go on in its chain.
+    or (p_to_phase = 'chain' and p_execution = 'running' and job.cancel_requested_at is not null)
   then
     return query select true, false;
     return;
