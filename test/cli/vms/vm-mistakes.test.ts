@@ -70,7 +70,7 @@ t.test('mistakes in commands about VMs', async (t) => {
         'delete',
         'UnknownTask',
         'what?',
-        /web could not be deleted: what\? .*\n {2}Its agent runs without --containers/,
+        /web could not be deleted: what\? .*\n {2}The agent of the server runs without --containers/,
       ],
     ] as const) {
       agent.answer = () => ({ error: { code, message } });
@@ -89,7 +89,7 @@ t.test('mistakes in commands about VMs', async (t) => {
     agent.answer = () => ({ error: { code: 'UnknownTask', message: 'Unknown task' } });
     const { code, stderr } = await cli.run('vm', 'logs', 'web');
     t.equal(code, 1);
-    t.match(stderr, /^cnapi: Unknown task \(UnknownTask\)\. Its agent runs without --containers/);
+    t.match(stderr, /^cnapi: Unknown task \(UnknownTask\)\. The agent of the server runs without --containers/);
     t.notMatch(stderr, 'the connection broke');
   });
 
@@ -179,7 +179,7 @@ t.test('a server without VMs says why', async (t) => {
   const [agent] = await startAgents(t, [app], 1);
   const server = agent?.serverUuid ?? '';
   const cli = new Cli(t, [app.url]);
-  const refused = { code: 1, stdout: '', stderr: /\n {2}Its agent runs without --containers.*; or it is simulated/ };
+  const refused = { code: 1, stdout: '', stderr: /\n {2}The agent of the server runs without --containers.*; or it is simulated/ };
   t.match(await cli.run('vm', 'create', server, `image_uuid=${randomUUID()}`), refused);
   t.match(await cli.run('image', 'load', server, '/srv/base.tar'), refused);
   t.match(await cli.start(['cp', '/etc/hostname', `${server}:/tmp/`]).ended, refused);

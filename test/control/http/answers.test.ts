@@ -58,6 +58,7 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', '/servers?extras=all');
   await expect(200, 'GET', '/servers?fields=hostname');
   await expect(204, 'POST', server, { comments: 'x', traits: { a: true }, transitional_status: 'rebooting' });
+  await expect(204, 'POST', server, { transitional_status: '' });
   await expect(200, 'GET', server);
   await expect(200, 'GET', `/servers/${LEGACY}`);
   await expect(200, 'GET', '/servers/default');

@@ -38,7 +38,7 @@ t.test('the jobs of a deleted organization are aborted, and those of a deleted u
   const msg = 'push job: aborting, its organization has been deleted';
   t.hasStrict(
     logged.find((record) => record.msg === msg),
-    { push_job: job.id, organization: acme },
+    { push_job: job.id, organizationUuid: acme },
   );
   t.match((await asked(b, 'GET', `${theirs}/${kept}`)).body.status, /^(voting|running)$/, 'of another organization');
   t.equal((await asked(b, 'PUT', `${theirs}/${kept}/abort`)).status, 200);
@@ -46,7 +46,7 @@ t.test('the jobs of a deleted organization are aborted, and those of a deleted u
 
 t.test('each job is aborted in the next look, also a single one, and a locked one delays no other', async (t) => {
   const clock = new ManualClock();
-  let unfinished = [{ id: 'locked', organization: 'gone' }];
+  let unfinished = [{ id: 'locked', organizationUuid: 'gone' }];
   const aborted: string[] = [];
   let isLocked = true;
   const jobs = new OrphanedJobs({
@@ -64,7 +64,7 @@ t.test('each job is aborted in the next look, also a single one, and a locked on
   });
   jobs.start();
   t.teardown(() => jobs.stop());
-  unfinished.push({ id: 'kept', organization: 'acme' }, { id: 'other', organization: 'gone' });
+  unfinished.push({ id: 'kept', organizationUuid: 'acme' }, { id: 'other', organizationUuid: 'gone' });
   await clock.advance(10_000);
   t.same(aborted.splice(0), ['other']);
   isLocked = false;
