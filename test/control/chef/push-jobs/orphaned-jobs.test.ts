@@ -38,7 +38,7 @@ t.test('the jobs of a deleted organization are aborted, and those of a deleted u
   const msg = 'push job: aborting, its organization has been deleted';
   t.hasStrict(
     logged.find((record) => record.msg === msg),
-    { push_job: job.id, organizationUuid: acme },
+    { push_job: job.id, organization: acme },
   );
   t.match((await asked(b, 'GET', `${theirs}/${kept}`)).body.status, /^(voting|running)$/, 'of another organization');
   t.equal((await asked(b, 'PUT', `${theirs}/${kept}/abort`)).status, 200);
