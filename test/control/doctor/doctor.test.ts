@@ -331,7 +331,7 @@ t.test('doctor names each broken setting and what to do', async (t) => {
       'an address of another machine',
       { ...base, host: '192.0.2.1', access: 'tokens' },
       'port',
-      { level: 'fail', found: /no address of this machine/ },
+      { level: 'fail', found: /not an address of this machine/ },
     ],
     [
       'no token of an admin',
