@@ -17,6 +17,8 @@ const LIMITS = { vms: undefined, ram: SERVER_RAM, disk: undefined, cpu: undefine
 /** The caller that may have one claim; the others may have many. `invariants.ts` counts with it. */
 export const CALLER_OF_ONE = 'caller of one';
 const CALLER = 'caller';
+/** One caller's claims wait for each other; two callers' only for the server's lock. */
+const OTHER_CALLER = 'other caller';
 
 const claimOf = (vmUuid: string, { serverUuid }: Seat, ram: number, caller = CALLER): Claim => ({
   ...{ vmUuid, serverUuid, ownerUuid: OWNER, ram, disk: 0, cpu: 0, limits: LIMITS },
@@ -70,7 +72,7 @@ const last = ({ seats }: World) => seats[2];
 export const placementStatements: readonly Statement[] = [
   writes(claimRoom, {
     'of a VM': claim('one', middle),
-    'of another VM': claim('other', middle),
+    'of another VM': claim('other', middle, { caller: OTHER_CALLER }),
     'of the same VM on another server': claim('one', first),
     'of a VM that becomes larger': claim('held', middle, { ram: NEW_RAM + RAM }),
     'of a VM that moves': claim('held', first, { ram: RAM, isMoved: true }),
