@@ -38,7 +38,7 @@ export const workflowDefects: readonly Defect[] = [
     breaks: 'I10',
     firstSeed: 1,
     kind: 'workflows-',
-    find: "    onerror: ['end-drain'],",
+    find: "    onerror: ['mark-not-rebooting', 'end-drain'],",
     put: '    onerror: [],',
   },
 ];
