@@ -179,7 +179,11 @@ t.test('a server without VMs says why', async (t) => {
   const [agent] = await startAgents(t, [app], 1);
   const server = agent?.serverUuid ?? '';
   const cli = new Cli(t, [app.url]);
-  const refused = { code: 1, stdout: '', stderr: /\n {2}The agent of the server runs without --containers.*; or it is simulated/ };
+  const refused = {
+    code: 1,
+    stdout: '',
+    stderr: /\n {2}The agent of the server runs without --containers.*; or it is simulated/,
+  };
   t.match(await cli.run('vm', 'create', server, `image_uuid=${randomUUID()}`), refused);
   t.match(await cli.run('image', 'load', server, '/srv/base.tar'), refused);
   t.match(await cli.start(['cp', '/etc/hostname', `${server}:/tmp/`]).ended, refused);
