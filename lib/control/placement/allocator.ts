@@ -305,6 +305,7 @@ const CAPACITY_PIPELINE: Pipeline = [['hard-filter-setup'], ['hard-filter-runnin
 const NO_REQUEST: PlacementRequest = {
   vmUuid: '',
   ownerUuid: '',
+  isCreatedNext: false,
   size: { ram: 0, disk: 0, cpu: 0 },
   ratios: {},
   traits: {},

@@ -56,7 +56,7 @@ const candidateSql = (part: string) => `
     left join cnapi_roster_authority a on a.server_uuid = p.uuid
     left join cnapi_server_sysinfo i on i.server_uuid = p.uuid
     left join lateral jsonb_to_record(i.sysinfo) as x ("CPU Total Cores" jsonb, "CPU Online Count" jsonb,
-      "Live Image" jsonb, "SDC Version" jsonb, "Network Interfaces" jsonb) on true
+      "Live Image" jsonb, "SDC Version" jsonb, "Network Interfaces" jsonb, "CN Agent Version" jsonb, "Containers" jsonb) on true
     left join cnapi_server_reports r on r.server_uuid = p.uuid
     left join cnapi_placement_load(array(select q.uuid from part q), $1::text, $2::text, $3::text[]) l
       on l.server_uuid = p.uuid
@@ -134,6 +134,7 @@ function toCandidate(row: CandidateRow): CandidateServer {
     isRunning: row.status === 'running',
     interruption: interruptionOf(row),
     isSetUp: document.setup === true,
+    mayRunContainers: textOf(sysinfo['CN Agent Version']) === undefined || textOf(sysinfo.Containers) !== undefined,
     isReserved: document.reserved === true,
     isInReservoir: document.reservoir === true,
     isHeadnode: document.headnode === true,

@@ -31,6 +31,8 @@ export interface CandidateServer {
   /** Why it stops soon or is about to come back: it is rebooting, or a job reboots or resets it. */
   interruption: string | undefined;
   isSetUp: boolean;
+  /** False for an agent of this project without --containers; agents of Triton do not say. */
+  mayRunContainers: boolean;
   isReserved: boolean;
   isInReservoir: boolean;
   isHeadnode: boolean;

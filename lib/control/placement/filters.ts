@@ -7,7 +7,10 @@ import { type CandidateServer, type Ratios, unreservedOf, type VmSize } from './
 import { filterEach, type PlacementStep, type StepContext } from './steps.ts';
 
 export const filters = {
-  'hard-filter-setup': filterEach(({ isSetUp }) => (isSetUp ? undefined : 'is not set up')),
+  'hard-filter-setup': filterEach(({ isSetUp, mayRunContainers }, { request }) => {
+    if (!isSetUp) return 'is not set up';
+    return request.isCreatedNext && !mayRunContainers ? 'runs no VMs: its agent has no --containers' : undefined;
+  }),
   'hard-filter-running': filterEach(({ isRunning, interruption }) => (isRunning ? interruption : 'is not running')),
   'hard-filter-invalid-servers': filterEach(({ totals }) => {
     const missing = (['ram', 'disk', 'cores'] as const).filter((name) => totals[name] === undefined);

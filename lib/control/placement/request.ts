@@ -17,6 +17,8 @@ interface Locality {
 export interface PlacementRequest {
   vmUuid: string;
   ownerUuid: string;
+  /** The VM is created on the chosen server next, so an agent that cannot do that is left out. */
+  isCreatedNext: boolean;
   size: VmSize;
   /** Ratios of the VM's package. The configuration has the defaults of absent ones. */
   ratios: Partial<Ratios>;
@@ -52,6 +54,7 @@ export function placementRequestOf({
   return {
     vmUuid: String(vm.vm_uuid).toLowerCase(),
     ownerUuid: String(vm.owner_uuid).toLowerCase(),
+    isCreatedNext: false,
     size,
     ratios: {
       ...ratio('cpu', pack.overprovision_cpu),

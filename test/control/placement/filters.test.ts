@@ -24,6 +24,14 @@ const near = (isStrict: boolean) =>
 const rows: Row[] = [
   ['set up', 'hard-filter-setup', {}, aContext(), undefined],
   ['not set up', 'hard-filter-setup', { isSetUp: false }, aContext(), /not set up/],
+  ['without containers', 'hard-filter-setup', { mayRunContainers: false }, aContext(), undefined],
+  [
+    'without containers, for a VM that is created next',
+    'hard-filter-setup',
+    { mayRunContainers: false },
+    aContext({ isCreatedNext: true }),
+    /no --containers/,
+  ],
   ['running', 'hard-filter-running', {}, aContext(), undefined],
   ['not running', 'hard-filter-running', { isRunning: false }, aContext(), /not running/],
   ['rebooting', 'hard-filter-running', { interruption: 'is rebooting' }, aContext(), /is rebooting/],

@@ -37,7 +37,7 @@ export function provisionRoutes({ workflowJobs, allocator, vms, random }: Provis
         const wanted = withSecretImage({ ...rawParams, uuid: vmUuid, ...(server_uuid && { server_uuid }) });
         const issue = issueOf('machine_create', vmParamsOf(wanted));
         if (issue !== undefined) throw invalidParameter(issue.field, issue.message);
-        const place = placementRequestOf(allocationOf(wanted));
+        const place = { ...placementRequestOf(allocationOf(wanted)), isCreatedNext: true };
         setAuditedObject(vmUuid);
         const request = { name: 'vm-provision', vmUuid, params: wanted, requestId, actor: actor.name } as const;
         const known = await workflowJobs.findForVm(request, (await vms.find(vmUuid))?.value);

@@ -21,6 +21,7 @@ export function aCandidate(
     isRunning: true,
     interruption: undefined,
     isSetUp: true,
+    mayRunContainers: true,
     isReserved: false,
     isInReservoir: false,
     isHeadnode: false,
@@ -41,6 +42,7 @@ export function aRequest(overrides: Partial<PlacementRequest> = {}): PlacementRe
   return {
     vmUuid: 'vm',
     ownerUuid: 'owner',
+    isCreatedNext: false,
     size: { ram: 100, disk: 1_000, cpu: 100 },
     ratios: {},
     traits: {},
