@@ -11,8 +11,8 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import { Loop } from '../../platform/time/loop.ts';
-import { UnchangedRows } from '../roster/membership/unchanged-rows.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
+import { UnchangedRows } from '../roster/unchanged-rows.ts';
 import { readUrRows, recordSilencesOfUr, type UrRow } from './ur-store.ts';
 
 interface UrSilenceDetectorDeps {

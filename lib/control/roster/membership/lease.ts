@@ -3,7 +3,7 @@
  * sees the same beat throughout `leaseMs`, over its own healthy ticks and successful reads,
  * declares the lease lapsed, by compare-and-set on (run, beat). No clocks are compared.
  */
-import { UnchangedRows } from './unchanged-rows.ts';
+import { UnchangedRows } from '../unchanged-rows.ts';
 
 export interface BeatReading {
   run: string;

@@ -5,8 +5,9 @@
  * read, is due for `unknown`. The reaper reads, counts the ticks and writes, and gives agents more
  * time that were told to return later.
  */
-import { UnchangedRows } from '../membership/unchanged-rows.ts';
+
 import type { HeldRow } from '../status/authority-row.ts';
+import { UnchangedRows } from '../unchanged-rows.ts';
 
 export type OwnerlessRows = UnchangedRows<HeldRow>;
 
