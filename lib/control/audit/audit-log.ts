@@ -17,9 +17,9 @@ import { sourceOf } from '../../platform/network/networks.ts';
 import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batches/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
+import type { AuditRecordPart } from '../audit-part.ts';
 import {
   type AuditEnd,
   type AuditFilter,

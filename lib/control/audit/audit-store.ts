@@ -1,7 +1,7 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { AuditRecordPart, ExpiryPart } from '../../platform/postgres/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
+import type { AuditRecordPart, ExpiryPart } from '../audit-part.ts';
 
 export interface AuditStart {
   /** The record's own uuid. */

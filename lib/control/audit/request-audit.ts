@@ -2,7 +2,7 @@
  * What the audit records about one request that may change something. Made by the request
  * pipeline, which tells it with the handler of the route how far the request is.
  */
-import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart } from '../audit-part.ts';
 import type { AuditLog, AuditSubject } from './audit-log.ts';
 import type { AuditOutcome } from './audit-store.ts';
 import { mayHaveChanged, type RecordEvent, type RecordState, stepRecord } from './record-state.ts';

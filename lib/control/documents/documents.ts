@@ -9,9 +9,9 @@ import type { BucketObject, DocumentBucket } from '../../platform/moray/bucket.t
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError, UniqueAttributeError } from '../../platform/moray/moray-errors.ts';
-import type { WithAuditRecord } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents/document-noun.ts';
+import type { WithAuditRecord } from '../audit-part.ts';
 import { ResourceNotFoundError } from '../request-errors.ts';
 import { bucketOf } from './document-bucket.ts';
 

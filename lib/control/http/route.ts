@@ -4,9 +4,9 @@
  * of what they need (`ticket-routes.ts`, `task-routes.ts` …), and its `subsystem.ts` lists them.
  */
 import type { z } from 'zod';
-import type { WithAuditRecord } from '../../platform/postgres/sql-text.ts';
 import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract/contract.ts';
 import type { Actor } from '../access/token.ts';
+import type { WithAuditRecord } from '../audit-part.ts';
 
 /** Rows of a list as JSON, without the enclosing brackets. */
 export interface RowText {

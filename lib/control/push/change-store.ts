@@ -1,6 +1,7 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { type AuditRecordPart, combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
+import type { AuditRecordPart } from '../audit-part.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { addedNodesDetails, nodeAbortDetails } from './audit-details.ts';
 import type { PushJobState } from './push-job.ts';

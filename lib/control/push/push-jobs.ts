@@ -8,13 +8,13 @@ import { invalidParameter } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { AuditRecordPart, ExpiryPart } from '../../platform/postgres/sql-text.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { ServerGroup } from '../../protocol/api/documents/server-groups.ts';
 import { shareHint } from '../../protocol/api/push/job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
+import type { AuditRecordPart, ExpiryPart } from '../audit-part.ts';
 import { publishTaskHint } from '../tasks/task-topics.ts';
 import {
   type AdditionRefusal,

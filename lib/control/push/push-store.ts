@@ -1,16 +1,11 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import {
-  type AuditRecordPart,
-  combineStatement,
-  Parameters,
-  type StatementPart,
-  statementName,
-} from '../../platform/postgres/sql-text.ts';
+import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
+import type { AuditRecordPart } from '../audit-part.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
 import { CURSOR, NODE_COUNTS, type PushJobPage, readJobPage } from './job-page-store.ts';
 import type { PushJobOutcome, PushJobState, toJobStatus } from './push-job.ts';

@@ -4,13 +4,13 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { optionalField } from '../../platform/optional-field.ts';
-import type { AuditRecordPart } from '../../platform/postgres/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { digestOf } from '../../protocol/json/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
+import type { AuditRecordPart } from '../audit-part.ts';
 import { BadSecretParamsError } from '../tasks/store/task-errors.ts';
 import type { VmDocument } from '../vms/vm.ts';
 import { VmExistsError } from '../vms/vm-registry.ts';

@@ -1,9 +1,10 @@
 /** SQL of workflow jobs as callers see them: create, read, list, cancel, delete, count. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import { type AuditRecordPart, combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { WORKFLOW_EXECUTIONS } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { AuditRecordPart } from '../audit-part.ts';
 
 /** The kind of the duties that carry out workflow jobs. The id of the duty is that of the job. */
 export const WORKFLOW_DUTY = 'workflow-job';

@@ -14,25 +14,6 @@ export interface Statement {
  */
 export type StatementPart = (parameters: Parameters) => string;
 
-/**
- * The record of a change, as a part of its statement. `details`: SQL of a jsonb value, which the
- * record keeps about the object. `servers`: SQL of a uuid[], the servers that the change is about,
- * if it is not about one alone. `changed`: the name of a part that has one row if something has
- * changed; otherwise nothing is recorded.
- */
-export type AuditRecordPart = (parameters: Parameters, details?: string, servers?: string, changed?: string) => string;
-
-/** Carries out a change with its record, if it is recorded; `object`: what it changes. */
-export type WithAuditRecord = <Result>(
-  work: (record: AuditRecordPart | undefined) => Promise<Result>,
-  object?: string,
-) => Promise<Result>;
-
-/**
- * The records of what a statement deletes. `rows`: the name of its part with `id` and `details`.
- */
-export type ExpiryPart = (parameters: Parameters, rows: string) => string;
-
 /** Collects a statement's values and returns a placeholder for each. */
 export class Parameters {
   readonly values: unknown[];

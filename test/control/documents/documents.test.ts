@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { z } from 'zod';
+import type { WithAuditRecord } from '../../../lib/control/audit-part.ts';
 import { Documents } from '../../../lib/control/documents/documents.ts';
 import { documentRoutes } from '../../../lib/control/documents/routes/document-routes.ts';
 import type { RequestContext } from '../../../lib/control/http/route.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { CnapiError } from '../../../lib/platform/errors.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import type { WithAuditRecord } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { boundedText, number } from '../../../lib/protocol/api/contract/rules.ts';
 import { documentNoun } from '../../../lib/protocol/api/documents/document-noun.ts';

@@ -6,10 +6,10 @@
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress } from '../../../platform/network/networks.ts';
-import type { WithAuditRecord } from '../../../platform/postgres/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
 import type { RequestAudit } from '../../audit/request-audit.ts';
+import type { WithAuditRecord } from '../../audit-part.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Exchange } from '../answer/exchange.ts';
 import type { RequestContext, RequireServer, Route, RouteAnswer, ServerState } from '../route.ts';

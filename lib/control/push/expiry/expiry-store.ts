@@ -1,7 +1,8 @@
 /** SQL that deletes ended push jobs: by their age, and by their number in an organization. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { type ExpiryPart, fromMicroseconds, inMicroseconds, Parameters } from '../../../platform/postgres/sql-text.ts';
+import { fromMicroseconds, inMicroseconds, Parameters } from '../../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
+import type { ExpiryPart } from '../../audit-part.ts';
 import { END_DETAILS } from '../audit-details.ts';
 
 /** `nodes`: of all of them together. `records`: for the audit, in the same commit. */

@@ -3,7 +3,7 @@
  * one by one, and reads once for each which of its jobs are too many.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { ExpiryPart } from '../../../platform/postgres/sql-text.ts';
+import type { ExpiryPart } from '../../audit-part.ts';
 import { deleteSurplusJobs, readSurplusJobs, type SurplusJobs } from './expiry-store.ts';
 
 interface Bounds {

@@ -2,9 +2,7 @@
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
-  type AuditRecordPart,
   combineStatement,
-  type ExpiryPart,
   fromMicroseconds,
   inMicroseconds,
   Parameters,
@@ -14,6 +12,7 @@ import {
 import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { AuditRecordPart, ExpiryPart } from '../../audit-part.ts';
 import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';
 import type { PushJobOutcome, PushJobState } from '../push-job.ts';
 import type { PushJobGuard } from '../push-store.ts';

@@ -4,8 +4,8 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { checkAll, invalidParameter } from '../../../platform/errors.ts';
-import type { AuditRecordPart, ExpiryPart } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { AuditRecordPart, ExpiryPart } from '../../audit-part.ts';
 import type { RequestKey } from '../push-store.ts';
 import type { Overlap } from './schedule.ts';
 import {
