@@ -113,13 +113,14 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       epoch: journal.state.epoch,
     });
     const outbox = this.#outbox();
+    const pause = deps.pause ?? new PauseKeeper({ clock, log, bootId: '', files: undefined });
     this.#push = new PushParticipant({
       clock,
       log,
       serverUuid,
       send: (frame) => this.#link.send(frame),
       refusalOf: (prepare) =>
-        refusalOf(prepare, { machine, isPaused: this.#runner.isPaused, allowed: deps.pushCommands }),
+        refusalOf(prepare, { machine, reasonPaused: pause.reasonPaused, allowed: deps.pushCommands }),
     });
     const pushJobs = this.#push;
     this.#runner = new Runner({
@@ -132,7 +133,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       services,
       allowReboot: deps.allowReboot,
       pushJobs,
-      pause: deps.pause ?? new PauseKeeper({ clock, log, bootId: '', files: undefined }),
+      pause,
     });
     this.#reports = new Reports({ clock, machine, outbox: this.#link, log, serverUuid, vms });
     this.#posted = new PostedTasks({

@@ -14,6 +14,7 @@ import {
   type Pause,
   type PauseEvent,
   pauseAfter,
+  reasonPausedAt,
   stepPause,
 } from './pause.ts';
 
@@ -54,6 +55,11 @@ export class PauseKeeper {
 
   get isPaused(): boolean {
     return isPausedAt(this.#pause, this.#deps.clock.now());
+  }
+
+  /** Who holds the pause, and how it ends; undefined: the agent is not paused. */
+  get reasonPaused(): string | undefined {
+    return reasonPausedAt(this.#pause, this.#deps.clock.now());
   }
 
   /** Whether the server drains for this job. */

@@ -63,8 +63,14 @@ export function stepPause(pause: Pause, event: PauseEvent, now: number): Pause {
   }
 }
 
-export const isPausedAt = ({ byOperator, drain }: Pause, now: number): boolean =>
-  byOperator || (drain !== undefined && now < drain.endsAt);
+export const isPausedAt = (pause: Pause, now: number): boolean => reasonPausedAt(pause, now) !== undefined;
+
+/** Who holds the pause, and how it ends; undefined: the agent is not paused. */
+export function reasonPausedAt({ byOperator, drain }: Pause, now: number): string | undefined {
+  if (drain !== undefined && now < drain.endsAt)
+    return `workflow job ${drain.jobId} drains its server. Wait for the end of that job, or cancel it: cnapi workflow cancel ${drain.jobId}`;
+  return byOperator ? 'an operator has paused it. To end that pause: cnapi server resume' : undefined;
+}
 
 /** Whether the server drains for this job. */
 export const isDrainedAt = ({ drain }: Pause, jobId: string, now: number): boolean =>

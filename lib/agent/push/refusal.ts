@@ -13,17 +13,18 @@ export interface PrepareRefusal {
 
 interface RefusalDeps {
   machine: Pick<Machine, 'refusalOf'>;
-  /** Whether this agent starts no tasks at present. */
-  isPaused: boolean;
+  /** Why this agent starts no tasks at present, and how that ends. */
+  reasonPaused: string | undefined;
   /** Undefined: every command is allowed. */
   allowed: AllowedCommands | undefined;
 }
 
 export async function refusalOf(
   prepare: PushPrepareFrame,
-  { machine, isPaused, allowed }: RefusalDeps,
+  { machine, reasonPaused, allowed }: RefusalDeps,
 ): Promise<PrepareRefusal | undefined> {
-  if (isPaused) return { reason: 'paused', message: 'this agent is paused and starts no commands' };
+  if (reasonPaused !== undefined)
+    return { reason: 'paused', message: `this agent is paused and starts no commands: ${reasonPaused}` };
   const rule = allowed?.refusalOf(prepare);
   if (rule !== undefined) return { reason: 'not-allowed', message: rule };
   try {

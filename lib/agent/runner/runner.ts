@@ -129,7 +129,8 @@ export class Runner {
     const task = this.#deps.tasks.get(frame.name);
     if (!task) return this.#refuse(frame, unknownTask(frame));
     if (isTooDeep(frame.params)) return this.#refuse(frame, tooDeep());
-    if (this.isPaused && !task.whilePaused) return this.#refuse(frame, agentPaused());
+    const { reasonPaused } = this.#deps.pause;
+    if (reasonPaused !== undefined && !task.whilePaused) return this.#refuse(frame, agentPaused(reasonPaused));
     if (!hasRoom(this.#deps.journal.state)) return this.#refuse(frame, agentFull());
     this.#accept(frame, task);
   }

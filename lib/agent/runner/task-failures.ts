@@ -18,8 +18,9 @@ export const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask
 
 export const tooDeep = () => new TaskFailure('InvalidParameters', 'The parameters are nested too deep');
 
-/** The message is that of Triton's agent. */
-export const agentPaused = () => new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance');
+/** The message begins with that of Triton's agent. */
+export const agentPaused = (reason: string) =>
+  new TaskFailure('AgentPaused', `CN Agent is not accepting tasks for maintenance: ${reason}`);
 
 export const notDrained = (reason: string) =>
   new TaskFailure('NotDrained', `The server is not drained for this job any more: ${reason}. Begin the job again`);

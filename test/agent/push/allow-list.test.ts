@@ -90,7 +90,7 @@ t.test('a changed list applies to the next job; one that cannot be used changes 
   const path = await listFile(t, '{"allow": ["a"]}');
   const allowed = openAllowedCommands(path, recordingLogger(logged));
   const machine = { refusalOf: async () => undefined };
-  const vote = (command: string) => refusalOf(prepareFrame({ command }), { machine, isPaused: false, allowed });
+  const vote = (command: string) => refusalOf(prepareFrame({ command }), { machine, reasonPaused: undefined, allowed });
   const message = `the command is not in "allow" of ${path} (--push-commands)`;
   t.equal(await vote('a'), undefined);
   t.same(await vote('bb'), { reason: 'not-allowed', message });

@@ -5,7 +5,7 @@ import { MAX_PUSH_FILE_BYTES } from '../../../lib/protocol/limits.ts';
 import type { PushPrepareFrame } from '../../../lib/protocol/link/frames.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
-const able = { machine: { refusalOf: async () => undefined }, isPaused: false, allowed: undefined };
+const able = { machine: { refusalOf: async () => undefined }, reasonPaused: undefined, allowed: undefined };
 
 t.test('the options of a job become those of its command', async (t) => {
   const file = Buffer.from('hello').toString('base64');
@@ -46,12 +46,14 @@ t.test('options that cannot be used are refused with a sentence that names them'
 });
 
 t.test('a paused agent runs no command of a push job', async (t) => {
-  t.match(await refusalOf(prepareFrame(), { ...able, isPaused: true }), { reason: 'paused', message: /is paused/ });
+  t.match(await refusalOf(prepareFrame(), { ...able, reasonPaused: 'by a job' }), {
+    ...{ reason: 'paused', message: 'this agent is paused and starts no commands: by a job' },
+  });
 });
 
 t.test('a machine that cannot run the command says why', async (t) => {
   const machine = { refusalOf: async () => 'this server has no user "u"' };
-  t.same(await refusalOf(prepareFrame({ user: 'u' }), { machine, isPaused: false, allowed: undefined }), {
+  t.same(await refusalOf(prepareFrame({ user: 'u' }), { machine, reasonPaused: undefined, allowed: undefined }), {
     reason: 'bad-options',
     message: 'this server has no user "u"',
   });

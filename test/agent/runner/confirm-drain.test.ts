@@ -14,6 +14,13 @@ async function draining(t: Test) {
   return { ...rig, ask };
 }
 
+t.test('a refused task is told which job drains the server, also beside the pause of an operator', async (t) => {
+  const { ask } = await draining(t);
+  await ask('agent_pause');
+  const message = new RegExp(`workflow job ${job} drains .*: cnapi workflow cancel ${job}$`);
+  t.match(await ask('nop'), { error: { code: 'AgentPaused', message } });
+});
+
 t.test('a drain ends by itself', async (t) => {
   const { ask, runner } = await draining(t);
   t.match(await ask('agent_pause', { drain: job, lease: 0 }), { error: { code: 'InvalidParameters' } });
