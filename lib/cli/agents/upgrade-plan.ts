@@ -3,7 +3,8 @@
  * `cnapi agents upgrade`.
  */
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { percentageOf } from '../push-jobs/amounts.ts';
+import { parseAmount, percentageOf } from '../push-jobs/amounts.ts';
+import { UsageError } from '../terminal/command-errors.ts';
 
 export interface UpgradePlan {
   /** Servers that have this version. */
@@ -16,18 +17,27 @@ export interface UpgradePlan {
   waves: NamedServer[][];
 }
 
+/** Servers of each wave: their number, or a part of all that are upgraded, at least one. */
+type Wave = ReturnType<typeof parseAmount>;
+
 interface Request {
   version: string;
-  /** Servers of each wave: their number, or a part of all that are upgraded, at least one. */
-  wave: { percent?: number; count?: number };
+  wave: Wave;
   /** The uuids of servers on which this version could not be installed before. They come last. */
   failed: ReadonlySet<string>;
+}
+
+/** @throws UsageError */
+export function parseWave(text: string): Wave {
+  const wave = parseAmount(text, '--wave');
+  if ((wave.percent ?? wave.count) !== 0) return wave;
+  throw new UsageError(`--wave ${text} upgrades no server: a wave has at least one, or more than 0% of them`);
 }
 
 export function planUpgrade(servers: readonly NamedServer[], { version, wave, failed }: Request): UpgradePlan {
   const others = servers.filter((server) => agentVersionOf(server) !== version);
   const running = others.filter(({ status }) => status === 'running');
-  const able = running.filter(hasAgent);
+  const able = serversToUpgrade(servers, version);
   const hasFailed = ({ uuid }: NamedServer) => failed.has(uuid);
   const ready = [...able.filter((server) => !hasFailed(server)), ...able.filter(hasFailed)];
   const share = wave.percent === undefined ? (wave.count ?? 1) : percentageOf(wave.percent, ready.length);
@@ -41,6 +51,10 @@ export function planUpgrade(servers: readonly NamedServer[], { version, wave, fa
     ),
   };
 }
+
+/** Servers whose agent is connected and has another version. */
+export const serversToUpgrade = (servers: readonly NamedServer[], version: string): NamedServer[] =>
+  servers.filter((server) => agentVersionOf(server) !== version && server.status === 'running' && hasAgent(server));
 
 /** Whether a failed installation was of this version. One of an unknown version may have been. */
 export function mayBeOfVersion(summary: string | undefined, version: string): boolean {

@@ -12,7 +12,6 @@ import type { Context } from '../invocation/context.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
 import { createLabelOf } from '../output/reports.ts';
 import { endOfTask, errorOf } from '../output/task-end.ts';
-import { parseAmount } from '../push-jobs/amounts.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
@@ -20,7 +19,15 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { taskEnd } from '../vms/vm-task.ts';
-import { agentVersionOf, mayBeOfVersion, planUpgrade, type UpgradePlan, versionInName } from './upgrade-plan.ts';
+import { failedServers } from './failed-servers.ts';
+import {
+  agentVersionOf,
+  parseWave,
+  planUpgrade,
+  serversToUpgrade,
+  type UpgradePlan,
+  versionInName,
+} from './upgrade-plan.ts';
 
 export interface AgentUpgradeOptions extends TargetOptions {
   package?: string;
@@ -42,8 +49,6 @@ interface Upgrade {
 
 /** Tasks that this program follows at a time. */
 const FOLLOWED = 50;
-/** Each page looks at 10,000 tasks. */
-const FAILURE_PAGES = 10;
 /** Time for the download, three starts and the trial. */
 const TASK_MS = 30 * 60_000;
 
@@ -53,10 +58,10 @@ export async function upgradeAgents(
   options: AgentUpgradeOptions,
 ): Promise<number> {
   const upgrade = upgradeOf(options);
-  const wave = parseAmount(options.wave ?? '10%', '--wave');
+  const wave = parseWave(options.wave ?? '10%');
   const targets = await serversOf(context, await targetsOf(context, names, options));
   const servers = await withVersions(context, targets);
-  const failed = await failedServers(context, upgrade.version);
+  const failed = await failedServers(context.client, serversToUpgrade(servers, upgrade.version), upgrade.version);
   const plan = planUpgrade(servers, { version: upgrade.version, wave, failed });
   showPlan(context, plan, { upgrade, isDryRun: options.dryRun === true });
   if (options.dryRun === true) return EXIT.ok;
@@ -84,21 +89,6 @@ async function withVersions({ client }: Context, targets: readonly NamedServer[]
     if (wanted.has(server.uuid)) found.push(server);
   const named = found.map((server) => ({ server, server_uuid: server.uuid, name: server.hostname ?? '' }));
   return sortByName(named).map(({ server }) => server);
-}
-
-/**
- * Servers of the newest failures of this version: a run that halted at them has just begun others.
- */
-async function failedServers({ client }: Context, version: string): Promise<Set<string>> {
-  const failed = new Set<string>();
-  let after: string | undefined;
-  for (let page = 0; page < FAILURE_PAGES; page += 1) {
-    const { tasks, next } = await client.tasks({ name: 'agent_install', status: 'failure', limit: 1000, after });
-    for (const { server_uuid, summary } of tasks) if (mayBeOfVersion(summary, version)) failed.add(server_uuid);
-    after = next;
-    if (after === undefined) break;
-  }
-  return failed;
 }
 
 function showPlan(

@@ -108,6 +108,7 @@ t.test('a package of another version than was said, and wrong options, are failu
     [/say with --to/, '--all', '--package', '/srv/agent.tar'],
     [/neither a URL/, '--all', '--package', 'agent-1.0.0.tar'],
     [/--wave x is neither/, '--all', '--package', '/a-1.0.0.tar', '--wave', 'x'],
+    [/--wave 0% upgrades no server/, '--all', '--package', '/a-1.0.0.tar', '--wave', '0%'],
     [/--halt-on 0 is not/, '--all', '--package', '/a-1.0.0.tar', '--halt-on', '0'],
     [/On which servers/, '--package', '/a-1.0.0.tar'],
   ];

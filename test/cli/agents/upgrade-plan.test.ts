@@ -1,5 +1,5 @@
 import t from 'tap';
-import { mayBeOfVersion, planUpgrade, versionInName } from '../../../lib/cli/agents/upgrade-plan.ts';
+import { mayBeOfVersion, parseWave, planUpgrade, versionInName } from '../../../lib/cli/agents/upgrade-plan.ts';
 
 const NONE: ReadonlySet<string> = new Set();
 
@@ -26,7 +26,6 @@ t.test('servers are divided into waves, without those that have the version or a
     [{ count: 99 }, ['a c f g']],
     [{ percent: 50 }, ['a c', 'f g']],
     [{ percent: 10 }, ['a', 'c', 'f', 'g']],
-    [{ percent: 0 }, ['a', 'c', 'f', 'g']],
     [{ percent: 100 }, ['a c f g']],
   ];
   for (const [wave, expected] of rows) {
@@ -71,6 +70,16 @@ t.test('servers on which the version could not be installed come last', (t) => {
     [undefined, true],
   ];
   for (const [summary, expected] of rows) t.equal(mayBeOfVersion(summary, '2.0.0'), expected, `${summary}`);
+  t.end();
+});
+
+t.test('a wave without servers is refused with a sentence that names the option', (t) => {
+  for (const text of ['0', '0%', '0.0%', '00%'])
+    t.throws(() => parseWave(text), { message: /^--wave 0.* upgrades no/ });
+  for (const text of ['-1', '-5%', '']) t.throws(() => parseWave(text), { message: /^--wave .* is neither a number/ });
+  t.throws(() => parseWave('101%'), { message: '--wave 101% is more than 100%' });
+  for (const [text, wave] of Object.entries({ '0.5%': { percent: 0.5 }, '100%': { percent: 100 }, 3: { count: 3 } }))
+    t.same(parseWave(text), wave);
   t.end();
 });
 
