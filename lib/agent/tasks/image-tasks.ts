@@ -75,11 +75,10 @@ function imagesOf({ images }: TaskContext): Images {
 }
 
 function shownImage({ uuid, state, source, digest, layers, config, usedBy }: StoredImage): Record<string, unknown> {
-  const reason = state.name === 'failed' ? { error: { code: state.code, message: state.reason } } : {};
   return {
     uuid,
     state: state.name,
-    ...reason,
+    ...failureOf(state),
     source,
     ...(digest && { digest }),
     size: sizeOf(layers),
@@ -93,6 +92,7 @@ function shownImage({ uuid, state, source, digest, layers, config, usedBy }: Sto
 const listedImage = ({ uuid, state, source, digest, layers, lastUsedAt, usedBy }: StoredImage) => ({
   uuid,
   state: state.name,
+  ...failureOf(state, MAX_LISTED_CHARS),
   source: source.slice(0, MAX_LISTED_CHARS),
   ...(digest && { digest }),
   size: sizeOf(layers),
@@ -100,5 +100,8 @@ const listedImage = ({ uuid, state, source, digest, layers, lastUsedAt, usedBy }
   /** VMs that use it now. */
   vms: usedBy.length,
 });
+
+const failureOf = (state: StoredImage['state'], maxChars?: number) =>
+  state.name === 'failed' ? { error: { code: state.code, message: state.reason.slice(0, maxChars) } } : {};
 
 const sizeOf = (layers: StoredImage['layers']): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);

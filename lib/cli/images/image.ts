@@ -54,9 +54,9 @@ export function imageCommand(runner: CommandRunner): Command {
         load(context, { server: String(server), source: String(source) }, options),
       ),
     );
-  withExamples(command.command('list').description('Lists the images of a server, and how many VMs use each.'), [
-    'cnapi image list web-1',
-  ])
+  const listing =
+    'Lists the images of a server, how many VMs use each, and why a load failed. Needs the role operator, because it asks the agent of the server.';
+  withExamples(command.command('list').description(listing), ['cnapi image list web-1'])
     .argument(...SERVER)
     .action(runner.action((context, [server]) => list(context, String(server))));
   withExamples(command.command('get').description('Shows an image as the agent of the server knows it.'), [
@@ -120,15 +120,21 @@ async function list({ client, output }: Context, server: string): Promise<void> 
   const columns: Column<(typeof images)[number]>[] = [
     { head: 'UUID', of: ({ uuid }) => uuid },
     { head: 'STATE', of: ({ state }) => state },
-    { head: 'SIZE', of: ({ size }) => `${(size / MIB).toFixed(1)} MiB` },
+    { head: 'SIZE', of: sizeText },
     { head: 'VMS', of: ({ vms }) => `${vms}` },
     { head: 'LAST USED', of: ({ last_used_at }) => shortTime(last_used_at) },
     { head: 'DIGEST', of: ({ digest }) => digest, shrinks: true },
     { head: 'SOURCE', of: ({ source }) => source, shrinks: true },
   ];
   output.table(columns, images);
+  for (const { uuid, error } of images)
+    if (error !== undefined) output.note(escapeControls(`${uuid}: ${error.message} (${error.code})`));
   if (images.length === 0) output.note(`${server} has no images; cnapi image load loads one`);
 }
+
+/** The size of an image is not known before its layers are unpacked. */
+const sizeText = ({ size, state }: { size: number; state: string }): string | undefined =>
+  size === 0 && state !== 'ready' ? undefined : `${(size / MIB).toFixed(1)} MiB`;
 
 async function get({ client, output }: Context, server: string, image: string): Promise<void> {
   const { uuid: server_uuid } = await findServer(client, server);

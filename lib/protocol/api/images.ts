@@ -19,11 +19,14 @@ const count = z.int().min(0);
 export const listedServerImage = extensibleObject({
   uuid: z.string(),
   state: z.string().describe('fetching, unpacking, ready, failed or removing'),
+  error: extensibleObject({ code: z.string(), message: z.string() })
+    .optional()
+    .describe('Why its load failed; agents of older versions do not tell it here'),
   source: z
     .string()
     .describe('The URL of the image without query, `stream`, or `vm` if it was made from a VM of the server'),
   digest: z.string().optional().describe('Of its archive; absent until it is known'),
-  size: count.describe('Bytes of its layers, unpacked; images may have layers in common'),
+  size: count.describe('Bytes of its layers, unpacked; 0 until that is known. Images may have layers in common'),
   last_used_at: z.string().describe('When a VM has begun or ended to use it'),
   vms: count.describe('How many VMs of the server use it'),
 }).meta({ id: 'ListedServerImage' });

@@ -45,12 +45,14 @@ t.test('the list has what an operator chooses by', async (t) => {
   const digest = `sha256:${'0'.repeat(64)}`;
   const used = { ...image, digest, lastUsedAt: 0, usedBy: ['a', 'b'], source: `http://h/${'x'.repeat(4_000)}` };
   const unused = { ...image, lastUsedAt: 1, state: { name: 'fetching' }, layers: [] };
-  const { images } = await run('image_list', {}, { list: () => [used, unused] });
+  const state = { name: 'failed', code: 'InvalidImage', reason: `cut off${'!'.repeat(4_000)}` };
+  const { images } = await run('image_list', {}, { list: () => [used, unused, { ...unused, state }] });
   t.match(images, {
     0: { uuid, state: 'ready', digest, size: 5, last_used_at: '1970-01-01T00:00:00.000Z', vms: 2 },
     1: { state: 'fetching', size: 0, vms: 0 },
+    2: { state: 'failed', error: { code: 'InvalidImage', message: /^cut off!/ } },
   });
-  t.ok(JSON.stringify(images).length < 1_500, 'a long source is cut');
+  t.ok(JSON.stringify(images).length < 2_000, 'long texts are cut');
   await t.rejects(run('image_list', {}, undefined), { code: 'NoContainers' });
 });
 

@@ -42,6 +42,12 @@ t.test('images of a server on the command line', async (t) => {
   t.match(await cli.run('image', 'list', 'scripted'), { code: 0, stdout: /ready +5\.0 MiB +2 .*stream/ });
   t.same(await cli.json('image', 'list', 'scripted'), images);
   t.match(await cli.run('image', 'list', 'nowhere'), { code: 2, stderr: /nowhere/ });
+  const error = { code: 'InvalidImage', message: 'the archive is cut off' };
+  images[0] = { ...images[0], state: 'failed', size: 0, vms: 0, error };
+  t.match(await cli.run('image', 'list', 'scripted'), {
+    stdout: / failed +- +0 /,
+    stderr: `${uuid}: the archive is cut off (InvalidImage)`,
+  });
   images.pop();
   t.match(await cli.run('image', 'list', 'scripted'), { code: 0, stderr: /scripted has no images/ });
   t.match(await cli.run('image', 'delete', 'scripted', uuid), {
