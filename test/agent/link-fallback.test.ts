@@ -7,7 +7,9 @@ import { A, B, C, refusal, Walk } from './link-walk.ts';
 const old = (walk: Walk) => walk.on({ type: 'closed', socketId: walk.socket, reason: 'HTTP 404', isLegacyCnapi: true });
 /** Answers the DNS query, in a round that did not begin with one. */
 const resolved = (walk: Walk, ...addresses: (typeof A)[]) =>
-  walk.state.phase === 'resolving' ? walk.on({ type: 'resolved', turn: walk.state.turn, addresses }) : walk;
+  walk.state.phase === 'resolving'
+    ? walk.on({ type: 'resolved', timerGeneration: walk.state.timerGeneration, addresses })
+    : walk;
 
 /** A link with only a legacy CNAPI, waiting for its next attempt. */
 const fallen = () => old(new Walk().connecting(A));

@@ -42,7 +42,7 @@ class Ledger {
         this.open.delete(effect.socketId);
         return;
       case 'arm':
-        this.armed = effect.turn;
+        this.armed = effect.timerGeneration;
         if (this.state.scheme === 'link' && effect.ms > LONGEST_HOLD_MS + this.state.reconnectMaxMs)
           throw new Error(`waits ${effect.ms} ms with no protocol in use`);
         return;
@@ -50,7 +50,7 @@ class Ledger {
         this.departure = effect.socketId;
         return;
       case 'resolve':
-        this.resolving = effect.turn;
+        this.resolving = effect.timerGeneration;
         return;
       case 'journal-epoch':
         this.isJournalling = true;
@@ -72,19 +72,19 @@ class Ledger {
   }
 
   #check(): void {
-    const { phase, attempt, session, turn, move, scheme } = this.state;
+    const { phase, attempt, session, timerGeneration, leaveReason, scheme } = this.state;
     const attempted = phase === 'renewing' ? undefined : attempt?.socketId;
     const held = [session?.socketId, attempted].filter((socket) => socket !== undefined);
     const isSame = held.length === this.open.size && held.every((socket) => this.open.has(socket));
     if (!isSame) throw new Error(`open ${[...this.open]}, held ${held}`);
     if (this.isOld !== (scheme === 'legacy')) throw new Error('the protocol in use is not the one of the state');
     if (session && scheme === 'legacy') throw new Error('the legacy protocol beside a session');
-    if (phase === 'live' && (!session || attempt || move === 'silent' || move === 'soft'))
-      throw new Error(`live: session ${session?.socketId}, attempt ${attempt?.socketId}, move ${move}`);
-    if (move === 'must' && this.departure !== session?.socketId)
+    if (phase === 'live' && (!session || attempt || leaveReason === 'silent' || leaveReason === 'soft'))
+      throw new Error(`live: session ${session?.socketId}, attempt ${attempt?.socketId}, move ${leaveReason}`);
+    if (leaveReason === 'must' && this.departure !== session?.socketId)
       throw new Error('told to go, without a timer for the departure');
     const mayStand = phase === 'live' || phase === 'idle' || phase === 'stopped' || phase === 'connecting';
-    if (!mayStand && this.armed !== turn && phase !== 'journalling' && phase !== 'renewing')
+    if (!mayStand && this.armed !== timerGeneration && phase !== 'journalling' && phase !== 'renewing')
       throw new Error(`no timer ends phase ${phase}`);
   }
 }
@@ -115,9 +115,9 @@ const move: fc.Arbitrary<Move> = fc.record({
 
 /** The event that leads to a session, or from one to the next. */
 function onward({ state, resolving }: Ledger, addresses: InstanceAddress[], by: number): LinkEvent {
-  const { phase, attempt, session, turn, epoch } = state;
+  const { phase, attempt, session, timerGeneration, epoch } = state;
   const socket = attempt?.socketId ?? session?.socketId ?? 0;
-  if (phase === 'resolving') return { type: 'resolved', turn: resolving ?? turn, addresses };
+  if (phase === 'resolving') return { type: 'resolved', timerGeneration: resolving ?? timerGeneration, addresses };
   if (phase === 'connecting') return { type: 'opened', socketId: socket };
   if (phase === 'greeting')
     return { type: 'welcomed', socketId: socket, welcome: { ...welcome(epoch + 1, uuidOf(by)), addresses } };
@@ -126,7 +126,7 @@ function onward({ state, resolving }: Ledger, addresses: InstanceAddress[], by: 
   if (phase === 'live' && by > 1)
     return { type: 'goaway', socketId: socket, withinMs: by > 2 ? 3000 : undefined, addresses };
   if (phase === 'live') return { type: by > 0 ? 'silent' : 'steady', socketId: socket };
-  return { type: 'expired', turn };
+  return { type: 'expired', timerGeneration };
 }
 
 /**
@@ -136,7 +136,7 @@ function onward({ state, resolving }: Ledger, addresses: InstanceAddress[], by: 
 function possible(ledger: Ledger, { isOn, addresses: endpoints, code, by }: Move): LinkEvent[] {
   const addresses = endpoints.map(({ host, port, uuid = uuidOf(4) }) => ({ host, port, uuid }));
   const { state, open, armed, resolving, departure } = ledger;
-  const { phase, attempt, session, turn } = state;
+  const { phase, attempt, session, timerGeneration } = state;
   if (phase === 'idle') return [{ type: 'start' }];
   if (isOn) return [onward(ledger, addresses, by)];
   const events: LinkEvent[] = [{ type: 'found', addresses }];
@@ -173,9 +173,9 @@ function possible(ledger: Ledger, { isOn, addresses: endpoints, code, by }: Move
       events.push({ type: 'journalled', socketId: socket }, { type: 'journalled', socketId: socket });
     if (phase === 'renewing') events.push({ type: 'renewed' });
   }
-  if (armed === turn) events.push({ type: 'expired', turn });
-  if (armed !== undefined) events.push({ type: 'expired', turn: armed });
-  if (resolving !== undefined) events.push({ type: 'resolved', turn: resolving, addresses });
+  if (armed === timerGeneration) events.push({ type: 'expired', timerGeneration });
+  if (armed !== undefined) events.push({ type: 'expired', timerGeneration: armed });
+  if (resolving !== undefined) events.push({ type: 'resolved', timerGeneration: resolving, addresses });
   if (departure !== undefined) events.push({ type: 'departure', socketId: departure });
   return events;
 }

@@ -46,7 +46,7 @@ export class Walk {
   }
 
   expire(): this {
-    return this.on({ type: 'expired', turn: this.state.turn });
+    return this.on({ type: 'expired', timerGeneration: this.state.timerGeneration });
   }
 
   get socket(): number {
@@ -67,7 +67,7 @@ export class Walk {
 
   connecting(...known: Endpoint[]): this {
     this.on({ type: 'start' });
-    return this.on({ type: 'resolved', turn: this.state.turn, addresses: known });
+    return this.on({ type: 'resolved', timerGeneration: this.state.timerGeneration, addresses: known });
   }
 
   greeting(...known: Endpoint[]): this {

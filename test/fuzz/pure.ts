@@ -10,7 +10,7 @@ import { ConfigError, loadConfig } from '../../lib/control/config.ts';
 import type { Filter } from '../../lib/platform/moray/filter.ts';
 import { filterCondition } from '../../lib/platform/moray/filter-sql.ts';
 import { InvalidQueryError, NotIndexedError } from '../../lib/platform/moray/moray-errors.ts';
-import { Parameters } from '../../lib/platform/postgres/sql-text.ts';
+import { SqlParameters } from '../../lib/platform/postgres/sql-text.ts';
 import { FrameError, parseAgentFrame, parseInstanceFrame } from '../../lib/protocol/link/codec.ts';
 import { agentFrameTexts, instanceFrameTexts } from './frames.ts';
 import { brokenJson, hostileJson, hostileName, hostileText, objectText } from './hostile.ts';
@@ -101,7 +101,7 @@ export const filterPart: Part = {
   quick: 2_000,
   open: async () =>
     pure(filters, (filter) => {
-      const parameters = new Parameters();
+      const parameters = new SqlParameters();
       const sql = answered(() => filterCondition(filter, TARGET, parameters), InvalidQueryError, NotIndexedError);
       if (sql !== undefined && !HARMLESS.test(String(sql)))
         throw new Wrong(`${sql} contains more than names and parameters`, 'filter');

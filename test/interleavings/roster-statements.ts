@@ -1,8 +1,8 @@
 /** Rows of the table: instances, the roster, heartbeats of legacy agents, servers. */
 
 import {
+  deleteOldHeartbeats,
   deleteOrphanedHeartbeats,
-  foldHeartbeats,
   readHeartbeatRows,
   recordHeartbeats,
   recordSilences,
@@ -208,7 +208,9 @@ const heartbeats: Statement[] = [
       exclusive: (servers, _, silences) => applied(servers, silences),
     },
   }),
-  writes(foldHeartbeats, { all: { args: ({ seats }) => [Math.max(...seats.map(({ lastRecord }) => lastRecord))] } }),
+  writes(deleteOldHeartbeats, {
+    all: { args: ({ seats }) => [Math.max(...seats.map(({ lastRecord }) => lastRecord))] },
+  }),
   writes(deleteOrphanedHeartbeats, { all: { args: () => [1000] } }),
   reads(readHeartbeatRows, () => [1000]),
 ];

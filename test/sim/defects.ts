@@ -134,8 +134,8 @@ export const defects: Defect[] = [
     name: 'an end is acknowledged before it is recorded, and recorded once',
     breaks: 'I6',
     firstSeed: 30,
-    find: 'lost: (batch) => markRepeated(batch),',
-    put: 'lost: (batch) => batch.every(({ acknowledge }) => (acknowledge?.(), true)),',
+    find: 'onLost: (batch) => markRepeated(batch),',
+    put: 'onLost: (batch) => batch.every(({ acknowledge }) => (acknowledge?.(), true)),',
   },
   {
     name: 'a claim returns the parameters of its tasks while it holds its locks',
@@ -308,10 +308,10 @@ export const defects: Defect[] = [
     breaks: 'I9',
     firstSeed: 1,
     kind: 'push-',
-    find: 'return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));',
+    find: 'return await this.#rounds(duty, active, AbortSignal.any([signal, attemptEnded.signal]));',
     put: `if (duty.generation > 1)
         await abortJob(this.#deps.database, duty, { ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
-      return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));`,
+      return await this.#rounds(duty, active, AbortSignal.any([signal, attemptEnded.signal]));`,
   },
   {
     name: 'a push job asks its agents while its ticket is queued',

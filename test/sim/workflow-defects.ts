@@ -19,10 +19,10 @@ export const workflowDefects: readonly Defect[] = [
     breaks: 'I10',
     firstSeed: 1,
     kind: 'workflows-',
-    find: 'const present = presentOf(duty, job, job.state);',
+    find: 'const present = currentStepOf(duty, job, job.state);',
     put: `const isAgain = duty.generation > 1 && !('isSeen' in duty);
         Object.assign(duty, { isSeen: true });
-        const present = presentOf(duty, job, isAgain ? { ...job.state, name: 'due' } : job.state);`,
+        const present = currentStepOf(duty, job, isAgain ? { ...job.state, name: 'due' } : job.state);`,
     also: { find: ' or job.is_begun or job.phase <> p_phase', put: ' or job.phase <> p_phase' },
   },
   {

@@ -374,14 +374,14 @@ export class Containers {
    */
   #waitForState(id: string, isWanted: (state: ContainerState | undefined) => boolean): Promise<Container | undefined> {
     return new Promise((resolve) => {
-      const look = () => {
+      const check = () => {
         const container = this.#table.peek(id)?.record;
         if (container !== undefined && !isWanted(container.state)) return;
         unlisten();
         resolve(container);
       };
-      const unlisten = this.onChange((change) => void (change.id === id && look()));
-      look();
+      const unlisten = this.onChange((change) => void (change.id === id && check()));
+      check();
     });
   }
 

@@ -106,7 +106,7 @@ export class LegacyReporter {
     const { clock, machine, vms } = this.#deps;
     let sent: { status: Record<string, unknown>; at: number } | undefined;
     while (!signal.aborted) {
-      const status = await this.#look(async () => withVms(await machine.status(), vms));
+      const status = await this.#tryRead(async () => withVms(await machine.status(), vms));
       const isDue = !sent || clock.now() - sent.at >= STATUS_PERIOD_MS || isWorthSending(sent.status, status);
       if (status && isDue) {
         const isAccepted = await this.#post('/events/status', status, signal);
@@ -129,7 +129,7 @@ export class LegacyReporter {
 
   /** True when nothing is left to post. */
   async #sendSysinfo(signal: AbortSignal): Promise<boolean> {
-    const sysinfo = await this.#look(() => this.#deps.machine.sysinfo());
+    const sysinfo = await this.#tryRead(() => this.#deps.machine.sysinfo());
     if (!sysinfo) return false;
     const digest = digestOf(sysinfo);
     if (digest !== this.#sentDigest && !(await this.#post('/sysinfo', { sysinfo }, signal))) return false;
@@ -166,7 +166,7 @@ export class LegacyReporter {
     this.#sendNow.abort();
   }
 
-  async #look<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {
+  async #tryRead<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {
     return look().catch((err: unknown) => {
       this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'machine: inspection failed');
       return undefined;

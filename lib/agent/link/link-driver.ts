@@ -196,7 +196,7 @@ export class LinkDriver {
   #carryOut(effect: LinkEffect): void {
     switch (effect.do) {
       case 'resolve':
-        return void this.#resolve(effect.turn);
+        return void this.#resolve(effect.timerGeneration);
       case 'connect':
         return this.#connect(effect.socketId, effect.endpoint);
       case 'greet':
@@ -213,7 +213,7 @@ export class LinkDriver {
         return this.#close(effect.socketId, effect.reason);
       case 'arm':
         this.#timer?.cancel();
-        this.#timer = this.#afterPollIn(effect.ms, { type: 'expired', turn: effect.turn });
+        this.#timer = this.#afterPollIn(effect.ms, { type: 'expired', timerGeneration: effect.timerGeneration });
         return;
       case 'arm-departure':
         this.#departure?.cancel();
@@ -230,12 +230,12 @@ export class LinkDriver {
     return clock.after(ms, () => clock.afterPoll(() => this.#on(event)));
   }
 
-  async #resolve(turn: number): Promise<void> {
+  async #resolve(timerGeneration: number): Promise<void> {
     const addresses = await this.#deps.resolve().catch((err: unknown) => {
       this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'link: found no instance address; trying again');
       return [];
     });
-    this.#on({ type: 'resolved', turn, addresses });
+    this.#on({ type: 'resolved', timerGeneration, addresses });
   }
 
   #connect(socketId: number, endpoint: Endpoint): void {

@@ -95,11 +95,11 @@ export function openWebSocket(target: DialTarget, credentials: AgentCredentials)
 export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
   const { socket } = opened;
   let wire: Duplex | undefined;
-  let over = false;
+  let isClosed = false;
   const reads = new ReadLimiter(socket, { clock });
   const end = (reason: string, refusal?: UpgradeRefusal) => {
-    if (over) return;
-    over = true;
+    if (isClosed) return;
+    isClosed = true;
     events.closed(reason, refusal);
   };
   socket.on('upgrade', (response) => {
@@ -110,12 +110,12 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
     isOpen = true;
     wire?.on('data', (chunk: Buffer) => {
       reads.consumeRead(chunk, clock.now());
-      if (!over) events.heard();
+      if (!isClosed) events.heard();
     });
-    if (!over) events.opened();
+    if (!isClosed) events.opened();
   });
   socket.on('message', (data, isBinary) => {
-    if (!over) events.received(isBinary ? '' : String(data));
+    if (!isClosed) events.received(isBinary ? '' : String(data));
   });
   socket.on('unexpected-response', (request, response) => {
     const status = response.statusCode ?? 0;
@@ -147,7 +147,7 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
       if (socket.readyState === WebSocket.OPEN) socket.send(Buffer.from(text), TEXT_FRAME);
     },
     close(code, reason) {
-      over = true;
+      isClosed = true;
       if (socket.readyState !== WebSocket.OPEN) return socket.terminate();
       socket.close(code, closeReason(reason));
       const timer = clock.after(GOODBYE_MS, () => socket.terminate());

@@ -30,8 +30,8 @@ interface LinkSession {
 
 export interface LinkState {
   phase: Phase;
-  /** Incremented with each phase entered; a timer carries the turn it was armed in. */
-  turn: number;
+  /** Incremented with each phase entered; a timer carries the number of its phase. */
+  timerGeneration: number;
   /** The connection being made, in connecting, greeting, journalling and renewing. */
   attempt: { socketId: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
   session: LinkSession | undefined;
@@ -39,7 +39,7 @@ export interface LinkState {
    * Why the agent seeks another session while it has one: the instance is silent, or sent a goaway
    * without a time (soft) or with one (must).
    */
-  move: 'no' | 'silent' | 'soft' | 'must';
+  leaveReason: 'no' | 'silent' | 'soft' | 'must';
   /** The highest epoch of any welcome. */
   epoch: number;
   conn: number;
@@ -52,11 +52,11 @@ export interface LinkState {
   /** How the agent communicates while there is no session; `legacy` is the legacy protocol. */
   scheme: 'link' | 'legacy';
   /** Endpoints that asked not to be tried for a while, and until when. */
-  held: Holds;
+  avoidUntil: Holds;
   /** Where the last session was. Its instance may be gone, so it is tried last. */
   lost: { endpoint: Endpoint; cnapiUuid: string } | undefined;
   /** How often the upgrade deadline is doubled (`upgradeWithinMs`). */
-  patience: number;
+  upgradeTimeoutDoublings: number;
   resolvedThisRound: boolean;
   /** Consecutive failed rounds and sessions that did not last. */
   failedRounds: number;
@@ -69,7 +69,7 @@ export interface LinkState {
 
 export type LinkEvent =
   | { type: 'start' }
-  | { type: 'resolved'; turn: number; addresses: readonly Endpoint[] }
+  | { type: 'resolved'; timerGeneration: number; addresses: readonly Endpoint[] }
   | { type: 'begun'; socketId: number }
   | { type: 'opened'; socketId: number }
   | {
@@ -94,12 +94,12 @@ export type LinkEvent =
   | { type: 'goaway'; socketId: number; withinMs: number | undefined; addresses: readonly Endpoint[] }
   /** What the DNS name resolves to now, learnt while the legacy protocol is in use. */
   | { type: 'found'; addresses: readonly Endpoint[] }
-  | { type: 'expired'; turn: number }
+  | { type: 'expired'; timerGeneration: number }
   | { type: 'departure'; socketId: number }
   | { type: 'stop' };
 
 export type LinkEffect =
-  | { do: 'resolve'; turn: number }
+  | { do: 'resolve'; timerGeneration: number }
   | { do: 'connect'; socketId: number; endpoint: Endpoint }
   | { do: 'greet'; socketId: number; conn: number }
   | { do: 'journal-epoch'; socketId: number; epoch: number }
@@ -109,8 +109,8 @@ export type LinkEffect =
   /** Use the legacy protocol until a session opens. */
   | { do: 'fall-back' }
   | { do: 'close'; socketId: number; reason: string }
-  /** Replaces the timer of the previous turn. */
-  | { do: 'arm'; turn: number; ms: number }
+  /** Replaces the timer of the previous phase. */
+  | { do: 'arm'; timerGeneration: number; ms: number }
   | { do: 'arm-departure'; socketId: number; ms: number };
 
 /** A step's inputs from outside: monotonic milliseconds and one random number in [0, 1). */
@@ -125,7 +125,7 @@ const MAX_TRIES_A_ROUND = 100;
 
 export class LinkTransitionError extends Error {
   constructor(state: LinkState, event: LinkEvent) {
-    super(`link: ${event.type} is not possible in phase ${state.phase} (turn ${state.turn})`);
+    super(`link: ${event.type} is not possible in phase ${state.phase} (timer ${state.timerGeneration})`);
     this.name = 'LinkTransitionError';
   }
 }
@@ -133,10 +133,10 @@ export class LinkTransitionError extends Error {
 export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
   return {
     phase: 'idle',
-    turn: 0,
+    timerGeneration: 0,
     attempt: undefined,
     session: undefined,
-    move: 'no',
+    leaveReason: 'no',
     epoch,
     conn: 0,
     sockets: 0,
@@ -144,9 +144,9 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
     tried: [],
     legacyEndpoints: [],
     scheme: 'link',
-    held: {},
+    avoidUntil: {},
     lost: undefined,
-    patience: 0,
+    upgradeTimeoutDoublings: 0,
     resolvedThisRound: false,
     failedRounds: 0,
     softFrom: 0,
@@ -161,8 +161,8 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
  * agent that gives up there has waited for nothing, and its abandoned attempt delays the next
  * agents.
  */
-export function upgradeWithinMs({ patience }: LinkState): number {
-  return UPGRADE_WITHIN_MS * 2 ** Math.min(patience, MAX_DOUBLINGS);
+export function upgradeWithinMs({ upgradeTimeoutDoublings }: LinkState): number {
+  return UPGRADE_WITHIN_MS * 2 ** Math.min(upgradeTimeoutDoublings, MAX_DOUBLINGS);
 }
 
 /**
@@ -170,12 +170,14 @@ export function upgradeWithinMs({ patience }: LinkState): number {
  * silent: perhaps only the connection is dead. The instance of a lost session also comes last.
  */
 export function candidatesOf(link: LinkState, now: number): Endpoint[] {
-  const { session, tried, held } = link;
+  const { session, tried, avoidUntil } = link;
   if (tried.length >= MAX_TRIES_A_ROUND) return [];
-  const open = link.known.filter((endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(held, endpoint, now));
+  const open = link.known.filter(
+    (endpoint) => !tried.includes(endpointKey(endpoint)) && !isHeld(avoidUntil, endpoint, now),
+  );
   const former = session ?? link.lost;
   const others = former ? open.filter((endpoint) => !isSameInstance(endpoint, former)) : open;
-  return others.length === 0 && (!session || link.move === 'silent') ? open : others;
+  return others.length === 0 && (!session || link.leaveReason === 'silent') ? open : others;
 }
 
 /** The log fields of a transition. */

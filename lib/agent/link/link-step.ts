@@ -14,7 +14,7 @@
  *
  * Besides the phase, the state holds the session: the connection that was accepted last. While an
  * agent moves it has both, the session that it still serves and the phase of the next one. It opens
- * the new session before it closes the old one. `move` says why it moves:
+ * the new session before it closes the old one. `leaveReason` says why it moves:
  *
  *     no ── soft goaway ──► soft ── failed round ──► no     must ── its time is over ──► closed
  *     no, soft, silent ── goaway with a time ──► must       silent ── heard again ──► no
@@ -75,7 +75,7 @@ function apply(link: Draft, event: LinkEvent): void {
       must(link, link.phase === 'idle');
       return startRound(link);
     case 'resolved':
-      return event.turn === link.turn ? onResolved(link, event.addresses) : undefined;
+      return event.timerGeneration === link.timerGeneration ? onResolved(link, event.addresses) : undefined;
     case 'begun':
       return isAttempt(link, event.socketId) ? onBegun(link) : undefined;
     case 'opened':
@@ -105,7 +105,7 @@ function apply(link: Draft, event: LinkEvent): void {
     case 'found':
       return onFound(link, event.addresses);
     case 'expired':
-      return event.turn === link.turn ? onExpired(link) : undefined;
+      return event.timerGeneration === link.timerGeneration ? onExpired(link) : undefined;
     case 'departure':
       return leaveSession(link, event.socketId, 'asked to leave');
     case 'stop':
@@ -155,7 +155,7 @@ function onJournalled(link: Draft): void {
   link.session = { socketId, epoch, endpoint, cnapiUuid, since: link.now, steady: false };
   link.attempt = undefined;
   link.lost = undefined;
-  link.move = 'no';
+  link.leaveReason = 'no';
   link.legacyEndpoints = [];
   link.scheme = 'link';
   link.effects.push({ do: 'enter', socketId, welcome });
@@ -200,7 +200,7 @@ function correct(link: Draft, possible: boolean, again: () => void): void {
 }
 
 function hold(link: Draft, endpoint: Endpoint, ms: number | undefined): void {
-  if (ms) link.held = withHold(link.held, { endpoint, ms }, link.now);
+  if (ms) link.avoidUntil = withHold(link.avoidUntil, { endpoint, ms }, link.now);
 }
 
 function onClosed(link: Draft, { socketId, retryAfterMs, ...closed }: Extract<LinkEvent, { type: 'closed' }>): void {
@@ -220,19 +220,19 @@ function onGoaway(link: Draft, event: Extract<LinkEvent, { type: 'goaway' }>): v
   }
   if (!isSession(link, event.socketId) || (event.withinMs === undefined && link.now < link.softFrom)) return;
   if (event.addresses.length > 0) link.known = event.addresses;
-  const moving = link.move !== 'no';
+  const moving = link.leaveReason !== 'no';
   if (event.withinMs !== undefined) {
-    link.move = 'must';
+    link.leaveReason = 'must';
     link.effects.push({ do: 'arm-departure', socketId: event.socketId, ms: event.withinMs });
-  } else if (link.move !== 'must') {
-    link.move = 'soft';
+  } else if (link.leaveReason !== 'must') {
+    link.leaveReason = 'soft';
     link.softFrom = link.now + SOFT_EVERY_MS;
   }
   if (!moving && link.phase === 'live') startRound(link);
 }
 
 function onSilent(link: Draft): void {
-  if (link.move !== 'must') link.move = 'silent';
+  if (link.leaveReason !== 'must') link.leaveReason = 'silent';
   if (link.phase === 'live') startRound(link);
 }
 
@@ -241,8 +241,8 @@ function onSilent(link: Draft): void {
  * awaited.
  */
 function onHeard(link: Draft): void {
-  if (link.move !== 'silent') return;
-  link.move = 'no';
+  if (link.leaveReason !== 'silent') return;
+  link.leaveReason = 'no';
   link.failedRounds = 0;
   if (link.phase === 'connecting') {
     link.effects.push({ do: 'close', socketId: attemptOf(link).socketId, reason: 'not needed any more' });
@@ -262,7 +262,7 @@ function onExpired(link: Draft): void {
   switch (link.phase) {
     case 'connecting':
     case 'greeting':
-      if (link.phase === 'connecting') link.patience += 1;
+      if (link.phase === 'connecting') link.upgradeTimeoutDoublings += 1;
       link.effects.push({ do: 'close', socketId: attemptOf(link).socketId, reason: 'no answer in time' });
       return attemptFailed(link);
     case 'resolving':
@@ -293,7 +293,7 @@ function attemptFailed(link: Draft): void {
   if (session && link.epoch > session.epoch) {
     link.effects.push({ do: 'close', socketId: session.socketId, reason: 'superseded by a newer session, now lost' });
     noteLoss(link);
-    link.move = 'no';
+    link.leaveReason = 'no';
   }
   nextAddress(link);
 }
@@ -307,14 +307,14 @@ function leaveSession(link: Draft, socketId: number, reason: string): void {
 function noteLoss(link: Draft): void {
   link.lost = link.session;
   link.session = undefined;
-  link.patience = Math.max(link.patience, 1);
+  link.upgradeTimeoutDoublings = Math.max(link.upgradeTimeoutDoublings, 1);
 }
 
 function sessionLost(link: Draft): void {
   const worked = link.session?.steady && link.now - link.session.since >= LASTING_MS;
   if (worked) link.failedRounds = 0;
   noteLoss(link);
-  link.move = 'no';
+  link.leaveReason = 'no';
   if (link.phase !== 'live' && link.phase !== 'waiting') return;
   if (worked) enter(link, 'waiting', link.chance * QUICK_RETRY_MS);
   else giveUpRound(link);
@@ -330,17 +330,17 @@ function startRound(link: Draft): void {
 
 /** Tries each known endpoint, in random order, before any wait. */
 function nextAddress(link: Draft): void {
-  if (link.session && link.move === 'no') return enter(link, 'live');
+  if (link.session && link.leaveReason === 'no') return enter(link, 'live');
   const candidates = candidatesOf(link, link.now);
   const chosen = candidates[Math.floor(link.chance * candidates.length)];
   if (chosen) return connect(link, chosen);
-  if (link.session && link.move === 'soft') {
-    link.move = 'no';
+  if (link.session && link.leaveReason === 'soft') {
+    link.leaveReason = 'no';
     return enter(link, 'live');
   }
   if (link.resolvedThisRound) return endRound(link);
   enter(link, 'resolving', RESOLVE_WITHIN_MS);
-  link.effects.push({ do: 'resolve', turn: link.turn });
+  link.effects.push({ do: 'resolve', timerGeneration: link.timerGeneration });
 }
 
 /** All endpoints were tried and none accepted the agent. */
@@ -356,7 +356,7 @@ function endRound(link: Draft): void {
  * tried. If all addresses are legacy, an agent that uses the legacy protocol waits 30 to 60 s.
  */
 function giveUpRound(link: Draft): void {
-  const heldMs = heldForMs(link.held, link.known, link.now);
+  const heldMs = heldForMs(link.avoidUntil, link.known, link.now);
   const doubled = Math.min(link.reconnectMaxMs, FIRST_BACKOFF_MS * 2 ** Math.min(link.failedRounds, 20));
   // Retry-After is in whole seconds, so agents that were given the same one are spread.
   const ceiling = heldMs > 0 ? Math.max(RETURN_SPREAD_MS, doubled) : doubled;
@@ -376,13 +376,13 @@ function connect(link: Draft, endpoint: Endpoint): void {
 
 function enter(link: Draft, phase: Phase, withinMs?: number): void {
   link.phase = phase;
-  if (phase === 'live') link.patience = 0;
-  link.turn += 1;
+  if (phase === 'live') link.upgradeTimeoutDoublings = 0;
+  link.timerGeneration += 1;
   if (withinMs !== undefined) arm(link, withinMs);
 }
 
 function arm(link: Draft, ms: number): void {
-  link.effects.push({ do: 'arm', turn: link.turn, ms });
+  link.effects.push({ do: 'arm', timerGeneration: link.timerGeneration, ms });
 }
 
 const isAttempt = (link: Draft, socketId: number): boolean => link.attempt?.socketId === socketId;

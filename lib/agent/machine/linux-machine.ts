@@ -72,8 +72,8 @@ class LinuxMachine implements Machine {
     const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages } = this.#deps;
     const { recovery, settings } = this.#deps;
     const about = { uuid, agentVersion, taskAddress, bootParameters, containers };
-    const of = { ...about, bootTime: this.#bootTime, packages: packages?.() };
-    const sysinfo = { ...(await readSysinfo(of)), ...recovery?.sysinfo };
+    const facts = { ...about, bootTime: this.#bootTime, packages: packages?.() };
+    const sysinfo = { ...(await readSysinfo(facts)), ...recovery?.sysinfo };
     return settings?.complete(sysinfo) ?? sysinfo;
   }
 

@@ -86,8 +86,8 @@ async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile
   // The command may end, or close its input, before its caller does.
   stdin.on('error', () => streams.stdin.resume());
   const exited = new Promise<Exit>((resolve) => child.on('exit', (code, signal) => resolve({ code, signal })));
-  const over = new AbortController();
-  void exited.then(() => over.abort());
+  const exitedSignal = new AbortController();
+  void exited.then(() => exitedSignal.abort());
   streams.stdin.pipe(stdin);
   child.stdout?.pipe(streams.stdout, { end: false });
   child.stderr?.pipe(streams.stderr, { end: false });
@@ -104,9 +104,9 @@ async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile
   const killed = killAtAbort(clock, pgid, { signal: run.signal, ended: exited, first: command.killFirst });
   await beginAtGate(deps, { child, pgid }, run);
   if ('argv' in command.program) {
-    await command.program.programEnd(over.signal);
-    await untilTaken(clock, outputs, { polls: POLLS_OF_RUNNING, signal: over.signal });
-    if (!over.signal.aborted) signalProcess(-pgid, 'SIGKILL');
+    await command.program.programEnd(exitedSignal.signal);
+    await untilTaken(clock, outputs, { polls: POLLS_OF_RUNNING, signal: exitedSignal.signal });
+    if (!exitedSignal.signal.aborted) signalProcess(-pgid, 'SIGKILL');
   }
   const { code, signal } = await ended;
   const wasKilled = await killed();

@@ -6,7 +6,7 @@
  */
 import { z } from 'zod';
 import { messageOf } from '../../platform/errors.ts';
-import type { Fleet } from './fleet.ts';
+import type { SimulatedAgents } from './fleet.ts';
 
 const command = z.object({
   do: z.enum(['status', 'silence', 'vanish', 'slow', 'cut', 'restart', 'reinstall']),
@@ -17,7 +17,7 @@ const command = z.object({
 type ControlCommand = z.infer<typeof command>;
 
 /** Executes one line. Never throws: an error becomes the answer. */
-export async function runControlCommand(fleet: Fleet, line: string): Promise<Record<string, unknown>> {
+export async function runControlCommand(fleet: SimulatedAgents, line: string): Promise<Record<string, unknown>> {
   try {
     const parsed = command.parse(JSON.parse(line));
     const uuids = parsed.uuids ?? fleet.uuids.slice(0, parsed.count);
@@ -28,7 +28,7 @@ export async function runControlCommand(fleet: Fleet, line: string): Promise<Rec
   }
 }
 
-async function act(fleet: Fleet, { do: what, ms }: ControlCommand, uuids: string[]): Promise<void> {
+async function act(fleet: SimulatedAgents, { do: what, ms }: ControlCommand, uuids: string[]): Promise<void> {
   switch (what) {
     case 'status':
       return;

@@ -69,7 +69,7 @@ export function serverUuidOf(seed: string, number: number): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
-export class Fleet {
+export class SimulatedAgents {
   readonly #deps: FleetDeps;
   readonly #ticker: Ticker;
   readonly #dials: DialQueue;

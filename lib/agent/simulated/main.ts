@@ -17,7 +17,7 @@ import { asUsageError } from '../options.ts';
 import { runProgram, waitForSignal } from '../program.ts';
 import { AgentUsageError } from '../usage-error.ts';
 import { runControlCommand } from './control.ts';
-import { Fleet } from './fleet.ts';
+import { SimulatedAgents } from './fleet.ts';
 import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
 
 const SHARED_ANSWER_MS = 500;
@@ -39,7 +39,7 @@ async function main(): Promise<void> {
   process.exit(0);
 }
 
-async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<Fleet> {
+async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<SimulatedAgents> {
   const { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses } = options;
   const resolve = shared(clock, resolverOf(discovery, { clock, random }));
   // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
@@ -47,11 +47,11 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   const seed = await seedOf(options);
   const credentials = asUsageError(() => openCredentials(options.credentials, log));
   const size = { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses };
-  return new Fleet({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
+  return new SimulatedAgents({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
 }
 
 /** Executes commands in order; each is answered before the next. */
-async function runControlCommands(fleet: Fleet): Promise<void> {
+async function runControlCommands(fleet: SimulatedAgents): Promise<void> {
   for await (const line of createInterface({ input: process.stdin })) {
     process.stdout.write(`${JSON.stringify(await runControlCommand(fleet, line))}\n`);
   }

@@ -39,9 +39,9 @@ export function parseProperties(
   for (const line of text.replace(/\n$/, '').split('\n')) {
     const [name, property, ...value] = line.split('\t');
     if (name !== undefined && property !== undefined && value.length > 0) {
-      const of = found.get(name) ?? new Map<string, string>();
-      found.set(name, of.set(property, value.join('\t')));
-      last = { of, property };
+      const properties = found.get(name) ?? new Map<string, string>();
+      found.set(name, properties.set(property, value.join('\t')));
+      last = { of: properties, property };
     } else if (last !== undefined) last.of.set(last.property, `${last.of.get(last.property)}\n${line}`);
     else if (line !== '') throw new ZfsError('ZfsFailed', 'ZFS printed a line that has no property');
   }

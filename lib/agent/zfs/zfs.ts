@@ -84,8 +84,8 @@ export class Zfs {
   ): Promise<Record<string, Record<string, string>>> {
     const narrower = NARROW_PROPERTIES;
     const names = properties.map((name) => checked(name, reasonNotProperty)).join();
-    const of = dataset === undefined ? [] : [checked(dataset, reasonNotDatasetOrSnapshot)];
-    const args = ['get', '-H', '-p', '-o', 'name,property,value', names, ...of];
+    const datasets = dataset === undefined ? [] : [checked(dataset, reasonNotDatasetOrSnapshot)];
+    const args = ['get', '-H', '-p', '-o', 'name,property,value', names, ...datasets];
     return parseProperties(await this.#run('zfs', args, { signal, narrower }), { narrower });
   }
 

@@ -22,22 +22,22 @@ export class EventFormatter {
   }
 
   #about(event: string, data: Readonly<Record<string, unknown>>): string {
-    const of = (name: string) => textOf(data[name]) ?? '-';
+    const field = (name: string) => textOf(data[name]) ?? '-';
     switch (event) {
       case 'status':
-        return `${of('server_uuid')}  ${of('previous')} -> ${of('status')}  ${of('reason')}`;
+        return `${field('server_uuid')}  ${field('previous')} -> ${field('status')}  ${field('reason')}`;
       case 'task':
-        return `${of('server_uuid')}  ${of('id')}  ${of('task')}  ${of('status')}`;
+        return `${field('server_uuid')}  ${field('id')}  ${field('task')}  ${field('status')}`;
       case 'ticket':
-        return `${of('server_uuid')}  ${of('uuid')}  ${of('scope')}/${of('id')}  ${of('status')}`;
+        return `${field('server_uuid')}  ${field('uuid')}  ${field('scope')}/${field('id')}  ${field('status')}`;
       case 'instance':
-        return `${of('uuid')}  ${of('url')}  run ${of('run').slice(0, 8)}  ${this.#stateOf(of('uuid'), of('run'), of('state'))}`;
+        return `${field('uuid')}  ${field('url')}  run ${field('run').slice(0, 8)}  ${this.#stateOf(field('uuid'), field('run'), field('state'))}`;
       case 'push_job':
-        return `${of('id')}  ${of('status')}  ${of('node_count')} nodes`;
+        return `${field('id')}  ${field('status')}  ${field('node_count')} nodes`;
       case 'push_schedule':
         return this.#schedule(data);
       case 'gap':
-        return of('message');
+        return field('message');
       default:
         return this.#document(data);
     }

@@ -7,7 +7,7 @@ import type { Context } from '../invocation/context.ts';
 import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../invocation/remote-program.ts';
 import { findTicket } from '../lookup/find.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
-import type { FleetCommand, ResultListener } from '../output/outcome.ts';
+import type { RemoteCommand, ResultListener } from '../output/outcome.ts';
 import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../output/reports.ts';
 import { ticketOf } from '../push-jobs/job-options.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
@@ -193,7 +193,7 @@ interface Left {
 }
 
 /** Running commands continue without this one; no further server is asked. */
-async function leave({ output }: Context, run: FleetCommand, { servers, code }: Left): Promise<never> {
+async function leave({ output }: Context, run: RemoteCommand, { servers, code }: Left): Promise<never> {
   await run.leave();
   for (const line of run.left(createLabelOf(servers))) output.complain(`left: ${line}`);
   await flushOutput();
@@ -221,7 +221,7 @@ interface Asked {
 async function runOf(
   context: Context,
   { servers, asked, concurrency, options, listener }: Asked,
-): Promise<FleetCommand> {
+): Promise<RemoteCommand> {
   const { client, random, output } = context;
   const { program, variables, timeoutMs } = asked;
   const [only, ...others] = servers;

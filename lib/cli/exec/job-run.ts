@@ -11,7 +11,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import type { CommandOutcome, FleetCommand, ResultListener } from '../output/outcome.ts';
+import type { CommandOutcome, RemoteCommand, ResultListener } from '../output/outcome.ts';
 import { FollowedJob } from '../push-jobs/followed-job.ts';
 
 type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
@@ -25,7 +25,7 @@ interface PushJobRunDeps {
 
 const LEAVE_WITHIN_MS = 2_000;
 
-export class PushJobRun implements FleetCommand {
+export class PushJobRun implements RemoteCommand {
   readonly #deps: PushJobRunDeps;
   readonly #servers: readonly NamedServer[];
   readonly #request: RunRequest;

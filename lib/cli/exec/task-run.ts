@@ -10,7 +10,7 @@ import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandOutcome, endedAs, endingOf, type FleetCommand, type ResultListener } from '../output/outcome.ts';
+import { type CommandOutcome, endedAs, endingOf, type RemoteCommand, type ResultListener } from '../output/outcome.ts';
 import { endOfTask } from '../output/task-end.ts';
 
 interface TaskCommand extends Required<Pick<TaskOptions, 'params'>>, Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
@@ -25,7 +25,7 @@ interface TaskRunDeps {
   listener: ResultListener;
 }
 
-export class TaskRun implements FleetCommand {
+export class TaskRun implements RemoteCommand {
   readonly #deps: TaskRunDeps;
   readonly #command: TaskCommand;
   #id: string | undefined;

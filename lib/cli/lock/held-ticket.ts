@@ -38,10 +38,10 @@ interface LockRequest {
 export class LockLostError extends Error {}
 
 const WAIT_SECONDS = 10;
-const LOOK_MS = 2000;
+const POLL_MS = 2000;
 const PAUSE_MS = 500;
-const LEAST_WITHIN_MS = 300;
-const MOST_WITHIN_MS = 3000;
+const MIN_TIMEOUT_MS = 300;
+const MAX_TIMEOUT_MS = 3000;
 /** A lock that is not released becomes free when its ticket expires. */
 const RELEASE_WITHIN_MS = 5000;
 /** How long to repeat the create while no instance answers and the request may have arrived. */
@@ -59,7 +59,7 @@ export class HeldTicket {
   #isUncertain = false;
   /** Number of idempotency keys whose ticket has ended. */
   #usedKeys = 0;
-  #goodUntil = 0;
+  #heldUntil = 0;
   /** An instance's report that the lock is lost; undefined if only the time ran out. */
   #lossError: LockLostError | undefined;
   #renewing: Promise<void> | undefined;
@@ -94,7 +94,7 @@ export class HeldTicket {
       if (taken !== undefined) {
         this.#uuid = taken;
         // A ticket that is found again may have been created by the first request.
-        this.#goodUntil = (this.#isUncertain ? start : sentAt) + this.#request.expiresMs;
+        this.#heldUntil = (this.#isUncertain ? start : sentAt) + this.#request.expiresMs;
         this.#renewing = this.#keep();
       }
       signal.throwIfAborted();
@@ -108,8 +108,8 @@ export class HeldTicket {
    * @throws LockLostError, NoAnswerError, ApiError; the signal's reason
    */
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
-    const over = new AbortController();
-    const either = AbortSignal.any([signal, this.lost, over.signal]);
+    const waitEnded = new AbortController();
+    const either = AbortSignal.any([signal, this.lost, waitEnded.signal]);
     const reporting = reportQueuePosition(
       this.#deps,
       { ...this.#request, uuid: this.uuid },
@@ -118,7 +118,7 @@ export class HeldTicket {
     try {
       return await this.#wait(until, either);
     } finally {
-      over.abort();
+      waitEnded.abort();
       await reporting;
     }
   }
@@ -163,7 +163,7 @@ export class HeldTicket {
     const { client, clock } = this.#deps;
     const wasGood = !this.lost.aborted && this.#leftMs() > 0;
     const enough = new AbortController();
-    const timer = clock.after(MOST_WITHIN_MS, () => enough.abort(new Error('no time left')));
+    const timer = clock.after(MAX_TIMEOUT_MS, () => enough.abort(new Error('no time left')));
     try {
       const { status } = await client.ticket(this.uuid, this.#limits(enough.signal));
       // An ended ticket never becomes active again, so the lock was held throughout.
@@ -260,11 +260,11 @@ export class HeldTicket {
     const renewMs = (this.#request.expiresMs - this.#request.marginMs) / 3;
     let renewAt = this.#passed.now() + (this.#isUncertain ? 0 : renewMs);
     while (!done.aborted && !this.lost.aborted) {
-      const pauseMs = Math.min(LOOK_MS, renewMs, Math.max(0, this.#leftMs()));
+      const pauseMs = Math.min(POLL_MS, renewMs, Math.max(0, this.#leftMs()));
       await clock.sleep(Math.max(50, pauseMs), done);
       if (done.aborted) return;
       const isDue = this.#passed.now() >= renewAt;
-      const isKnown = await this.#within(isDue ? (signal) => this.#renew(signal) : (signal) => this.#look(signal));
+      const isKnown = await this.#within(isDue ? (signal) => this.#renew(signal) : (signal) => this.#poll(signal));
       if (isDue && isKnown) renewAt = this.#passed.now() + renewMs;
       this.#loseIfExpired();
     }
@@ -272,7 +272,7 @@ export class HeldTicket {
 
   /** How long the lock is certainly still held. */
   #leftMs(): number {
-    return this.#goodUntil - this.#request.marginMs - this.#passed.now();
+    return this.#heldUntil - this.#request.marginMs - this.#passed.now();
   }
 
   /** Returns whether an instance answered. Takes no longer than the lock is certainly held. */
@@ -293,10 +293,10 @@ export class HeldTicket {
   async #renew(signal: AbortSignal): Promise<void> {
     const sentAt = this.#passed.now();
     await this.#deps.client.renewTicket(this.uuid, this.#request.expiresMs / 1000, this.#limits(signal));
-    this.#goodUntil = sentAt + this.#request.expiresMs;
+    this.#heldUntil = sentAt + this.#request.expiresMs;
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #poll(signal: AbortSignal): Promise<void> {
     const { status } = await this.#deps.client.ticket(this.uuid, this.#limits(signal));
     if (status !== 'queued' && status !== 'active') this.#lose(`ticket ${this.uuid} is ${status}`);
   }
@@ -306,7 +306,7 @@ export class HeldTicket {
    * renew it.
    */
   #limits(signal: AbortSignal) {
-    const withinMs = Math.min(MOST_WITHIN_MS, Math.max(LEAST_WITHIN_MS, this.#request.expiresMs / 10));
+    const withinMs = Math.min(MAX_TIMEOUT_MS, Math.max(MIN_TIMEOUT_MS, this.#request.expiresMs / 10));
     return { signal, withinMs, patienceMs: 0 };
   }
 

@@ -45,7 +45,7 @@ export interface ResultListener {
 }
 
 /** A command that runs on one server or on many. */
-export interface FleetCommand {
+export interface RemoteCommand {
   /** On how many servers it has not ended. */
   readonly openCount: number;
   /** Results in the order of the servers. Never throws for a failure of one of them. */

@@ -41,7 +41,7 @@ export function listenerOf(
 ): ResultListener & Leavable {
   const { output } = context;
   const labelOf = createLabelOf(servers);
-  const of = (server: NamedServer | undefined) => (server === undefined ? '' : `${labelOf(server)}: `);
+  const prefix = (server: NamedServer | undefined) => (server === undefined ? '' : `${labelOf(server)}: `);
   const report = output.json ? recorded(output) : shown(context, servers, options);
   let isLeft = false;
   const end = (last: () => void) => {
@@ -54,10 +54,10 @@ export function listenerOf(
     onEnd: (server, ending) => void (isLeft || report.onEnd(server, ending)),
     onCommonEnd: (ended, ending) => void (isLeft || report.onCommonEnd(ended, ending)),
     onBroken(server, reason) {
-      if (!isLeft) output.note(`${of(server)}${escapeControls(reason)}; continuing at another instance`);
+      if (!isLeft) output.note(`${prefix(server)}${escapeControls(reason)}; continuing at another instance`);
     },
     onNotCancelled: (server, what, reason) =>
-      output.complain(`${of(server)}${what} could not be cancelled: ${escapeControls(reason)}`),
+      output.complain(`${prefix(server)}${what} could not be cancelled: ${escapeControls(reason)}`),
     onLeave: () => end(report.showHeld),
     onUnread: () => end(report.forget),
     isIncomplete: report.isIncomplete,

@@ -120,11 +120,11 @@ interface About {
 /** Returns the exit code. */
 async function written(context: Context, jobId: string, task: Task, about: About): Promise<number> {
   const { client, output } = context;
-  const of = about.label === '' ? '' : `${about.label}: `;
+  const prefix = about.label === '' ? '' : `${about.label}: `;
   const { result } = endOfTask(task);
   if (result === undefined) {
     const reason = `its agent has not reported the end; cnapi job watch ${jobId.slice(0, 8)} shows what arrived before`;
-    output.complain(`${of}${reason}`);
+    output.complain(`${prefix}${reason}`);
     return EXIT.incomplete;
   }
   const live = new LiveOutput(context, { raw: false, ...about });
@@ -136,6 +136,6 @@ async function written(context: Context, jobId: string, task: Task, about: About
     }
   live.end(result, task.id);
   const late = lateReportOf(about.node, task);
-  if (late !== undefined) output.note(`${of}the node is crashed, but ${late}`);
+  if (late !== undefined) output.note(`${prefix}the node is crashed, but ${late}`);
   return live.isIncomplete ? EXIT.incomplete : EXIT.ok;
 }

@@ -40,7 +40,7 @@ async function watch(context: Context, _: unknown, { interval, once = false }: O
   if (intervalMs < 200 || intervalMs > 86_400_000)
     throw new UsageError(`--interval ${interval} is not between 200ms and 1d`);
   if (once) {
-    const view = await look(context);
+    const view = await readFleet(context);
     show(context, view);
     return EXIT.ok;
   }
@@ -76,7 +76,7 @@ class FleetWatch {
     });
     try {
       while (!this.#ending.signal.aborted) {
-        await Promise.race([this.#look(), ended]);
+        await Promise.race([this.#poll(), ended]);
         const hasFailed = this.#last?.errorMessage !== undefined;
         const pauseMs = hasFailed ? Math.min(this.#intervalMs, RETRY_MS) : this.#intervalMs;
         await clock.sleep(pauseMs, this.#ending.signal);
@@ -91,12 +91,12 @@ class FleetWatch {
     return this.#exitCode;
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { clock } = this.#context;
     const before = this.#last;
     this.#freshness.asked(clock.now());
     const onPart = () => this.#freshness.heardPart(clock.now());
-    const view = await look(this.#context, onPart).catch((error: unknown) => {
+    const view = await readFleet(this.#context, onPart).catch((error: unknown) => {
       const errorMessage = errorReportOf(error).message;
       return { ...(before ?? EMPTY), errorMessage };
     });
@@ -137,7 +137,7 @@ const EMPTY: FleetView = {
 };
 
 /** `onPart`: called when a part of the answer has come. */
-async function look({ client }: Context, onPart = (): void => undefined): Promise<FleetView> {
+async function readFleet({ client }: Context, onPart = (): void => undefined): Promise<FleetView> {
   const heard = <Part>(part: Part): Part => {
     onPart();
     return part;

@@ -99,7 +99,7 @@ export class TokenAuthenticator {
         );
       },
       maxBatch: MAX_BATCH,
-      gapMs: 0,
+      minIntervalMs: 0,
     });
     this.#checks = new Loop({
       ...deps,

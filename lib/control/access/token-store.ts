@@ -3,7 +3,7 @@
  * still valid.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type StatementPart } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, SqlParameters, type StatementPart } from '../../platform/postgres/sql-text.ts';
 import type { Role } from '../../protocol/api/contract/roles.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 
@@ -60,7 +60,7 @@ export async function insertToken(
      values ($1::uuid, $2::text, $3::text, $4::uuid, $5::bytea, $6::text, cnapi_now() + make_interval(secs => $7::float8))
      on conflict (name) where revoked_at is null do nothing
      returning ${COLUMNS}`,
-    new Parameters([
+    new SqlParameters([
       token.uuid,
       token.name,
       token.role,

@@ -88,7 +88,7 @@ export class AuditLog {
         return new Map(starts.map(({ key }) => [key, true]));
       },
       maxBatch: MAX_BATCH,
-      gapMs: 0,
+      minIntervalMs: 0,
     });
     this.#ends = this.#queueOf({
       what: 'audit of outcomes',
@@ -188,7 +188,7 @@ export class AuditLog {
       },
       maxBatch: MAX_BATCH,
       lockTimeoutMs: LOCK_TIMEOUT_MS,
-      refused: (_item, error) => {
+      onRefused: (_item, error) => {
         this.#dropped += 1;
         this.#deps.log.error({ err: error }, 'audit: the database refuses a record');
         return undefined;

@@ -46,7 +46,7 @@ export class DescriptorWatch {
     this.#loop = new Loop({
       ...deps,
       what: 'descriptors: look for a free one',
-      work: () => this.#look(),
+      work: () => this.#poll(),
       pauseMs: LOOK_MS,
       first: 'pause',
     });
@@ -67,7 +67,7 @@ export class DescriptorWatch {
     return this.#loop.stop();
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { clock, log, probe = openOne } = this.#deps;
     const code = (await probe()) ?? '';
     const now = clock.now();

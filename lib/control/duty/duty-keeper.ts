@@ -114,10 +114,10 @@ export class DutyKeeper {
   readonly #rounds: SlowPoll;
   #subscription: Subscription | undefined;
   /** Begins the next round, for duties that are not free yet or were left to others. */
-  #again: Timer | undefined;
-  #againAt = Number.POSITIVE_INFINITY;
+  #nextRoundTimer: Timer | undefined;
+  #nextRoundAt = Number.POSITIVE_INFINITY;
   /** The last round left free duties to others. */
-  #isSomeLeft = false;
+  #hasUnclaimed = false;
   /** A duty was created here; other instances have not heard of it. */
   #isOfferDue = false;
   #isDraining = false;
@@ -186,7 +186,7 @@ export class DutyKeeper {
     this.#subscription?.close();
     this.handOver();
     await this.#rounds.stop();
-    this.#again?.cancel();
+    this.#nextRoundTimer?.cancel();
     await settlesWithin(this.#deps.clock, STOP_WITHIN_MS, Promise.all(this.#working.values()));
     await this.#settlements.finish();
   }
@@ -252,19 +252,19 @@ export class DutyKeeper {
     }
     if (load.resumesInMs !== null) this.#pollWithin(load.resumesInMs);
     // Left to others, or locked at the moment.
-    this.#isSomeLeft = load.free > 0;
-    if (!this.#isSomeLeft) return;
+    this.#hasUnclaimed = load.free > 0;
+    if (!this.#hasUnclaimed) return;
     if (isOfferDue) bus.publish(DUTIES_TOPIC, {});
     this.#pollWithin(this.#patienceMs);
   }
 
   #pollWithin(ms: number): void {
     const { clock } = this.#deps;
-    if (this.#againAt <= clock.now() + ms) return;
-    this.#again?.cancel();
-    this.#againAt = clock.now() + ms;
-    this.#again = clock.after(ms, () => {
-      this.#againAt = Number.POSITIVE_INFINITY;
+    if (this.#nextRoundAt <= clock.now() + ms) return;
+    this.#nextRoundTimer?.cancel();
+    this.#nextRoundAt = clock.now() + ms;
+    this.#nextRoundTimer = clock.after(ms, () => {
+      this.#nextRoundAt = Number.POSITIVE_INFINITY;
       this.trigger();
     });
   }
@@ -326,9 +326,9 @@ export class DutyKeeper {
     const from = held.state.name;
     const { state, effects } = stepHolder(held.state, event, held.duty.id);
     held.state = state;
-    if (event.type === 'lost' && from !== 'lost' && from !== 'over') this.#noteLoss(held, from);
+    if (event.type === 'lost' && from !== 'lost' && from !== 'finished') this.#noteLoss(held, from);
     for (const effect of effects) this.#do(held, effect);
-    if (state.name === 'over' && this.#held.get(held.duty.id) === held) this.#held.delete(held.duty.id);
+    if (state.name === 'finished' && this.#held.get(held.duty.id) === held) this.#held.delete(held.duty.id);
   }
 
   #noteLoss({ duty: { id: duty_id, kind, generation } }: Held, from: string): void {
@@ -367,7 +367,7 @@ export class DutyKeeper {
     const isSomeHandedOver = current.some(({ settlement }) => settlement.kind === 'hand-over');
     if (isSomeHandedOver) this.#deps.bus.publish(DUTIES_TOPIC, {});
     // Polls now: there may be room for duties that were left, and the next pause is read.
-    if (this.#isSomeLeft || isSomeHandedOver) this.trigger();
+    if (this.#hasUnclaimed || isSomeHandedOver) this.trigger();
     return left;
   }
 

@@ -13,10 +13,10 @@
  * What the holder does:
  *
  *     working ──done──▶ settling: end ───────┐
- *        ├──failed──▶ settling: hand over ───┼──stored──▶ over
+ *        ├──failed──▶ settling: hand over ───┼──stored──▶ finished
  *        ├──leave──▶ leaving ──done──▶ end ──┤
  *        │              └──failed──▶ ────────┘
- *        └──lost──▶ lost ──done, failed──▶ over
+ *        └──lost──▶ lost ──done, failed──▶ finished
  *
  * `leave`: the instance drains. `lost`: its run is dead, or the row names another holder; from then
  * on it writes nothing.
@@ -55,7 +55,7 @@ export type HolderState =
   | { name: 'leaving' }
   | { name: 'settling'; settlement: DutySettlement }
   | { name: 'lost' }
-  | { name: 'over' };
+  | { name: 'finished' };
 
 export type HolderEvent =
   | { type: 'done' }
@@ -107,13 +107,13 @@ export function stepHolder(state: HolderState, event: HolderEvent, id: string): 
       break;
     case 'settling':
       if (event.type === 'leave') return same(state);
-      if (event.type === 'lost' || event.type === 'stored') return same({ name: 'over' });
+      if (event.type === 'lost' || event.type === 'stored') return same({ name: 'finished' });
       break;
     case 'lost':
       if (event.type === 'leave' || event.type === 'lost') return same(state);
-      if (event.type === 'done' || event.type === 'failed') return same({ name: 'over' });
+      if (event.type === 'done' || event.type === 'failed') return same({ name: 'finished' });
       break;
-    case 'over':
+    case 'finished':
       // The answer about a settlement may come after the loss.
       if (event.type === 'leave' || event.type === 'lost' || event.type === 'stored') return same(state);
       break;

@@ -41,7 +41,7 @@ export class Housekeeping {
     this.#loop = new Loop({
       ...deps,
       what: 'housekeeping',
-      work: () => this.#look(),
+      work: () => this.#poll(),
       pauseMs: () => MINUTE_MS - (clock.wallTime() % MINUTE_MS),
       first: 'pause',
     });
@@ -58,7 +58,7 @@ export class Housekeeping {
   }
 
   /** A minute that passed during a round, or while this process was suspended, is left out. */
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const minute = Math.floor(this.#deps.clock.wallTime() / MINUTE_MS);
     if (minute === this.#minute) return;
     this.#minute = minute;

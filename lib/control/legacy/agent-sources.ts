@@ -43,9 +43,9 @@ export class AgentSources {
       keyOf,
       join: (_, later) => later,
       maxBatch: MAX_BATCH,
-      gapMs: FLUSH_MS,
+      minIntervalMs: FLUSH_MS,
       work: async (sources, database) => void (await this.#write(sources, database)),
-      refused: (source, error) => this.#drop(source, error),
+      onRefused: (source, error) => this.#drop(source, error),
     });
   }
 

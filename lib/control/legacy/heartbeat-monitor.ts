@@ -18,7 +18,7 @@ import type { Clock } from '../../platform/time/clock.ts';
 import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import { Loop } from '../../platform/time/loop.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
-import { foldHeartbeats, readHeartbeatRows, recordHeartbeats, recordSilences } from './heartbeat-store.ts';
+import { deleteOldHeartbeats, readHeartbeatRows, recordHeartbeats, recordSilences } from './heartbeat-store.ts';
 import { LegacyServers, type ReceivedHeartbeat } from './legacy-servers.ts';
 
 interface MonitorTimes {
@@ -46,7 +46,7 @@ interface MonitorStats {
   /** Servers that this instance found silent. */
   silent: number;
   /** Servers that were silent here while another instance received their heartbeats. */
-  usurped: number;
+  heardElsewhere: number;
   recorded: number;
   failedWrites: number;
   /** Posts ignored because there were too many new servers together, or too many servers. */
@@ -62,15 +62,22 @@ const MIN_PAUSE_MS = 100;
 const RETRY_MS = 1_000;
 
 export class HeartbeatMonitor {
-  readonly stats: MonitorStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
+  readonly stats: MonitorStats = {
+    returned: 0,
+    silent: 0,
+    heardElsewhere: 0,
+    recorded: 0,
+    failedWrites: 0,
+    dropped: 0,
+  };
   readonly #deps: HeartbeatMonitorDeps;
   readonly #servers: LegacyServers;
   readonly #transitions: TransitionLog;
   readonly #recordings: BatchOnce<ReceivedHeartbeat>;
   readonly #loop: Loop;
-  readonly #folding: Loop;
+  readonly #cleanup: Loop;
   /** The newest record when records were last folded. */
-  #foldTo = 0;
+  #deletedTo = 0;
   #nextRoundAt = 0;
   #isStarted = false;
 
@@ -96,11 +103,11 @@ export class HeartbeatMonitor {
       retryMs: RETRY_MS,
     });
     // A server that still posts is recorded again within silenceMs, so nothing is written for it.
-    this.#folding = new Loop({
+    this.#cleanup = new Loop({
       ...deps,
       what: 'legacy agents: removal of old records of heartbeats',
       work: async () => {
-        this.#foldTo = await foldHeartbeats(deps.database, this.#foldTo);
+        this.#deletedTo = await deleteOldHeartbeats(deps.database, this.#deletedTo);
       },
       pauseMs: silenceMs,
       first: 'pause',
@@ -118,12 +125,12 @@ export class HeartbeatMonitor {
   start(): void {
     this.#isStarted = true;
     this.#loop.start();
-    this.#folding.start();
+    this.#cleanup.start();
   }
 
   /** Records the last heartbeats; changes no status. */
   async stop(): Promise<void> {
-    await Promise.all([this.#loop.stop(), this.#folding.stop()]);
+    await Promise.all([this.#loop.stop(), this.#cleanup.stop()]);
     if (this.#isStarted) await this.#recordLast();
     this.#isStarted = false;
   }
@@ -228,7 +235,7 @@ export class HeartbeatMonitor {
       const applied = new Set(await recordSilences(database, cnapiUuid, batch));
       this.#servers.statusTried(batch, applied);
       this.stats.silent += applied.size;
-      this.stats.usurped += batch.length - applied.size;
+      this.stats.heardElsewhere += batch.length - applied.size;
       const silent = [...applied].map((server_uuid) => ({ server_uuid, reason: 'legacy-silent' }));
       this.#transitions.write(silent, 'server: running -> unknown');
     }

@@ -84,7 +84,7 @@ export async function readHeartbeatRows(database: Queryable, limit: number): Pro
  * Removes the records up to this id, which a call some time before returned. What is read of the
  * servers does not change. Returns the id of the newest record, 0 if there is none.
  */
-export async function foldHeartbeats(database: Queryable, upTo: number): Promise<number> {
+export async function deleteOldHeartbeats(database: Queryable, upTo: number): Promise<number> {
   const { rows } = await database.query<{ newest: number }>(
     'select cnapi_fold_legacy_heartbeats($1::bigint) as newest',
     [upTo],

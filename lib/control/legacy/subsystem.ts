@@ -59,7 +59,7 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
         counter(
           'reconciler_usurped_heartbeaters_total',
           'Servers whose heartbeats moved to another instance',
-          () => stats.usurped,
+          () => stats.heardElsewhere,
         ),
         counter('reconciler_status_put_total', 'Records of heartbeats that were written', () => stats.recorded),
         counter(

@@ -3,7 +3,7 @@
  * free, and the scores. By the reference's names. Pure.
  */
 import { type CandidateServer, unreservedOf } from './candidate.ts';
-import { type Drops, filterEach, keepPreferred, type PlacementStep, type StepContext } from './steps.ts';
+import { filterEach, keepPreferred, type PlacementStep, type RejectionReasons, type StepContext } from './steps.ts';
 
 export const preferences = {
   'hard-filter-locality-hints': filterEach(reasonOfLocality),
@@ -61,7 +61,7 @@ function groupedByReboot(candidates: readonly CandidateServer[]): CandidateServe
 /** Share of servers kept for large VMs, as in the reference. */
 const LARGE_SHARE = 0.15;
 
-function dropLargest(candidates: readonly CandidateServer[], context: StepContext): Drops {
+function dropLargest(candidates: readonly CandidateServer[], context: StepContext): RejectionReasons {
   const count = Math.floor(candidates.length * LARGE_SHARE);
   const largest = preferences['score-unreserved-ram'].groups(candidates, context).flat().slice(0, count);
   return new Map(largest.map(({ uuid }) => [uuid, 'has so much memory left that it is kept for large VMs']));
@@ -84,7 +84,7 @@ function reasonOfLocality({ uuid }: CandidateServer, { request, located }: StepC
  * another server, better in another rack; near means in the same rack, better on another server.
  * Without hints a VM is far from the other VMs of its owner.
  */
-function dropByLocality(candidates: readonly CandidateServer[], context: StepContext): Drops {
+function dropByLocality(candidates: readonly CandidateServer[], context: StepContext): RejectionReasons {
   const { request, located } = context;
   const placesOf = (vms: readonly string[]) => vms.flatMap((vm) => located.get(vm) ?? []);
   const ofOwner = candidates.filter(({ load }) => load.owned > 0).map(({ uuid, rack }) => ({ serverUuid: uuid, rack }));

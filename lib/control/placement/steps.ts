@@ -28,10 +28,10 @@ export interface StepContext {
 }
 
 /** Why servers are dropped, by their uuids. */
-export type Drops = ReadonlyMap<string, string>;
+export type RejectionReasons = ReadonlyMap<string, string>;
 
 export type PlacementStep =
-  | { kind: 'filter'; drops(candidates: readonly CandidateServer[], context: StepContext): Drops }
+  | { kind: 'filter'; drops(candidates: readonly CandidateServer[], context: StepContext): RejectionReasons }
   /** Groups of servers, the best one first. The servers of a group have the same score. */
   | {
       kind: 'score';

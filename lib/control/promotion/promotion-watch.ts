@@ -77,7 +77,7 @@ export class PromotionWatch {
 
   async #round(): Promise<void> {
     try {
-      await this.#look();
+      await this.#poll();
     } catch (error) {
       if (!TIMELINE_NOT_READABLE.includes(sqlStateOf(error) ?? '')) throw error;
       const fields = { reason: messageOf(error) };
@@ -88,7 +88,7 @@ export class PromotionWatch {
     }
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { database, log, sessions } = this.#deps;
     const timeline = await readTimeline(database);
     if (timeline === undefined || timeline === this.#timeline) return;

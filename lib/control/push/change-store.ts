@@ -1,6 +1,6 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, SqlParameters, statementName } from '../../platform/postgres/sql-text.ts';
 import type { AuditRecordPart } from '../audit-part.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { addedNodesDetails, nodeAbortDetails } from './audit-details.ts';
@@ -35,7 +35,7 @@ export async function changePushJob(
   { changes, record }: RecordedJobChange,
 ): Promise<boolean> {
   const { quorum, concurrency, start_rate, max_failures, voting_timeout_ms, run_timeout_ms } = changes;
-  const parameters = new Parameters([
+  const parameters = new SqlParameters([
     jobId,
     typeof quorum === 'number' ? quorum : null,
     typeof quorum === 'object' ? quorum.percent : null,
@@ -87,7 +87,7 @@ export async function addPushNodes(
   jobId: string,
   { nodes, most, record }: NodeAddition & { most: number },
 ): Promise<AddedNodes | undefined> {
-  const parameters = new Parameters([
+  const parameters = new SqlParameters([
     jobId,
     nodes.map(({ serverUuid }) => serverUuid),
     nodes.map(({ name }) => name),
@@ -125,7 +125,7 @@ export async function requestAbortOfNodes(
   jobId: string,
   { nodes, how, record }: NodeAbortRequest,
 ): Promise<ChangeOfNodes | undefined> {
-  const parameters = new Parameters([jobId, nodes, how]);
+  const parameters = new SqlParameters([jobId, nodes, how]);
   const { text, values } = combineStatement(
     `select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
     parameters,

@@ -4,7 +4,7 @@
  * in its bytes and in the nodes that are counted for it, not only in its number of jobs.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { fromMicroseconds, inMicroseconds, Parameters } from '../../platform/postgres/sql-text.ts';
+import { fromMicroseconds, inMicroseconds, SqlParameters } from '../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 
 interface PageBounds {
@@ -40,7 +40,7 @@ export async function readJobPage<Row extends { cursor: Cursor }>(
   { columns, where, values }: { columns: string; where: string; values: readonly unknown[] },
   { after, limit, bytes, nodes }: PageBounds,
 ): Promise<PushJobPage<Row>> {
-  const parameters = new Parameters(values);
+  const parameters = new SqlParameters(values);
   const isAfter =
     after === undefined
       ? 'true'

@@ -249,10 +249,10 @@ export class PushJobs {
 
   #notify(servers: readonly ServerToNotify[]): void {
     const { run, bus, hintTasks } = this.#deps;
-    for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
-      const uuids = some.map(({ serverUuid }) => serverUuid);
-      if (of === run()) hintTasks(uuids);
-      else if (of !== undefined) publishTaskHint(bus, of, uuids);
+    for (const [holder, group] of Map.groupBy(servers, (server) => server.run)) {
+      const uuids = group.map(({ serverUuid }) => serverUuid);
+      if (holder === run()) hintTasks(uuids);
+      else if (holder !== undefined) publishTaskHint(bus, holder, uuids);
     }
   }
 }

@@ -1,6 +1,6 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, SqlParameters, type StatementPart, statementName } from '../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';
@@ -130,7 +130,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
   const { record } = job;
   const wanted = wantedColumns(job);
   const columns = Object.keys(wanted).join(', ');
-  const parameters = new Parameters([
+  const parameters = new SqlParameters([
     JSON.stringify(wanted),
     job.organization ?? null,
     job.file ?? null,
@@ -343,7 +343,7 @@ export async function requestAbort(
   jobId: string,
   { how, actor, record }: AbortRequest,
 ): Promise<boolean> {
-  const parameters = new Parameters([jobId, how, actor ?? null]);
+  const parameters = new SqlParameters([jobId, how, actor ?? null]);
   const { text, values } = combineStatement(
     `update cnapi_push_jobs j
        set abort_requested = case when abort_requested = 'hard' then 'hard' else $2::text end,
@@ -365,7 +365,7 @@ export async function deletePushJob(database: Queryable, id: string, record?: Au
   const details = `(select ${END_DETAILS} from cnapi_push_jobs j where ${ended})`;
   const { text, values } = combineStatement(
     `delete from cnapi_push_jobs j where ${ended}`,
-    new Parameters([id]),
+    new SqlParameters([id]),
     record && ((parameters) => record(parameters, details)),
   );
   const { rowCount } = await database.query(text, values);

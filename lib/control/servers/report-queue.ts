@@ -84,7 +84,7 @@ export class ReportQueue {
       maxBatchSize: MAX_BATCH_SIZE,
       sizeOf: ({ size }) => size,
       work: (batch, database) => this.#store(batch, database),
-      refused: (waiting, error) => this.#again(waiting, messageOf(error)),
+      onRefused: (waiting, error) => this.#again(waiting, messageOf(error)),
     });
   }
 

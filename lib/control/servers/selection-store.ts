@@ -1,6 +1,6 @@
 /** SQL of the filter language over servers (lib/protocol/where.ts). */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters } from '../../platform/postgres/sql-text.ts';
+import { SqlParameters } from '../../platform/postgres/sql-text.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
 
 interface SelectedServer {
@@ -33,7 +33,7 @@ export async function selectServers(
   conditions: readonly WhereCondition[],
   most: number,
 ): Promise<SelectedServers> {
-  const parameters = new Parameters([most]);
+  const parameters = new SqlParameters([most]);
   const meets = conditions.map(({ path, isNot, parts }) => {
     const [name = '', ...rest] = path;
     const value = rest.length === 0 ? DERIVED.get(name) : undefined;

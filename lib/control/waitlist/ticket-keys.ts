@@ -4,7 +4,7 @@
  * its ticket, which is deleted with its history. Called by `waitlist.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, SqlParameters, statementName } from '../../platform/postgres/sql-text.ts';
 import {
   type LockWait,
   type NewTicket,
@@ -35,7 +35,7 @@ export async function createTicketOnce(
     `select made as uuid, made_by as "requestHash", refusal
        from cnapi_create_ticket_once($12::text, $13::text, cnapi_lock_within($16::int, $1::uuid), $2::text, $3::text, $4::text, $5::text, $6::json,
          $7::text, $8::text, $9::timestamptz, $10::bigint, $11::text, $14::int, $15::int)`,
-    new Parameters([...ticketInsertionValues(ticket), key, requestHash, maxWaiting, maxOpen, lockMs ?? null]),
+    new SqlParameters([...ticketInsertionValues(ticket), key, requestHash, maxWaiting, maxOpen, lockMs ?? null]),
     ticket.record,
   );
   const name = statementName('add ticket once', ticket.record);

@@ -3,7 +3,12 @@
  * function per statement. Lists of tickets and of queues are in `ticket-list-store.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/postgres/sql-text.ts';
+import {
+  combineStatement,
+  SqlParameters,
+  type StatementPart,
+  statementName,
+} from '../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Expiry, TicketStatus } from './ticket.ts';
 
@@ -88,7 +93,7 @@ export async function addTicket(
   const { text, values } = combineStatement(
     `select cnapi_add_ticket(cnapi_lock_within($14::int, $1::uuid), $2::text, $3::text, $4::text, $5::text, $6::json,
        $7::text, $8::text, $9::timestamptz, $10::bigint, $11::text, $12::int, $13::int) as outcome`,
-    new Parameters([...ticketInsertionValues(ticket), maxWaiting, maxOpen, lockMs ?? null]),
+    new SqlParameters([...ticketInsertionValues(ticket), maxWaiting, maxOpen, lockMs ?? null]),
     ticket.record,
   );
   const name = statementName('add ticket', ticket.record);

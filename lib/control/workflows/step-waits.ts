@@ -23,7 +23,7 @@ export interface StepWaitsDeps {
 }
 
 /** What ends a wait, beside a change of the job itself. */
-export type Awaited =
+export type StepCondition =
   /** The end of this task. */
   | { kind: 'task'; taskId: string }
   /** The server has no unfinished task. */
@@ -35,7 +35,7 @@ export type Awaited =
 
 interface Wait {
   /** Undefined: nothing but a change of the job. */
-  awaited: Awaited | undefined;
+  awaited: StepCondition | undefined;
   /** The work on the job knows that it was canceled. */
   isCanceled: boolean;
   wake: AbortController;
@@ -55,7 +55,7 @@ export class StepWaits {
       clock: deps.clock,
       log: deps.log,
       what: 'workflow jobs: look at the waits',
-      work: () => this.#look(),
+      work: () => this.#poll(),
       pauseMs: Number.POSITIVE_INFINITY,
       minPauseMs: POLL_MS,
       first: 'pause',
@@ -101,7 +101,7 @@ export class StepWaits {
     for (const wait of this.#waits.values()) if (isOver(wait)) wait.wake.abort();
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const waits = [...this.#waits].filter(([, { awaited }]) => awaited !== undefined);
     if (waits.length === 0) return;
     // There will be something to look at in the next round, too.

@@ -7,12 +7,12 @@ type EndedTask = Pick<TaskRow, 'outcome' | 'error' | 'cancel_requested_at' | 'st
  * `accepted`: the error with which the step counts as done. `isFinal`: trying it again would not
  * help.
  */
-type StepVerdict =
+type StepResult =
   | { isDone: true; accepted?: string }
   | { isDone: false; error: { code: string; message: string }; isFinal: boolean };
 
 /** `accepts`: codes of errors with which the step is done all the same. */
-export function verdictOf(task: EndedTask, accepts: readonly string[]): StepVerdict {
+export function decideStepResult(task: EndedTask, accepts: readonly string[]): StepResult {
   if (task.outcome !== 'failure') return { isDone: true };
   const error = endError(task) ?? { code: 'Failed', message: 'no error given' };
   // The agent has cancelled what was overdue before it began, so its effect cannot have happened.

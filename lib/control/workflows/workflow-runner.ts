@@ -36,8 +36,8 @@ import {
   readHeldWorkflowJob,
   type StepTask,
 } from './step-store.ts';
-import { type Awaited, StepWaits, type StepWaitsDeps } from './step-waits.ts';
-import { verdictOf } from './task-end.ts';
+import { type StepCondition, StepWaits, type StepWaitsDeps } from './step-waits.ts';
+import { decideStepResult } from './task-end.ts';
 import {
   type Plan,
   type StepPosition,
@@ -66,7 +66,7 @@ type Unfinished = Exclude<WorkflowState, { name: 'ended' }>;
 type TaskWork = Extract<StepWork, { kind: 'task' }>;
 
 /** What this instance works on. */
-interface Present {
+interface CurrentStep {
   duty: HeldDuty;
   job: HeldWorkflowJob;
   plan: Plan;
@@ -132,8 +132,8 @@ export class WorkflowRunner implements DutyHandler {
       try {
         const job = await readHeldWorkflowJob(this.#deps.database, duty.id);
         if (job === undefined || job.state.name === 'ended') return;
-        const present = presentOf(duty, job, job.state);
-        wait.awaited = awaitedOf(present);
+        const present = currentStepOf(duty, job, job.state);
+        wait.awaited = conditionOf(present);
         wait.isCanceled = job.isCanceled;
         const next = await this.#advance(present);
         if (next === 'wait') await this.#waits.sleep(wait, signal);
@@ -146,7 +146,7 @@ export class WorkflowRunner implements DutyHandler {
   }
 
   /** Takes the job one step on, if that is possible now. */
-  async #advance(present: Present): Promise<Next> {
+  async #advance(present: CurrentStep): Promise<Next> {
     const { job, state } = present;
     if (state.name === 'due') {
       if (job.isCanceled && state.phase === 'chain') return this.#move(present, { event: { type: 'cancel' } });
@@ -154,7 +154,7 @@ export class WorkflowRunner implements DutyHandler {
       return this.#begin(present);
     }
     try {
-      const outcome = await this.#look(present);
+      const outcome = await this.#outcomeOfStep(present);
       return outcome === undefined ? 'wait' : await this.#move(present, outcome);
     } catch (error) {
       if (error instanceof JobMovedError) return 'read';
@@ -162,7 +162,7 @@ export class WorkflowRunner implements DutyHandler {
     }
   }
 
-  async #begin(present: Present): Promise<Next> {
+  async #begin(present: CurrentStep): Promise<Next> {
     const { duty, job, state, step, stepName } = present;
     const { database, bus, random, tasks } = this.#deps;
     const facts = await this.#noteFor(present);
@@ -185,13 +185,13 @@ export class WorkflowRunner implements DutyHandler {
   }
 
   /** Before the first try only: a later one would note what the first has changed. */
-  async #noteFor({ job, state, step: { notes } }: Present): Promise<JsonObject> {
+  async #noteFor({ job, state, step: { notes } }: CurrentStep): Promise<JsonObject> {
     if (notes === undefined || state.tries > 0) return {};
     return { [notes]: (await this.#deps.servers.get(job.serverUuid, CORE_PARTS))?.server[notes] ?? null };
   }
 
   /** What has become of the step that has begun; undefined: it goes on. */
-  async #look(present: Present): Promise<Outcome | undefined> {
+  async #outcomeOfStep(present: CurrentStep): Promise<Outcome | undefined> {
     const { job, state, step } = present;
     const isCanceled = job.isCanceled && state.phase === 'chain';
     if (job.taskId !== undefined && step.work.kind === 'task') {
@@ -200,7 +200,7 @@ export class WorkflowRunner implements DutyHandler {
         if (isCanceled) await this.#cancelTask(job.taskId);
         return undefined;
       }
-      return this.#lookAtEnd(job, step.work, task);
+      return this.#outcomeOfTask(job, step.work, task);
     }
     if (isCanceled) return { event: { type: 'cancel' } };
     try {
@@ -231,18 +231,18 @@ export class WorkflowRunner implements DutyHandler {
     });
   }
 
-  async #lookAtEnd(
+  async #outcomeOfTask(
     job: HeldWorkflowJob,
     { accepts = [], keepsSysinfo = false }: TaskWork,
     task: TaskRow | undefined,
   ): Promise<Outcome> {
     if (task === undefined)
       return failed(job, { code: 'OutcomeUnknown', message: 'the record of its task was deleted' }, true);
-    const verdict = verdictOf(task, accepts);
-    if (!verdict.isDone) return failed(job, verdict.error, verdict.isFinal);
+    const result = decideStepResult(task, accepts);
+    if (!result.isDone) return failed(job, result.error, result.isFinal);
     const reason = keepsSysinfo ? await this.#changes.keepSysinfo(job, task.result?.sysinfo) : undefined;
     if (reason !== undefined) return failed(job, { code: 'StepFailed', message: reason }, false);
-    return done(job, verdict.accepted);
+    return done(job, result.accepted);
   }
 
   /** Does the work of a step without a task, or looks whether it is done. */
@@ -285,7 +285,7 @@ export class WorkflowRunner implements DutyHandler {
     return found?.isRunning ? 'the server runs, and its boot time is the same' : 'the server is not running';
   }
 
-  async #move(present: Present, outcome: Outcome): Promise<Next> {
+  async #move(present: CurrentStep, outcome: Outcome): Promise<Next> {
     const { event, error } = outcome;
     const { duty, job, plan, state, stepName: name } = present;
     const { database, bus, log } = this.#deps;
@@ -301,20 +301,20 @@ export class WorkflowRunner implements DutyHandler {
     return 'read';
   }
 
-  #log({ job, state, stepName }: Present, { to, ...more }: { to: string; [field: string]: unknown }): void {
+  #log({ job, state, stepName }: CurrentStep, { to, ...more }: { to: string; [field: string]: unknown }): void {
     const fields = { workflow_job: job.id, workflow: job.name, server_uuid: job.serverUuid, ...more };
     this.#deps.log.info(fields, `workflow job: ${stepName} ${state.name} -> ${to}`);
   }
 }
 
-function presentOf(duty: HeldDuty, job: HeldWorkflowJob, state: Unfinished): Present {
+function currentStepOf(duty: HeldDuty, job: HeldWorkflowJob, state: Unfinished): CurrentStep {
   const plan = planOf(job.name, job);
   const { name: stepName } = stepOf(plan, state);
   return { duty, job, plan, state, stepName, step: workflowStep(job.name, stepName) };
 }
 
 /** What the present step waits for once it has begun. */
-function awaitedOf({ job, state, step }: Present): Awaited | undefined {
+function conditionOf({ job, state, step }: CurrentStep): StepCondition | undefined {
   const { serverUuid, taskId } = job;
   if (state.name !== 'begun') return undefined;
   if (taskId !== undefined) return { kind: 'task', taskId };

@@ -1,6 +1,6 @@
 /** SQL of workflow jobs as callers see them: create, read, list, cancel, delete, count. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import { combineStatement, Parameters, statementName } from '../../platform/postgres/sql-text.ts';
+import { combineStatement, SqlParameters, statementName } from '../../platform/postgres/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { WORKFLOW_EXECUTIONS } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
@@ -48,7 +48,7 @@ export async function createWorkflowJob(
   const { record } = job;
   const text = JSON.stringify(job.params);
   const masked = job.maskedParams === undefined ? null : JSON.stringify(job.maskedParams);
-  const parameters = new Parameters([
+  const parameters = new SqlParameters([
     ...[job.id, job.name, job.serverUuid, job.chain, job.onerror, text, masked, job.requestHash],
     ...[job.requestId ?? null, job.actor ?? null, WORKFLOW_DUTY, MAX_UNFINISHED_WORKFLOWS, MAX_UNFINISHED_OF_CALLER],
     ...[Buffer.byteLength(masked ?? text), job.vmUuid ?? null],
@@ -238,7 +238,7 @@ export async function requestWorkflowCancel(
        set cancel_requested_at = coalesce(j.cancel_requested_at, cnapi_now()),
          cancel_actor = case when j.cancel_requested_at is null then $2::text else j.cancel_actor end
        where j.id = $1::uuid and j.ended_at is null`,
-    new Parameters([id, actor ?? null]),
+    new SqlParameters([id, actor ?? null]),
     record,
   );
   const name = statementName('request cancel of workflow job', record);

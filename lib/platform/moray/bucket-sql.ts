@@ -2,7 +2,13 @@
  * The statements of the bucket store. Pure: declarations and values in, SQL text and parameters
  * out.
  */
-import { combineStatement, Parameters, quoteName, type Statement, type StatementPart } from '../postgres/sql-text.ts';
+import {
+  combineStatement,
+  quoteName,
+  SqlParameters,
+  type Statement,
+  type StatementPart,
+} from '../postgres/sql-text.ts';
 import type { DocumentBucket } from './bucket.ts';
 import type { Filter } from './filter.ts';
 import { filterCondition } from './filter-sql.ts';
@@ -31,7 +37,7 @@ export function getManyStatement(bucket: DocumentBucket, keys: readonly string[]
  * limited to `bytes`, at most `limit` + 1.
  */
 export function pageStatement(bucket: DocumentBucket, filter: Filter, { limit, after, bytes }: PageOptions): Statement {
-  const parameters = new Parameters();
+  const parameters = new SqlParameters();
   const conditions = [filterCondition(filter, bucket, parameters)];
   if (after !== undefined) conditions.push(`_key > ${parameters.add(after, 'text')}`);
   const text = `
@@ -68,7 +74,7 @@ export function putStatement(
   { key, json, etag }: { key: string; json: string; etag: string | null | undefined },
   also?: StatementPart,
 ): Statement {
-  const parameters = new Parameters();
+  const parameters = new SqlParameters();
   const table = quoteName(bucket.name);
   const [keyText, value] = [parameters.add(key, 'text'), parameters.add(json, 'text')];
   if (typeof etag === 'string') {
@@ -110,7 +116,7 @@ export function deleteStatement(
   { key, etag }: { key: string; etag: string | undefined },
   also?: StatementPart,
 ): Statement {
-  const parameters = new Parameters();
+  const parameters = new SqlParameters();
   const conditions = [`_key = ${parameters.add(key, 'text')}`];
   if (etag !== undefined) conditions.push(`_etag = ${parameters.add(etag, 'text')}`);
   const text = `delete from ${quoteName(bucket.name)} where ${conditions.join(' and ')}`;

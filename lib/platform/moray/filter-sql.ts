@@ -2,7 +2,7 @@
  * Turns a filter into a SQL condition over a bucket's indexed fields. Pure. A comparison with a
  * field that has no value is false.
  */
-import type { Parameters } from '../postgres/sql-text.ts';
+import type { SqlParameters } from '../postgres/sql-text.ts';
 import { type FieldType, parseFieldText, sqlTypes } from './field-type.ts';
 import type { Filter } from './filter.ts';
 import { InvalidQueryError, NotIndexedError } from './moray-errors.ts';
@@ -25,13 +25,13 @@ export interface QueryTarget {
  * @throws NotIndexedError naming all unindexed fields; InvalidQueryError naming the field whose
  * value is not of its type
  */
-export function filterCondition(filter: Filter, target: QueryTarget, parameters: Parameters): string {
+export function filterCondition(filter: Filter, target: QueryTarget, parameters: SqlParameters): string {
   const unindexed = new Set(fieldsOf(filter).filter((field) => !target.fields.has(field)));
   if (unindexed.size > 0) throw new NotIndexedError(target.name, [...unindexed]);
   return condition(filter, target, parameters);
 }
 
-function condition(filter: Filter, target: QueryTarget, parameters: Parameters): string {
+function condition(filter: Filter, target: QueryTarget, parameters: SqlParameters): string {
   if (filter.kind === 'and') {
     const conditions = filter.filters.map((one) => condition(one, target, parameters));
     return conditions.length === 0 ? 'true' : `(${conditions.join(' and ')})`;

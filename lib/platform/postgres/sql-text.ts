@@ -12,10 +12,10 @@ export interface Statement {
  * returns its text, and adds its values. It has the snapshot of the statement, so neither write
  * sees the other.
  */
-export type StatementPart = (parameters: Parameters) => string;
+export type StatementPart = (parameters: SqlParameters) => string;
 
 /** Collects a statement's values and returns a placeholder for each. */
-export class Parameters {
+export class SqlParameters {
   readonly values: unknown[];
 
   /** `values`: those that the text already refers to, as `$1` and so on. */
@@ -31,8 +31,12 @@ export class Parameters {
 }
 
 /** The statement, which may begin with `with`, and a further write if there is one. */
-export function combineStatement(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
-  const whole = also === undefined ? text : `with also as (${also(parameters)})${afterFirstPart(text)}`;
+export function combineStatement(
+  text: string,
+  parameters: SqlParameters,
+  extraWrite: StatementPart | undefined,
+): Statement {
+  const whole = extraWrite === undefined ? text : `with also as (${extraWrite(parameters)})${afterFirstPart(text)}`;
   return { text: whole, values: parameters.values };
 }
 
@@ -41,16 +45,20 @@ export function combineStatement(text: string, parameters: Parameters, also: Sta
  * only if the part `changed` has a row, so it must read from it. Returns a row if it has changed
  * something.
  */
-export function combineIfChanged(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
-  const further = also === undefined ? '' : `, also as (${also(parameters)})`;
+export function combineIfChanged(
+  text: string,
+  parameters: SqlParameters,
+  extraWrite: StatementPart | undefined,
+): Statement {
+  const further = extraWrite === undefined ? '' : `, also as (${extraWrite(parameters)})`;
   return { text: `with changed as (${text} returning 1)${further} select 1 from changed`, values: parameters.values };
 }
 
 const afterFirstPart = (text: string) => (/^with\s/.test(text) ? `, ${text.slice('with '.length)}` : ` ${text}`);
 
 /** The name under which such a statement is prepared: a name always has the same text. */
-export const statementName = (name: string, also: StatementPart | undefined): string =>
-  also === undefined ? name : `${name} with record`;
+export const statementName = (name: string, extraWrite: StatementPart | undefined): string =>
+  extraWrite === undefined ? name : `${name} with record`;
 
 /**
  * SQL for a moment as a number in a text, and for the moment of such a text. JavaScript's own times

@@ -70,7 +70,7 @@ export class Watches<Position> {
       keyOf: (id) => id,
       join: (id) => id,
       maxBatch: MAX_BATCH,
-      lanes: 2,
+      concurrency: 2,
       work: (ids, database) => this.#readBatch(ids, database),
     });
   }

@@ -8,7 +8,7 @@ import { A, B, C, refusal, uuidOf, Walk, welcome } from '../link-walk.ts';
 t.test('a new agent resolves, connects, greets, journals the epoch and only then enters the session', async (t) => {
   const walk = new Walk().on({ type: 'start' });
   t.same([walk.state.phase, ...walk.done], ['resolving', 'arm', 'resolve']);
-  walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A] });
+  walk.on({ type: 'resolved', timerGeneration: walk.state.timerGeneration, addresses: [A] });
   t.same([walk.state.phase, ...walk.done], ['connecting', 'connect']);
   walk.on({ type: 'begun', socketId: 1 });
   matchLists(t, walk.effects, [{ do: 'arm', ms: 2000 }], 'the connect timeout starts when the dial begins');
@@ -48,7 +48,7 @@ t.test('an agent tries each known address, then DNS, before it waits', async (t)
   t.same(order, ['c', 'a', 'b'], 'in random order');
   walk.failed();
   t.equal(walk.state.phase, 'resolving');
-  walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A, B, C] });
+  walk.on({ type: 'resolved', timerGeneration: walk.state.timerGeneration, addresses: [A, B, C] });
   t.equal(walk.state.phase, 'waiting');
 });
 
@@ -58,7 +58,8 @@ t.test('the backoff has full jitter under a ceiling that doubles up to a bound',
   const waits: (number | undefined)[] = [];
   for (let round = 0; round < 8; round++) {
     walk.failed();
-    if (walk.state.phase === 'resolving') walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [] });
+    if (walk.state.phase === 'resolving')
+      walk.on({ type: 'resolved', timerGeneration: walk.state.timerGeneration, addresses: [] });
     waits.push(walk.wait);
     walk.expire();
   }
@@ -225,7 +226,7 @@ t.test('an address that asked the agent to wait is not tried before', async (t) 
   walk.on({ type: 'refused', socketId: 1, refusal: refusal('full', { retryAfterMs: 2000 }) });
   t.same([walk.state.phase, walk.wait], ['waiting', 2000]);
   walk.now = 1000;
-  walk.expire().on({ type: 'resolved', turn: walk.state.turn + 1, addresses: [] });
+  walk.expire().on({ type: 'resolved', timerGeneration: walk.state.timerGeneration + 1, addresses: [] });
   t.not(walk.state.phase, 'connecting');
   walk.now = 2001;
   if (walk.state.phase === 'resolving') walk.expire();
@@ -267,12 +268,15 @@ t.test('late events of closed sockets and past turns change nothing', async (t) 
     { type: 'dead', socketId: 99 },
   );
   walk.on(
-    { type: 'expired', turn: before.turn - 1 },
+    { type: 'expired', timerGeneration: before.timerGeneration - 1 },
     { type: 'departure', socketId: 99 },
     { type: 'opened', socketId: 99 },
   );
   walk.on({ type: 'heard', socketId: 99 }, { type: 'heard', socketId: 1 });
-  walk.on({ type: 'resolved', turn: before.turn - 1, addresses: [C] }, { type: 'journalled', socketId: 99 });
+  walk.on(
+    { type: 'resolved', timerGeneration: before.timerGeneration - 1, addresses: [C] },
+    { type: 'journalled', socketId: 99 },
+  );
   walk.on(
     { type: 'welcomed', socketId: 1, welcome: welcome(50) },
     { type: 'refused', socketId: 1, refusal: refusal('full') },

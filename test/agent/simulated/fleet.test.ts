@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import { runControlCommand } from '../../../lib/agent/simulated/control.ts';
-import { Fleet, type FleetDeps, serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
+import { type FleetDeps, SimulatedAgents, serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
 import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -23,7 +23,7 @@ async function instance(t: Test, script: Script = {}): Promise<ScriptedInstance>
 }
 
 async function fleetOf(t: Test, agents: number, instances: ScriptedInstance[], fields: Partial<FleetDeps> = {}) {
-  const fleet = new Fleet({
+  const fleet = new SimulatedAgents({
     clock,
     random,
     log: silentLogger,

@@ -6,7 +6,7 @@ import { deleteOldAudit } from '../../../lib/control/audit/audit-store.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { combineStatement, Parameters } from '../../../lib/platform/postgres/sql-text.ts';
+import { combineStatement, SqlParameters } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
@@ -54,7 +54,7 @@ t.test(
   async (t) => {
     const { audit, clock, database, list } = await start(t);
     const write = async (subject: AuditSubject) => {
-      const parameters = new Parameters();
+      const parameters = new SqlParameters();
       const { text, values } = combineStatement('select 1 as one', parameters, audit.part(subject));
       await database.query(text, values);
     };

@@ -21,7 +21,7 @@ const states = {
   leaving: { name: 'leaving' },
   settling: { name: 'settling', settlement: END },
   lost: { name: 'lost' },
-  over: { name: 'over' },
+  finished: { name: 'finished' },
 } as const satisfies Record<string, HolderState>;
 
 const events = {
@@ -56,16 +56,16 @@ const rows: [
   ],
   ['leaving twice is harmless', 'leaving', 'leave', 'leaving', []],
   ['what leaves can be lost', 'leaving', 'lost', 'lost', []],
-  ['a stored settlement is the last of it', 'settling', 'stored', 'over', []],
-  ['a settlement that is refused is a loss', 'settling', 'lost', 'over', []],
+  ['a stored settlement is the last of it', 'settling', 'stored', 'finished', []],
+  ['a settlement that is refused is a loss', 'settling', 'lost', 'finished', []],
   ['a drain waits for the settlement', 'settling', 'leave', 'settling', []],
-  ['the end of lost work is dropped', 'lost', 'done', 'over', []],
-  ['the failure of lost work is dropped', 'lost', 'failed', 'over', []],
+  ['the end of lost work is dropped', 'lost', 'done', 'finished', []],
+  ['the failure of lost work is dropped', 'lost', 'failed', 'finished', []],
   ['what is lost cannot leave', 'lost', 'leave', 'lost', []],
   ['losing twice is harmless', 'lost', 'lost', 'lost', []],
-  ['an answer may come after the loss', 'over', 'stored', 'over', []],
-  ['a loss may be found after the end', 'over', 'lost', 'over', []],
-  ['a drain may begin after the end', 'over', 'leave', 'over', []],
+  ['an answer may come after the loss', 'finished', 'stored', 'finished', []],
+  ['a loss may be found after the end', 'finished', 'lost', 'finished', []],
+  ['a drain may begin after the end', 'finished', 'leave', 'finished', []],
 ];
 
 t.test('each event in each state', async (t) => {

@@ -18,7 +18,7 @@ import { WorkflowJobNotFoundError } from '../../../lib/control/workflows/workflo
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
-import { Parameters } from '../../../lib/platform/postgres/sql-text.ts';
+import { SqlParameters } from '../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { queuedRow } from '../tasks/support/queued-row.ts';
@@ -151,7 +151,7 @@ export class FakeTasks {
   }
 
   async create(request: TaskRequest) {
-    const parameters = new Parameters();
+    const parameters = new SqlParameters();
     const record = request.record?.(parameters);
     if (record !== undefined) await this.#database?.query(record, parameters.values);
     const { record: _, ...created } = request;

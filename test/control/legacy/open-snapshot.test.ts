@@ -6,7 +6,7 @@
 import pg from 'pg';
 import t from 'tap';
 import {
-  foldHeartbeats,
+  deleteOldHeartbeats,
   readHeartbeatRows,
   recordHeartbeats,
   recordSilences,
@@ -35,7 +35,7 @@ t.test('an open snapshot makes no statement about heartbeats slower, however man
   const pass = async (times: number) => {
     for (let time = 1; time <= times; time += 1) {
       await recordHeartbeats(database, time % 2 === 0 ? a : b, () => heartbeats);
-      if (time % 5 === 0) foldTo = await foldHeartbeats(database, foldTo);
+      if (time % 5 === 0) foldTo = await deleteOldHeartbeats(database, foldTo);
     }
   };
   const works: Record<string, (counted: Queryable) => Promise<unknown>> = {
@@ -49,7 +49,7 @@ t.test('an open snapshot makes no statement about heartbeats slower, however man
       ),
     readServer: (counted) => readServer(counted, servers[0] ?? '', ALL_PARTS),
     lastHeartbeats: (counted) => counted.query('select * from cnapi_last_heartbeats($1::uuid[])', [servers]),
-    foldHeartbeats: (counted) => foldHeartbeats(counted, foldTo),
+    foldHeartbeats: (counted) => deleteOldHeartbeats(counted, foldTo),
   };
   const measure = async () => {
     const read: Record<string, number> = {};
@@ -90,8 +90,8 @@ for (const [kind, open] of databases) {
       const [seen, latest] = [await see(silent), await see(posting)];
       const heard = await lastHeard(silent);
       t.ok((heard ?? '') > (first ?? ''), 'the newest heartbeat counts');
-      t.equal(await foldHeartbeats(database, 0), latest?.lastRecord, 'it names the newest record');
-      t.equal(await foldHeartbeats(database, seen?.lastRecord ?? 0), latest?.lastRecord);
+      t.equal(await deleteOldHeartbeats(database, 0), latest?.lastRecord, 'it names the newest record');
+      t.equal(await deleteOldHeartbeats(database, seen?.lastRecord ?? 0), latest?.lastRecord);
       t.equal(await records(), 1);
       t.equal(await lastRecord(silent), seen?.lastRecord);
       t.equal(await lastHeard(silent), heard);
@@ -104,9 +104,9 @@ for (const [kind, open] of databases) {
     t.test('everything can be folded, and a heartbeat after that is newer', async (t) => {
       const server = await newServer();
       const seen = await see(server);
-      t.equal(await foldHeartbeats(database, seen?.lastRecord ?? 0), seen?.lastRecord);
+      t.equal(await deleteOldHeartbeats(database, seen?.lastRecord ?? 0), seen?.lastRecord);
       t.equal(await records(), 0);
-      t.equal(await foldHeartbeats(database, 0), 0, 'there is no record');
+      t.equal(await deleteOldHeartbeats(database, 0), 0, 'there is no record');
       await see(server);
       t.same(await judge(server, 1, seen?.lastRecord), []);
       t.same(await judge(server, 1), [server]);
@@ -127,14 +127,14 @@ t.test('a record of a locked row is left, and the others are folded', async (t) 
   await holder.query('select 1 from cnapi_status where server_uuid = $1 for update', [locked]);
   const left = async () => (await database.query<{ id: number }>('select id from cnapi_legacy_heartbeats')).rows;
   const newest = seen[1]?.lastRecord ?? 0;
-  for (let time = 0; time < 3; time += 1) await foldHeartbeats(database, newest);
+  for (let time = 0; time < 3; time += 1) await deleteOldHeartbeats(database, newest);
   t.same(await left(), [{ id: seen[0]?.lastRecord }]);
   t.same(
     [await lastRecord(locked), await lastRecord(free)],
     seen.map((one) => one?.lastRecord),
   );
   await holder.query('commit');
-  await foldHeartbeats(database, newest);
+  await deleteOldHeartbeats(database, newest);
   t.same(await left(), []);
   t.same(
     [await lastRecord(locked), await lastRecord(free)],

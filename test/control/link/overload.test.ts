@@ -4,7 +4,7 @@
  * so they admit at their minimum rate without any load.
  */
 import t, { type Test } from 'tap';
-import { Fleet } from '../../../lib/agent/simulated/fleet.ts';
+import { SimulatedAgents } from '../../../lib/agent/simulated/fleet.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
@@ -51,9 +51,9 @@ t.test('far more agents than two instances admit are all connected in the end, a
   );
 });
 
-function fleetOf(t: Test, apps: readonly TestApp[], size: { seed: string; agents: number }): Fleet {
+function fleetOf(t: Test, apps: readonly TestApp[], size: { seed: string; agents: number }): SimulatedAgents {
   const addresses = apps.map(({ url }) => ({ host: '127.0.0.1', port: Number(new URL(url).port) }));
-  const fleet = new Fleet({
+  const fleet = new SimulatedAgents({
     clock,
     random,
     log: silentLogger,

@@ -1,15 +1,20 @@
 import t, { type Test } from 'tap';
 import type { ServerBoot } from '../../../lib/control/servers/server-store.ts';
-import { type Awaited, StepWaits } from '../../../lib/control/workflows/step-waits.ts';
+import { type StepCondition, StepWaits } from '../../../lib/control/workflows/step-waits.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const POLL_MS = 2_000;
 const TIMEOUT_MS = 60_000;
-const task = (id: string): Awaited => ({ kind: 'task', taskId: id });
-const idle = (serverUuid: string): Awaited => ({ kind: 'idle', serverUuid, timeoutMs: TIMEOUT_MS });
-const boot = (serverUuid: string): Awaited => ({ kind: 'boot', serverUuid, lastBoot: 'before', timeoutMs: TIMEOUT_MS });
+const task = (id: string): StepCondition => ({ kind: 'task', taskId: id });
+const idle = (serverUuid: string): StepCondition => ({ kind: 'idle', serverUuid, timeoutMs: TIMEOUT_MS });
+const boot = (serverUuid: string): StepCondition => ({
+  kind: 'boot',
+  serverUuid,
+  lastBoot: 'before',
+  timeoutMs: TIMEOUT_MS,
+});
 
 function setUp(t: Test) {
   const clock = new ManualClock();
@@ -53,7 +58,7 @@ function setUp(t: Test) {
     stopping.abort();
     await waits.stop();
   });
-  const sleep = (id: string, awaited: Awaited | undefined) => {
+  const sleep = (id: string, awaited: StepCondition | undefined) => {
     jobs.set(id, { isCanceled: false, ticks: 0 });
     const wait = waits.open(id);
     wait.awaited = awaited;
@@ -65,7 +70,7 @@ function setUp(t: Test) {
   return { clock, waits, jobs, ended, busy, boots, tickets, statements, woken, sleep };
 }
 
-const ticket = (uuid: string): Awaited => ({ kind: 'ticket', ticket: uuid, timeoutMs: TIMEOUT_MS });
+const ticket = (uuid: string): StepCondition => ({ kind: 'ticket', ticket: uuid, timeoutMs: TIMEOUT_MS });
 
 t.test('the end of a task wakes the job that waits for it and no other', async (t) => {
   const { clock, waits, busy, boots, woken, sleep } = setUp(t);
@@ -108,7 +113,7 @@ t.test('nothing is read while no job waits', async (t) => {
   t.same(statements, []);
 });
 
-const ends: [what: string, awaited: Awaited, change: (world: ReturnType<typeof setUp>) => void][] = [
+const ends: [what: string, awaited: StepCondition, change: (world: ReturnType<typeof setUp>) => void][] = [
   ['its task has ended, and nobody has said so', task('a'), ({ ended }) => ended.add('a')],
   ['its server has no unfinished task any more', idle('s'), ({ busy }) => busy.delete('s')],
   ['its server is back', boot('s'), ({ boots }) => boots.set('s', { isRunning: true, lastBoot: 'after' })],

@@ -35,11 +35,17 @@ export function agentMoves(linkStep: Step): AgentMoves {
     const moves: Move<RosterState>[] = [];
     if (link.phase === 'idle') return on(state, at, 'starts', { type: 'start' });
     if (link.phase === 'resolving')
-      moves.push(...on(state, at, 'resolves the name', { type: 'resolved', turn: link.turn, addresses: ENDPOINTS }));
+      moves.push(
+        ...on(state, at, 'resolves the name', {
+          type: 'resolved',
+          timerGeneration: link.timerGeneration,
+          addresses: ENDPOINTS,
+        }),
+      );
     if (link.phase === 'journalling') moves.push(...journalled(state, at, on));
     if (link.phase === 'renewing') moves.push(...renewed(state, at, on));
     if (agent.hasTimer) moves.push(...expired(state, at, on));
-    if (link.softFrom > 0 || Object.keys(link.held).length > 0) moves.push(timePasses(state, at));
+    if (link.softFrom > 0 || Object.keys(link.avoidUntil).length > 0) moves.push(timePasses(state, at));
     if (agent.hasDeparture) moves.push(...departed(state, at, on));
     if (link.session) moves.push(...watched(state, at, on));
     for (const connection of state.connections)
@@ -72,7 +78,7 @@ function carryOut(
   const keepsSession = agent.link.session?.socketId === link.session?.socketId;
   changeAgent(state, at, {
     link,
-    hasTimer: isArmed || (agent.hasTimer && agent.link.turn === link.turn),
+    hasTimer: isArmed || (agent.hasTimer && agent.link.timerGeneration === link.timerGeneration),
     hasDeparture: agent.hasDeparture && keepsSession,
     isSilent: agent.isSilent && keepsSession,
   });
@@ -172,7 +178,7 @@ function renewed(before: RosterState, at: number, on: On): Move<RosterState>[] {
 /** A wait ends at its time; an answer is late only after a defect, or if that is the fault. */
 function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const { link } = before.agents[at] as AgentState;
-  const event = { type: 'expired', turn: link.turn } as const;
+  const event = { type: 'expired', timerGeneration: link.timerGeneration } as const;
   if (link.phase === 'waiting') return on(timePasses(before, at).to, at, 'has waited', event);
   if (link.phase === 'resolving') return [];
   const connection = link.attempt && connectionAt(before, at, link.attempt.socketId);
@@ -185,8 +191,8 @@ function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
 function timePasses(before: RosterState, at: number): Move<RosterState> {
   const { link } = before.agents[at] as AgentState;
   const state = copyOf(before);
-  if (link.softFrom > 0 || Object.keys(link.held).length > 0)
-    changeAgent(state, at, { link: { ...link, softFrom: 0, held: {} } });
+  if (link.softFrom > 0 || Object.keys(link.avoidUntil).length > 0)
+    changeAgent(state, at, { link: { ...link, softFrom: 0, avoidUntil: {} } });
   return { what: `agent ${at}: time passes`, to: state };
 }
 

@@ -206,9 +206,10 @@ function renumberName(name: string, { socket }: Numbers): string {
 /** Counters of ticks, rounds and sockets that are only ever compared for equality. */
 function withoutTime(agent: AgentState, sockets: number): AgentState {
   const { link } = agent;
-  const { turn, failedRounds, patience } = link;
-  if (turn === 0 && link.sockets === sockets && failedRounds === 0 && patience === 0) return agent;
-  return { ...agent, link: { ...link, turn: 0, sockets, failedRounds: 0, patience: 0 } };
+  const { timerGeneration, failedRounds, upgradeTimeoutDoublings } = link;
+  if (timerGeneration === 0 && link.sockets === sockets && failedRounds === 0 && upgradeTimeoutDoublings === 0)
+    return agent;
+  return { ...agent, link: { ...link, timerGeneration: 0, sockets, failedRounds: 0, upgradeTimeoutDoublings: 0 } };
 }
 
 /** A number that is free again must not refer to its former owner. */

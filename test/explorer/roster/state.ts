@@ -222,13 +222,14 @@ export function keyOf(state: RosterState): string {
     others,
     row && [row.run, row.epoch, row.status, row.incarnation, row.conn, row.journalId, row.inventoryEpoch],
     agents.map(({ link, ...agent }) => {
-      const { phase, attempt, session, move, epoch, conn, tried, held, lost, softFrom, corrections } = link;
+      const { phase, attempt, session, leaveReason, epoch, conn, tried, avoidUntil, lost, softFrom, corrections } =
+        link;
       const session_ = session && [session.socketId, session.epoch, session.endpoint.host];
       const attempt_ = attempt && [attempt.socketId, attempt.endpoint.host, attempt.welcome?.epoch];
       const isBetween = attempt === undefined && (phase === 'live' || phase === 'waiting');
       const round = isBetween ? [] : [tried, corrections, link.resolvedThisRound];
-      const others_ = [Object.keys(held), lost?.cnapiUuid, softFrom, link.known.length];
-      return [agent, phase, attempt_, session_, move, epoch, conn, round, others_];
+      const others_ = [Object.keys(avoidUntil), lost?.cnapiUuid, softFrom, link.known.length];
+      return [agent, phase, attempt_, session_, leaveReason, epoch, conn, round, others_];
     }),
   ]);
 }

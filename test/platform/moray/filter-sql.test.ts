@@ -1,7 +1,7 @@
 import t from 'tap';
 import { and, eq, type Filter, startsWith } from '../../../lib/platform/moray/filter.ts';
 import { filterCondition, type QueryTarget } from '../../../lib/platform/moray/filter-sql.ts';
-import { Parameters } from '../../../lib/platform/postgres/sql-text.ts';
+import { SqlParameters } from '../../../lib/platform/postgres/sql-text.ts';
 
 const target: QueryTarget = {
   name: 'things',
@@ -17,7 +17,7 @@ const target: QueryTarget = {
 const uuid = '564D1F6C-5D0F-4A2E-9A6B-0123456789AB';
 
 function sql(filter: Filter): [string, ...unknown[]] {
-  const parameters = new Parameters();
+  const parameters = new SqlParameters();
   return [filterCondition(filter, target, parameters), ...parameters.values];
 }
 

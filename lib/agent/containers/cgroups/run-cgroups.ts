@@ -71,16 +71,16 @@ export async function findRunCgroups(options: RunCgroupsOptions): Promise<RunCgr
     ({ version, controllers }) => version === 1 && LIMITED.some((one) => controllers.includes(one)),
   );
   const inside = ({ directory }: Hierarchy, name = '') => join(directory, parent, name);
-  const of = (controller: string) =>
+  const pathOf = (controller: string) =>
     all.find(({ version, controllers }) => (isV1 ? controllers.includes(controller) : version === 2));
-  const noLimitsReason = await (isV1 ? findV1Problem(all, inside) : findV2Problem(of('memory'), inside));
-  const memory = of('memory');
+  const noLimitsReason = await (isV1 ? findV1Problem(all, inside) : findV2Problem(pathOf('memory'), inside));
+  const memory = pathOf('memory');
   const file = async (controller: string, name: string, wanted: string) => {
-    const tree = of(controller);
+    const tree = pathOf(controller);
     return tree === undefined ? undefined : readTextFile(join(inside(tree, name), wanted));
   };
   const swapFile = memory && join(inside(memory), isV1 ? SWAP_FILE : SWAP_FILE_V2);
-  const pids = of('pids');
+  const pids = pathOf('pids');
   return {
     noLimitsReason,
     execs: new ExecCgroups({ clock, isV1, cgroupOf: (name) => pids && inside(pids, name) }),

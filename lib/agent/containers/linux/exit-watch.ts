@@ -45,9 +45,9 @@ export class ExitWatch {
 
   start(): void {
     const { clock, log, exits, pollMs } = this.#deps;
-    this.#watcher = watch(exits, (_, name) => void (name !== null && this.#look(name)));
+    this.#watcher = watch(exits, (_, name) => void (name !== null && this.#read(name)));
     this.#watcher.on('error', (err) => log.error({ err }, 'containers: cannot watch for exits; polling'));
-    this.#timer = clock.every(pollMs, () => void this.#lookAtAll());
+    this.#timer = clock.every(pollMs, () => void this.#readAll());
   }
 
   stop(): void {
@@ -65,7 +65,7 @@ export class ExitWatch {
   add(run: RunId, monitor: ProcessId): void {
     const name = runName(run);
     this.#runs.set(name, { run, monitor, isBeingLookedAt: false });
-    void this.#look(name);
+    void this.#read(name);
   }
 
   forget(run: RunId): void {
@@ -89,7 +89,7 @@ export class ExitWatch {
     return signal === undefined ? { code: status, ...outOfMemory } : { signal, ...outOfMemory };
   }
 
-  async #look(name: string): Promise<void> {
+  async #read(name: string): Promise<void> {
     const watched = this.#runs.get(name);
     if (watched === undefined || watched.isBeingLookedAt) return;
     watched.isBeingLookedAt = true;
@@ -101,10 +101,10 @@ export class ExitWatch {
     }
   }
 
-  async #lookAtAll(): Promise<void> {
+  async #readAll(): Promise<void> {
     const written = new Set(await readdir(this.#deps.exits).catch(() => []));
     for (const [name, watched] of [...this.#runs]) {
-      if (written.has(name)) await this.#look(name);
+      if (written.has(name)) await this.#read(name);
       else if (!(await isAlive(watched.monitor))) await this.#endUnmonitored(name, watched);
     }
   }

@@ -120,7 +120,7 @@ export class ContainerLogs {
   #see(id: string, container: Container | undefined): void {
     const isKept = this.#rotations.has(id);
     if (container !== undefined && isRunning(container.state)) {
-      if (isKept) this.#watched.get(id)?.watch.look();
+      if (isKept) this.#watched.get(id)?.watch.poll();
       else this.#rotations.set(id, this.#rotate(id, container.spec.log));
     } else if (isKept) {
       this.#rotations.get(id)?.();
@@ -133,11 +133,11 @@ export class ContainerLogs {
   #rotate(id: string, limits: ContainerSpec['log']): () => void {
     const { files, watch } = this.#watch(id);
     const rotation = new LogRotation(files, limits);
-    const look = () => void rotation.look().catch((error) => this.#complain(id, error));
-    const unlisten = watch.listen(look);
+    const check = () => void rotation.check().catch((error) => this.#complain(id, error));
+    const unlisten = watch.listen(check);
     return () => {
       unlisten();
-      look();
+      check();
     };
   }
 

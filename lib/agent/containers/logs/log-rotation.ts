@@ -24,7 +24,7 @@ export class LogRotation {
   #isAsked = false;
   /** What the monitor has written to earlier files since it has begun one by itself. */
   #counted = 0;
-  #lastLook: Promise<unknown> = Promise.resolve();
+  #lastCheck: Promise<unknown> = Promise.resolve();
 
   constructor(files: LogFiles, limits: ContainerSpec['log']) {
     this.#files = files;
@@ -32,13 +32,13 @@ export class LogRotation {
   }
 
   /** Call it after changes. Looks come one after the other. */
-  look(): Promise<void> {
-    const looked = this.#lastLook.then(() => this.#look());
-    this.#lastLook = looked.catch(() => undefined);
+  check(): Promise<void> {
+    const looked = this.#lastCheck.then(() => this.#check());
+    this.#lastCheck = looked.catch(() => undefined);
     return looked;
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     // A file without a number must not be replaced.
     const { numbers, current } = await this.#files.adopt();
     if (current === undefined) return;

@@ -52,13 +52,13 @@ export class LogWatch {
   }
 
   /** Checks now: the directory of the log may be new. */
-  look(): void {
+  poll(): void {
     if (this.isUsed) this.#lookIn(0);
   }
 
   #lookIn(ms: number): void {
     this.#rest();
-    this.#timer = this.#deps.clock.after(ms, () => void this.#look());
+    this.#timer = this.#deps.clock.after(ms, () => void this.#poll());
   }
 
   #rest(): void {
@@ -67,7 +67,7 @@ export class LogWatch {
     this.#watcher = undefined;
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const hasChanged = await this.#hasChanged();
     if (!this.isUsed) return;
     if (hasChanged) return this.#notify();

@@ -144,16 +144,16 @@ export class ChefFeeds {
       this.#refused += 1;
       throw new TooManyFeedFollowersError(reached.who, reached.most);
     }
-    const over = new AbortController();
-    const release = access.hold(requestor, uuid, () => over.abort());
+    const feedEnded = new AbortController();
+    const release = access.hold(requestor, uuid, () => feedEnded.abort());
     for (const { key } of limits) this.#followers.add(key);
     const leave = () => {
       for (const { key } of limits) this.#followers.add(key, -1);
       release();
-      over.abort();
+      feedEnded.abort();
     };
     signal.addEventListener('abort', leave, { once: true });
-    return over.signal;
+    return feedEnded.signal;
   }
 
   async *#events(

@@ -28,28 +28,28 @@ const LOOK_MS = 10_000;
 
 export class OrphanedJobs {
   readonly #deps: OrphanedJobsDeps;
-  readonly #looks: Loop;
+  readonly #poll: Loop;
 
   constructor(deps: OrphanedJobsDeps) {
     this.#deps = deps;
-    this.#looks = new Loop({
+    this.#poll = new Loop({
       ...deps,
       what: 'push jobs of deleted organizations: look',
-      work: (signal) => this.#look(signal),
+      work: (signal) => this.#round(signal),
       pauseMs: LOOK_MS,
       first: 'pause',
     });
   }
 
   start(): void {
-    this.#looks.start();
+    this.#poll.start();
   }
 
   stop(): Promise<void> {
-    return this.#looks.stop();
+    return this.#poll.stop();
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #round(signal: AbortSignal): Promise<void> {
     const { database, organizations } = this.#deps;
     const jobs = await readUnfinishedJobs(database);
     if (jobs.length === 0) return;

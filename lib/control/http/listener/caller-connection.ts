@@ -89,7 +89,7 @@ export class CallerConnection {
     this.#unanswered.set(exchange, response);
     response.once('close', () => {
       this.#unanswered.delete(exchange);
-      for (const look of this.#turns) look();
+      for (const check of this.#turns) check();
       this.#refuseInTurn();
     });
     return true;

@@ -73,7 +73,7 @@ export class Certificates {
     this.#loop = new Loop({
       ...deps,
       what: 'tls: look at the certificate and its key',
-      work: () => this.#look(),
+      work: () => this.#poll(),
       pauseMs: LOOK_EVERY_MS,
       first: 'pause',
     });
@@ -118,7 +118,7 @@ export class Certificates {
    * Two files cannot be replaced at the same moment, so they are read once two checks have found
    * the same state.
    */
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     this.#warnOfItsEnd();
     const looks = await looksOf(this.#deps.files);
     const isSettled = looks === this.#seenAs;

@@ -153,12 +153,12 @@ export class Coordinator implements DutyHandler {
     };
     this.#activeJobs.set(duty.id, active);
     // After a failure the work begins again: what this attempt waits for ends with it.
-    const over = new AbortController();
+    const attemptEnded = new AbortController();
     try {
       this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
-      return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));
+      return await this.#rounds(duty, active, AbortSignal.any([signal, attemptEnded.signal]));
     } finally {
-      over.abort();
+      attemptEnded.abort();
       this.#activeJobs.delete(duty.id);
       for (const taskId of active.tasks) this.#jobOfTask.delete(taskId);
     }
@@ -169,14 +169,14 @@ export class Coordinator implements DutyHandler {
     const row = await readPushTicket(this.#deps.database, duty.id);
     const ticket = row && new PushJobTicket(this.#deps, duty, row);
     const { clock } = this.#deps;
-    const lookAtTicket = async () => (await ticket?.ensureHeld(() => this.changed([duty.id]), signal)) ?? 'none';
+    const checkTicket = async () => (await ticket?.ensureHeld(() => this.changed([duty.id]), signal)) ?? 'none';
     for (;;) {
       signal.throwIfAborted();
       active.changed = new AbortController();
       const beganAt = clock.now();
       const advanced = await advanceJob(this.#deps.database, duty).catch(async (error: unknown) => {
         // The ticket is renewed even while the rows of the job are locked.
-        if (isTemporary(error)) await lookAtTicket();
+        if (isTemporary(error)) await checkTicket();
         throw error;
       });
       if (active.tasks.size > advanced.started + LOST_ENDS)
@@ -194,7 +194,7 @@ export class Coordinator implements DutyHandler {
       const view: PushJobSnapshot = {
         ...counted,
         startBucketFullInMs: active.startRateLimiter.fullInMs(counted, clock.now()),
-        ticket: await lookAtTicket(),
+        ticket: await checkTicket(),
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
       if (counted.isMore) await clock.sleep(pauseMs, signal);

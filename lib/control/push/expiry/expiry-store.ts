@@ -1,6 +1,6 @@
 /** SQL that deletes ended push jobs: by their age, and by their number in an organization. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { fromMicroseconds, inMicroseconds, Parameters } from '../../../platform/postgres/sql-text.ts';
+import { fromMicroseconds, inMicroseconds, SqlParameters } from '../../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { ExpiryPart } from '../../audit-part.ts';
 import { END_DETAILS } from '../audit-details.ts';
@@ -17,7 +17,7 @@ export function deleteEndedPushJobs(
   database: Queryable,
   { days, ...batch }: Batch & { days: number },
 ): Promise<number> {
-  const parameters = new Parameters();
+  const parameters = new SqlParameters();
   const where = `state_since < cnapi_now() - ${parameters.add(days, 'int')} * interval '1 day'`;
   return deleteOldest(database, { where, parameters }, batch);
 }
@@ -60,7 +60,7 @@ export function deleteSurplusJobs(
   database: Queryable,
   { organizationUuid, upTo, ...batch }: Batch & { organizationUuid: string; upTo: Cursor },
 ): Promise<number> {
-  const parameters = new Parameters();
+  const parameters = new SqlParameters();
   const where = `organization is not null and organization = ${parameters.add(organizationUuid, 'text')}
       and (state_since, id) <=
         (${fromMicroseconds(parameters.add(upTo.at, 'bigint'))}, ${parameters.add(upTo.id, 'uuid')})`;
@@ -73,7 +73,7 @@ export function deleteSurplusJobs(
  */
 async function deleteOldest(
   database: Queryable,
-  { where, parameters }: { where: string; parameters: Parameters },
+  { where, parameters }: { where: string; parameters: SqlParameters },
   { most, nodes, records }: Batch,
 ): Promise<number> {
   const mostJobs = parameters.add(most, 'int');

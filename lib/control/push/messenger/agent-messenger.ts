@@ -131,7 +131,7 @@ export class AgentMessenger {
     this.#asks = new BatchQueue<Reason>({
       ...queue,
       what: 'questions of push jobs',
-      lanes: ASK_LANES,
+      concurrency: ASK_LANES,
       work: async (reasons, database) => {
         for (const selection of selectionsOf(reasons)) await this.#askVoters(database, selection);
         return undefined;

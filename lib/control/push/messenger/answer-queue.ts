@@ -38,14 +38,14 @@ export class AnswerQueue<One extends Answer> {
         return later;
       },
       maxBatch: MAX_ANSWERS,
-      gapMs: GATHER_MS,
+      minIntervalMs: GATHER_MS,
       work: async (answers, database) => {
         const locked = new Set(await work(answers, database));
         for (const answer of answers) if (!locked.has(answer)) this.#release(answer);
         return locked;
       },
       // The slow poll asks again whoever has not answered.
-      refused: (answer, error) => {
+      onRefused: (answer, error) => {
         this.#release(answer);
         deps.log.error({ err: error, what: deps.what, key: keyOf(answer) }, 'push job: the database refuses an answer');
         return undefined;

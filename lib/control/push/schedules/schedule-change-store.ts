@@ -2,7 +2,7 @@
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
   combineIfChanged,
-  Parameters,
+  SqlParameters,
   type StatementPart,
   statementName,
 } from '../../../platform/postgres/sql-text.ts';
@@ -54,7 +54,7 @@ export async function changeSchedule(database: Queryable, schedule: ChangedSched
          job_actor = case when $10::bool then $9::text else s.job_actor end,
          held_until = null, tries = 0, failure_reason = null, failure_message = null, updated_at = cnapi_now()
        where s.id = $1::uuid and s.changes = $2::int and (s.next_at is not null or s.queued_at is not null)`,
-    new Parameters([
+    new SqlParameters([
       ...[id, changes, toTimestamp(at), cron ?? null, timeZone, overlap, JSON.stringify(job), toTimestamp(nextAt)],
       ...[changedBy ?? null, isOtherJob],
     ]),

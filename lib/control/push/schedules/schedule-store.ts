@@ -5,7 +5,7 @@ import {
   combineStatement,
   fromMicroseconds,
   inMicroseconds,
-  Parameters,
+  SqlParameters,
   type StatementPart,
   statementName,
 } from '../../../platform/postgres/sql-text.ts';
@@ -39,7 +39,7 @@ export async function insertSchedule(database: Queryable, schedule: NewSchedule,
   const { text, values } = combineStatement(
     `select cnapi_create_push_schedule($1::uuid, $2::timestamptz, $3::text, $4::text, $5::text, $6::json, $7::text,
        $8::timestamptz, $9::int) as is_created`,
-    new Parameters([
+    new SqlParameters([
       ...[id, toTimestamp(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
       ...[toTimestamp(nextAt), most],
     ]),
@@ -317,7 +317,7 @@ export async function deleteOldJobs(
   database: Queryable,
   { keep, most, nodes, records }: { keep: number; most: number; nodes: number; records?: ExpiryPart | undefined },
 ): Promise<number> {
-  const parameters = new Parameters([keep, most, nodes]);
+  const parameters = new SqlParameters([keep, most, nodes]);
   const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'jobs')})`;
   const { rows } = await database.query<{ count: number }>(
     `with oldest as (

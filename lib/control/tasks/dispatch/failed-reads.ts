@@ -25,10 +25,10 @@ export function failedReads<Task extends object>({
   end,
   forget,
   log,
-}: FailedReadDeps<Task>): Required<Pick<BatchQueueDeps<Task>, 'busy' | 'refused'>> {
+}: FailedReadDeps<Task>): Required<Pick<BatchQueueDeps<Task>, 'onBusy' | 'onRefused'>> {
   const unanswered = new WeakMap<Task, number>();
   return {
-    busy(task, error) {
+    onBusy(task, error) {
       const count = (unanswered.get(task) ?? 0) + (isUnanswered(error) ? 1 : 0);
       unanswered.set(task, count);
       if (count < MAX_UNANSWERED) return false;
@@ -38,7 +38,7 @@ export function failedReads<Task extends object>({
       end(task);
       return true;
     },
-    refused(task, error) {
+    onRefused(task, error) {
       log.warn({ task: claimOf(task).id, reason: messageOf(error) }, 'task: params cannot be read now');
       forget(task);
       return undefined;

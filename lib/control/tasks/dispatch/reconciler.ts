@@ -63,7 +63,7 @@ export class Reconciler {
       keyOf: ({ session }) => session.serverUuid,
       join: (earlier, later) => (earlier.session.epoch > later.session.epoch ? earlier : later),
       maxBatch: MAX_BATCH,
-      lanes: 2,
+      concurrency: 2,
       work: (batch, database) => this.#settle(batch, database),
     });
   }

@@ -95,7 +95,7 @@ export class SessionDispatch {
       keyOf: (serverUuid) => serverUuid,
       join: (serverUuid) => serverUuid,
       maxBatch: MAX_SERVERS_PER_CLAIM,
-      lanes: CLAIM_LANES,
+      concurrency: CLAIM_LANES,
       // A claim marks a task as sent. Do not claim faster than tasks are read.
       mayBegin: () => this.#reads.size - this.#reads.setAside < MAX_READ_TASKS && this.#maySend(),
       work: (serverUuids, connection) => this.#claim(serverUuids, connection),

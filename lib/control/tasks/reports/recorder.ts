@@ -86,8 +86,8 @@ export class Recorder {
       maxBatchSize: MAX_BATCH_SIZE,
       sizeOf: ({ size }) => size,
       work: (batch, database) => this.#store(batch, database),
-      lost: (batch) => markRepeated(batch),
-      refused: (gathered, error) => this.#dropRefused(gathered, error),
+      onLost: (batch) => markRepeated(batch),
+      onRefused: (gathered, error) => this.#dropRefused(gathered, error),
     });
   }
 

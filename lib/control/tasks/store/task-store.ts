@@ -3,7 +3,7 @@
  * per statement. `ticketed-store.ts` creates a task under a ticket.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName } from '../../../platform/postgres/sql-text.ts';
+import { SqlParameters, type StatementPart, statementName } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import {
   endError,
@@ -56,7 +56,7 @@ export async function createTask(
   task: NewTask,
   maxQueued = MAX_QUEUED_PER_SERVER,
 ): Promise<CreatedTask | undefined> {
-  const parameters = new Parameters(taskInsertionValues(task, maxQueued));
+  const parameters = new SqlParameters(taskInsertionValues(task, maxQueued));
   const { rows } = await database.query<CreatedTask>(
     `with ${taskRecord(task, parameters)}${taskInsertion('queue')}
      select made.id, made.request_hash as "requestHash", r.run
@@ -89,7 +89,7 @@ export const taskInsertion = (guard: string): string => `queue as (
      )`;
 
 /** The task's record as a part of the same statement, if it has one. */
-export const taskRecord = ({ record }: NewTask, parameters: Parameters): string =>
+export const taskRecord = ({ record }: NewTask, parameters: SqlParameters): string =>
   record === undefined ? '' : `recorded as (${record(parameters)}), `;
 
 /** `$1` to `$14` of a statement that contains `taskInsertion`. */

@@ -5,7 +5,7 @@
  * knows only the table `cnapi_waitlist_tickets` (uuid, server_uuid, status).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, statementName } from '../../../platform/postgres/sql-text.ts';
+import { SqlParameters, statementName } from '../../../platform/postgres/sql-text.ts';
 import { type CreatedTask, type NewTask, taskInsertion, taskInsertionValues, taskRecord } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */
@@ -31,7 +31,7 @@ interface CreationRow extends TicketCheck, CreatedTask {
  * `default`.
  */
 export async function createTaskUnderTicket(database: Queryable, task: NewTask): Promise<TicketedCreation> {
-  const parameters = new Parameters(taskInsertionValues(task));
+  const parameters = new SqlParameters(taskInsertionValues(task));
   const { rows } = await database.query<CreationRow>(
     `with ${taskRecord(task, parameters)}ticket as (
        select status, server_uuid, status = 'active' and server_uuid in ($2::text, 'default') as holds

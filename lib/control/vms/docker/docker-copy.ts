@@ -67,8 +67,8 @@ async function headOf(
   { id }: OpenPort,
   { head }: DockerArchive,
 ): Promise<string> {
-  const over = new AbortController();
-  const signal = AbortSignal.any([context.signal, over.signal]);
+  const copyEnded = new AbortController();
+  const signal = AbortSignal.any([context.signal, copyEnded.signal]);
   // A task that is refused never joins the stream.
   const failed = tasks.wait(id, { timeoutMs: HEAD_WITHIN_MS, signal, endSignal }).then(({ outcome, error }) => {
     if (outcome !== 'failure') return head;
@@ -81,7 +81,7 @@ async function headOf(
   } catch (error) {
     throw error instanceof NoHeadError ? refusalOf(error, context) : error;
   } finally {
-    over.abort();
+    copyEnded.abort();
   }
   throw new TaskRunError('Time-out reached waiting for docker_copy request to return');
 }

@@ -28,7 +28,7 @@ export class BatchOnce<Item> {
       // Everything is done by `finish`.
       mayBegin: () => false,
       work: (batch, database) => (outage === undefined ? work(batch, database) : Promise.reject(outage)),
-      lost: (_, error) => {
+      onLost: (_, error) => {
         if (error instanceof DatabaseUnavailableError) outage = error;
         return outage !== undefined;
       },

@@ -50,14 +50,14 @@ export interface BatchQueueDeps<Item> {
   /** Shared with other queues of the same work. Default: one of its own. */
   batchLimit?: BatchLimit<Item>;
   /** Concurrent statements, beside the one of parts; default 1. */
-  lanes?: number;
+  concurrency?: number;
   /**
    * How long a lane's statement waits for a locked row before its batch is divided. Default:
    * the database's setting.
    */
   lockTimeoutMs?: number;
   /** Minimum time between the starts of two statements; default 0. */
-  gapMs?: number;
+  minIntervalMs?: number;
   /** Whether a statement may begin now; call `trigger()` after a change. Default: always. */
   mayBegin?: () => boolean;
   /** A statement ended: `size` and `setAside` count it no more. */
@@ -66,17 +66,17 @@ export interface BatchQueueDeps<Item> {
    * The database is down, or the statement was unanswered: it is unknown whether it was carried
    * out. Return true to drop the items. Default: they wait.
    */
-  lost?: (items: readonly Item[], error: DatabaseUnavailableError | DatabaseBusyError) => boolean;
+  onLost?: (items: readonly Item[], error: DatabaseUnavailableError | DatabaseBusyError) => boolean;
   /**
    * The item alone is locked, slow or unanswered, or was skipped, `agedMs` after this was first
    * tried. Return true to drop it. Default: it is tried for ever.
    */
-  busy?: (item: Item, error: DatabaseBusyError, agedMs: number) => boolean;
+  onBusy?: (item: Item, error: DatabaseBusyError, agedMs: number) => boolean;
   /**
    * The database refuses the single item. Returns what to try later in its place, if anything.
    * Default: the same item, after pauses of up to 30 s: what is dropped may be a status change.
    */
-  refused?: (item: Item, error: unknown) => Item | undefined;
+  onRefused?: (item: Item, error: unknown) => Item | undefined;
 }
 
 /** Lock timeout of the search for the blocked item. A row in brief use is free again by then. */
@@ -89,7 +89,7 @@ export class BatchQueue<Item> {
   /** Items by key, in order; none of these keys is taken. With `join`, one item each. */
   #waiting = new Map<string, Item[]>();
   /** Items whose keys are taken. */
-  readonly #behind = new Map<string, Item[]>();
+  readonly #blockedByKey = new Map<string, Item[]>();
   /** Number of items in these two maps. */
   #waitingCount = 0;
   readonly #parts = new BatchParts<Item>();
@@ -141,14 +141,14 @@ export class BatchQueue<Item> {
 
   /** The waiting item of this key; only if items of one key are joined. */
   get(key: string): Item | undefined {
-    return this.#linesOf(key).get(key)?.[0];
+    return this.#queuesOf(key).get(key)?.[0];
   }
 
   /** Drops the waiting items of this key; an item in a statement continues. */
   delete(key: string): void {
-    const lines = this.#linesOf(key);
-    this.#waitingCount -= lines.get(key)?.length ?? 0;
-    lines.delete(key);
+    const queues = this.#queuesOf(key);
+    this.#waitingCount -= queues.get(key)?.length ?? 0;
+    queues.delete(key);
     // The statement that it may be in frees its key.
     if (this.#aside.since(key) !== undefined && !this.#aside.isInStatement(key)) this.#freeKey(key);
   }
@@ -168,7 +168,7 @@ export class BatchQueue<Item> {
     this.#aside.clear();
     this.#taken.clear();
     this.#waiting.clear();
-    this.#behind.clear();
+    this.#blockedByKey.clear();
     this.#waitingCount = 0;
     return left;
   }
@@ -190,26 +190,26 @@ export class BatchQueue<Item> {
 
   /** Items that are in no statement, in order within each key. */
   #left(): Item[] {
-    const waiting = [...this.#waiting.values(), ...this.#behind.values()];
+    const waiting = [...this.#waiting.values(), ...this.#blockedByKey.values()];
     return [...this.#parts.items(), ...this.#aside.items(), ...waiting.flat()];
   }
 
-  #linesOf(key: string): Map<string, Item[]> {
-    return this.#taken.has(key) ? this.#behind : this.#waiting;
+  #queuesOf(key: string): Map<string, Item[]> {
+    return this.#taken.has(key) ? this.#blockedByKey : this.#waiting;
   }
 
   #append(item: Item): void {
     const { join, keyOf } = this.#deps;
     const key = keyOf(item);
-    const lines = this.#linesOf(key);
-    const line = lines.get(key);
-    const last = line?.at(-1);
-    if (line !== undefined && last !== undefined && join !== undefined) {
-      line[line.length - 1] = join(last, item);
+    const queues = this.#queuesOf(key);
+    const queue = queues.get(key);
+    const last = queue?.at(-1);
+    if (queue !== undefined && last !== undefined && join !== undefined) {
+      queue[queue.length - 1] = join(last, item);
       return;
     }
-    if (line === undefined) lines.set(key, [item]);
-    else line.push(item);
+    if (queue === undefined) queues.set(key, [item]);
+    else queue.push(item);
     this.#waitingCount += 1;
   }
 
@@ -222,9 +222,9 @@ export class BatchQueue<Item> {
   }
 
   #nextOfWaiting(now: number): void {
-    const { gapMs = 0, lanes = 1 } = this.#deps;
-    while (this.#inLanes < lanes && this.#waiting.size > 0 && this.#deps.mayBegin?.() !== false) {
-      const at = Math.max(this.#dueAt, this.#startedAt + gapMs);
+    const { minIntervalMs = 0, concurrency = 1 } = this.#deps;
+    while (this.#inLanes < concurrency && this.#waiting.size > 0 && this.#deps.mayBegin?.() !== false) {
+      const at = Math.max(this.#dueAt, this.#startedAt + minIntervalMs);
       if (at > now) return this.#wakeAt(at);
       const items = this.#batch();
       this.#startedAt = now;
@@ -273,7 +273,7 @@ export class BatchQueue<Item> {
       batch.push(first);
       this.#taken.add(key);
       this.#waiting.delete(key);
-      if (rest.length > 0) this.#behind.set(key, rest);
+      if (rest.length > 0) this.#blockedByKey.set(key, rest);
     }
     this.#waitingCount -= batch.length;
     if (this.#waiting.size === 0) this.#dueAt = Number.POSITIVE_INFINITY;
@@ -309,7 +309,7 @@ export class BatchQueue<Item> {
   #failed(part: BatchPart<Item>, error: unknown, tookMs: number): void {
     const batch = part.items;
     const isDown = error instanceof DatabaseUnavailableError;
-    if ((isDown || isUnanswered(error)) && this.#deps.lost?.(batch, error)) {
+    if ((isDown || isUnanswered(error)) && this.#deps.onLost?.(batch, error)) {
       for (const one of batch) this.#free(one);
     } else if (isDown) {
       this.#requeueAll(batch, error);
@@ -335,23 +335,23 @@ export class BatchQueue<Item> {
   }
 
   #failedAlone(item: Item, error: unknown, tookMs: number): void {
-    const { keyOf, log, refused, what } = this.#deps;
+    const { keyOf, log, onRefused, what } = this.#deps;
     if (error instanceof DatabaseBusyError) return this.#setAside(item, error, { isAlone: true, tookMs });
-    const instead = refused === undefined ? item : refused(item, error);
+    const instead = onRefused === undefined ? item : onRefused(item, error);
     if (instead === undefined) return this.#free(item);
     const key = keyOf(instead);
     const isFirst = this.#aside.since(key) === undefined;
-    const pauseMs = this.#aside.put(key, instead, { isAlone: true, tookMs, isRefused: refused === undefined });
-    if (refused === undefined && (isFirst || pauseMs >= REFUSED_PAUSE_MS))
+    const pauseMs = this.#aside.put(key, instead, { isAlone: true, tookMs, isRefused: onRefused === undefined });
+    if (onRefused === undefined && (isFirst || pauseMs >= REFUSED_PAUSE_MS))
       log.error({ err: error, what, key }, 'database work: an item failed; it will be retried');
   }
 
   #setAside(item: Item, error: DatabaseBusyError, how: FailedTry): void {
-    const { busy, clock, keyOf, log, sizeOf, what } = this.#deps;
+    const { onBusy, clock, keyOf, log, sizeOf, what } = this.#deps;
     const key = keyOf(item);
     const since = this.#aside.since(key);
     const agedMs = since === undefined ? how.tookMs : clock.now() - since;
-    if (busy?.(item, error, agedMs)) return this.#free(item);
+    if (onBusy?.(item, error, agedMs)) return this.#free(item);
     const pauseMs = this.#aside.put(key, item, how);
     const isTooLarge = error.condition === 'unanswered' && since === undefined;
     if (!isTooLarge && (pauseMs < MAX_PAUSE_MS || this.#isBlocked)) return;
@@ -368,10 +368,10 @@ export class BatchQueue<Item> {
     this.#taken.delete(key);
     this.#aside.delete(key);
     if (this.#aside.size === 0) this.#isBlocked = false;
-    const line = this.#behind.get(key);
-    if (line === undefined) return;
-    this.#behind.delete(key);
-    this.#waiting.set(key, line);
+    const queue = this.#blockedByKey.get(key);
+    if (queue === undefined) return;
+    this.#blockedByKey.delete(key);
+    this.#waiting.set(key, queue);
     this.#dueAt = Math.min(this.#dueAt, this.#deps.clock.now());
   }
 

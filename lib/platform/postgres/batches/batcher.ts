@@ -29,7 +29,7 @@ interface BatcherDeps<Question, Answer> {
   /** Per statement: bounds its locks and its time. */
   maxBatch: number;
   /** Concurrent statements; default 2. */
-  lanes?: number;
+  concurrency?: number;
   /**
    * How long a statement waits for a locked row before its batch is divided. Default: the
    * database's setting.
@@ -39,7 +39,7 @@ interface BatcherDeps<Question, Answer> {
    * Minimum time between the starts of two statements; default 20. With 0, a question is asked at
    * once if a lane is free.
    */
-  gapMs?: number;
+  minIntervalMs?: number;
 }
 
 /** Short for a waiting caller; under load, time for many agents to arrive. */
@@ -56,12 +56,12 @@ interface Waiting<Question, Answer> {
 export class Batcher<Question, Answer> {
   readonly #queue: BatchQueue<Waiting<Question, Answer>>;
 
-  constructor({ keyOf, ask, lanes = 2, gapMs = GAP_MS, ...deps }: BatcherDeps<Question, Answer>) {
+  constructor({ keyOf, ask, concurrency = 2, minIntervalMs = GAP_MS, ...deps }: BatcherDeps<Question, Answer>) {
     this.#queue = new BatchQueue<Waiting<Question, Answer>>({
       ...deps,
       keyOf: ({ question }) => keyOf(question),
-      lanes,
-      gapMs,
+      concurrency,
+      minIntervalMs,
       work: async (batch, database) => {
         const answers = await ask(
           batch.map(({ question }) => question),
@@ -73,15 +73,15 @@ export class Batcher<Question, Answer> {
           return answer === LOCKED;
         });
       },
-      lost: (batch, error) => {
+      onLost: (batch, error) => {
         for (const { reject } of batch) reject(error);
         return true;
       },
-      busy: ({ reject }, error, agedMs) => {
+      onBusy: ({ reject }, error, agedMs) => {
         if (agedMs >= PATIENCE_MS) reject(error);
         return agedMs >= PATIENCE_MS;
       },
-      refused: ({ reject }, error) => {
+      onRefused: ({ reject }, error) => {
         reject(error);
         return undefined;
       },

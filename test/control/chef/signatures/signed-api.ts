@@ -22,7 +22,7 @@ import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../../../lib/platform/postgres/pool.ts';
-import { Parameters as SqlParameters } from '../../../../lib/platform/postgres/sql-text.ts';
+import { SqlParameters } from '../../../../lib/platform/postgres/sql-text.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { type Clock, systemClock } from '../../../../lib/platform/time/clock.ts';
 import { contracts } from '../../../../lib/protocol/api/contract/contract.ts';

@@ -22,19 +22,19 @@ t.test('a task ends at its fifth unanswered read; slow reads and other tasks do 
   const [task, other] = [{ id: 'x' }, { id: 'y' }];
   const unanswered = new DatabaseBusyError('unanswered');
   for (let read = 1; read < 5; read += 1) {
-    t.notOk(reads.busy(task, unanswered, 0), `read ${read}`);
-    t.notOk(reads.busy(task, new DatabaseBusyError('slow'), 0));
+    t.notOk(reads.onBusy(task, unanswered, 0), `read ${read}`);
+    t.notOk(reads.onBusy(task, new DatabaseBusyError('slow'), 0));
   }
-  t.notOk(reads.busy(other, unanswered, 0));
+  t.notOk(reads.onBusy(other, unanswered, 0));
   t.same([done, logged], [[], []]);
-  t.ok(reads.busy(task, unanswered, 0));
+  t.ok(reads.onBusy(task, unanswered, 0));
   t.same(done, ['end x']);
   matchLists(t, logged, [{ level: 'warn', task: 'x', attempt: 1, params_bytes: 7 }]);
 });
 
 t.test('a task whose read the database refuses is left to the slow poll', async (t) => {
   const { done, logged, reads } = setUp();
-  t.equal(reads.refused({ id: 'x' }, new Error('invalid page')), undefined);
+  t.equal(reads.onRefused({ id: 'x' }, new Error('invalid page')), undefined);
   t.same(done, ['forget x']);
   matchLists(t, logged, [{ level: 'warn', task: 'x', reason: 'invalid page' }]);
 });

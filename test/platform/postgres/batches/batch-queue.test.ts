@@ -154,7 +154,7 @@ t.test('many locked items use no more than one statement in addition to the lane
   const { clock, queue } = setUp({
     keyOf: (item) => item,
     maxBatch: 50,
-    lanes: 2,
+    concurrency: 2,
     work: async () => {
       running += 1;
       most = Math.max(most, running);
@@ -285,7 +285,7 @@ t.test('an item that never passes the network is tried less and less often and s
 
 t.test('the owner of unanswered items may drop them', async (t) => {
   const lost: string[] = [];
-  const { clock, queue, world } = setUp({ lost: (items) => lost.push(...items) > 0 });
+  const { clock, queue, world } = setUp({ onLost: (items) => lost.push(...items) > 0 });
   world.most = 2;
   for (const item of '0abcd') queue.add(item);
   await clock.advance(2 * DEADLINE_MS);
@@ -295,7 +295,7 @@ t.test('the owner of unanswered items may drop them', async (t) => {
 t.test('a value that the database refuses is isolated, and its owner decides what to do', async (t) => {
   const refused: string[] = [];
   const { clock, queue, world } = setUp({
-    refused: (item) => {
+    onRefused: (item) => {
       refused.push(item);
       return item === 'b' ? 'b, smaller' : undefined;
     },
@@ -309,7 +309,7 @@ t.test('a value that the database refuses is isolated, and its owner decides wha
 });
 
 t.test('a key is in one statement at a time, and its items keep their order', async (t) => {
-  const { clock, queue, world } = setUp({ lanes: 3 });
+  const { clock, queue, world } = setUp({ concurrency: 3 });
   world.locked.add('a1');
   for (const item of ['a1', 'a2', 'b1', 'a3', 'b2']) queue.add(item);
   await clock.advance(50);

@@ -14,7 +14,7 @@ interface Statement {
  * A batcher whose statements the test answers itself, each question with itself in capitals; `gap`
  * lets the gap pass.
  */
-function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
+function newBatcher({ maxBatch = 10, lanes: concurrency = 1 } = {}) {
   const clock = new ManualClock();
   const statements: Statement[] = [];
   const ask = (questions: readonly string[]) => {
@@ -32,7 +32,7 @@ function newBatcher({ maxBatch = 10, lanes = 1 } = {}) {
     keyOf: (one) => one,
     ask,
     maxBatch,
-    lanes,
+    concurrency,
   });
   const gap = async () => {
     await turn();
