@@ -154,7 +154,7 @@ t.test(
     t.equal(isRunning('s'), true);
     await clock.advance(500);
     t.equal(isRunning('s'), false);
-    t.match(observer.stats, { silent: 1, usurped: 0 });
+    t.match(observer.stats, { silent: 1, heardElsewhere: 0 });
     observer.heartbeat('s');
     await clock.advance(250);
     t.equal(isRunning('s'), true);
@@ -200,7 +200,7 @@ t.test('a server that another instance hears is not set unknown, even if that wa
   tables.beforeJudge = () => tables.seenElsewhere('s');
   await clock.advance(16_250);
   t.same([isRunning('s'), tables.count('silence')], [true, 1], 'seen since the last read');
-  t.match(observer.stats, { silent: 0, usurped: 1 });
+  t.match(observer.stats, { silent: 0, heardElsewhere: 1 });
   tables.beforeJudge = () => {};
   await clock.advance(24_000);
   t.equal(isRunning('s'), false);
