@@ -211,10 +211,9 @@ export class Core {
     this.pushJobs = new PushJobs({
       ...common,
       buckets: this.buckets,
-      run: () => this.roster.membership.run,
       session: (serverUuid) => inventoriedSessions.get(serverUuid),
       unsent,
-      hintTasks: (serverUuids) => this.tasks.hintSessions(serverUuids),
+      tasks: this.tasks,
       offerDuties: () => this.duties.offer(),
       waitlist: this.waitlist,
     });

@@ -45,7 +45,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
   const deps = { database, bus, ...ports, config };
   const messenger = new AgentMessenger({ ...deps, session: () => undefined, unsent: { isHalfFull: false } });
   messenger.start();
-  const quiet = { notify: () => {}, sendOrders: () => {}, waitlist: undefined as never };
+  const quiet = { tasks: { notifyAuthorities: () => {} }, sendOrders: () => {}, waitlist: undefined as never };
   const coordinator = new Coordinator({ ...deps, random: systemRandom, ...quiet });
   coordinator.start();
   const keeper = new DutyKeeper({

@@ -15,7 +15,7 @@ import type { ServerGroup } from '../../protocol/api/documents/server-groups.ts'
 import { shareHint } from '../../protocol/api/push/job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
 import type { AuditRecordPart, ExpiryPart } from '../audit-part.ts';
-import { publishTaskHint } from '../tasks/task-topics.ts';
+import type { Tasks } from '../tasks/tasks.ts';
 import {
   type AdditionRefusal,
   addPushNodes,
@@ -27,7 +27,6 @@ import {
   requestAbortOfNodes,
 } from './change-store.ts';
 import { Coordinator } from './coordinator/coordinator.ts';
-import type { ServerToNotify } from './coordinator/coordinator-store.ts';
 import { deleteEndedPushJobs } from './expiry/expiry-store.ts';
 import { SurplusJobDeletion } from './expiry/surplus-job-deletion.ts';
 import { PushJobFollowers } from './followers/job-followers.ts';
@@ -73,13 +72,10 @@ interface PushJobsDeps {
   random: Random;
   log: Logger;
   config: { slowPollMs: number; slowPollNoBusMs: number };
-  /** This instance's current run. */
-  run: () => string;
   session: (serverUuid: string) => PushSession | undefined;
   /** What agents have not read yet. */
   unsent: { readonly isHalfFull: boolean };
-  /** These servers of this instance may have a task, or a cancel. */
-  hintTasks: (serverUuids: readonly string[]) => void;
+  tasks: Pick<Tasks, 'notifyAuthorities'>;
   /** A duty was created. */
   offerDuties: () => void;
   /** Takes, renews and releases the tickets of jobs. */
@@ -109,7 +105,6 @@ export class PushJobs {
     this.followers = new PushJobFollowers(deps);
     this.coordinator = new Coordinator({
       ...deps,
-      notify: (servers) => this.#notify(servers),
       sendOrders: (jobId) => publishChanges(deps.bus, PUSH_ORDERS_TOPIC, [jobId]),
     });
   }
@@ -245,15 +240,6 @@ export class PushJobs {
   /** Deletes one batch of the ended jobs of which an organization has too many, like the above. */
   deleteSurplus(records: ExpiryPart): Promise<number> {
     return this.#surplus.batch(records);
-  }
-
-  #notify(servers: readonly ServerToNotify[]): void {
-    const { run, bus, hintTasks } = this.#deps;
-    for (const [holder, group] of Map.groupBy(servers, (server) => server.run)) {
-      const uuids = group.map(({ serverUuid }) => serverUuid);
-      if (holder === run()) hintTasks(uuids);
-      else if (holder !== undefined) publishTaskHint(bus, holder, uuids);
-    }
   }
 }
 

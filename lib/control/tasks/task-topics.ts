@@ -22,13 +22,23 @@ export function publishChangedTasks(bus: Bus, changed: readonly ChangedTask[]): 
   publishChanges(bus, TASK_ENDS_TOPIC, ended);
 }
 
+/** A server that has a new task, or a cancel. */
+export interface ServerToNotify {
+  serverUuid: string;
+  /** The run with authority for it; null if none has. */
+  run: string | null;
+}
+
 /** This many uuids fit into one message of the bus. */
 const SERVERS_A_MESSAGE = 80;
 
-/** These servers, for which this run acts, may have queued tasks, or a cancel for their agents. */
-export function publishTaskHint(bus: Bus, run: string, serverUuids: readonly string[]): void {
-  for (const some of chunksOf(serverUuids, SERVERS_A_MESSAGE))
-    bus.publish(runTopic(run), { kind: 'tasks', server_uuids: some });
+/** Tells the other runs with authority for these servers; `ownRun` needs no message. */
+export function publishTaskHints(bus: Bus, servers: readonly ServerToNotify[], ownRun: string): void {
+  for (const [run, group] of Map.groupBy(servers, (server) => server.run)) {
+    if (run === null || run === ownRun) continue;
+    for (const chunk of chunksOf(group, SERVERS_A_MESSAGE))
+      bus.publish(runTopic(run), { kind: 'tasks', server_uuids: chunk.map(({ serverUuid }) => serverUuid) });
+  }
 }
 
 /** The servers of such a hint; empty for any other message. */

@@ -66,7 +66,13 @@ import {
 } from './store/task-store.ts';
 import { createTaskUnderTicket } from './store/ticketed-store.ts';
 import { Sweeper } from './sweeper.ts';
-import { publishChangedTasks, publishTaskHint, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
+import {
+  publishChangedTasks,
+  publishTaskHints,
+  type ServerToNotify,
+  TASK_ENDS_TOPIC,
+  taskTopic,
+} from './task-topics.ts';
 import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
 
 export type TasksConfig = Pick<
@@ -190,7 +196,11 @@ export class Tasks {
       throw new TaskUnknownError(request.serverUuid, request.name);
     }
     const task = toNewTask(request, this.#deps.random.uuid());
-    const made = await this.#create(request, task).catch((error: unknown) => {
+    const creation =
+      task.ticketUuid === undefined
+        ? createTask(this.#deps.database, task)
+        : this.#createUnderTicket(request, task, task.ticketUuid);
+    const made = await creation.catch((error: unknown) => {
       throw orRefusal(error);
     });
     if (made === undefined) {
@@ -199,7 +209,7 @@ export class Tasks {
     }
     if (made.requestHash !== task.requestHash)
       throw new IdempotencyConflictError(made.id, request.idempotencyKey ?? '');
-    this.notifyAuthority(request.serverUuid, made.run);
+    this.notifyAuthorities([{ serverUuid: request.serverUuid, run: made.run }]);
     return { id: made.id, created: made.id === task.id };
   }
 
@@ -242,7 +252,7 @@ export class Tasks {
   async cancel(id: string): Promise<TaskRow> {
     const cancelled = await cancelTask(this.#deps.database, id);
     if (cancelled?.isEnded) this.#announce([{ id, ended: true }]);
-    else if (cancelled !== undefined) this.notifyAuthority(cancelled.serverUuid, cancelled.run);
+    else if (cancelled !== undefined) this.notifyAuthorities([cancelled]);
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
     if (cancelled !== undefined) return row;
@@ -318,11 +328,12 @@ export class Tasks {
     this.#postDispatch.stopClaiming();
   }
 
-  /** A task of this server was created, or is to be canceled. `run`: that had authority for it. */
-  notifyAuthority(serverUuid: string, run: string | null): void {
-    if (run === null) return this.#postDispatch.hint(serverUuid);
-    this.hintSessions([serverUuid]);
-    if (run !== this.#deps.sessions.run()) publishTaskHint(this.#deps.bus, run, [serverUuid]);
+  /** Tasks of these servers were created, or are to be canceled. */
+  notifyAuthorities(servers: readonly ServerToNotify[]): void {
+    for (const { serverUuid, run } of servers) if (run === null) this.#postDispatch.hint(serverUuid);
+    // A session may have moved here since its run was read.
+    this.hintSessions(servers.flatMap(({ serverUuid, run }) => (run === null ? [] : [serverUuid])));
+    publishTaskHints(this.#deps.bus, servers, this.#deps.sessions.run());
   }
 
   /** Hints may have been missed (a subscription was renewed): reads everything immediately. */
@@ -346,12 +357,6 @@ export class Tasks {
       refusedCreates: this.#refusedCreates,
       ...this.#postDispatch.stats(),
     };
-  }
-
-  async #create(request: TaskRequest, task: NewTask): Promise<CreatedTask | undefined> {
-    return task.ticketUuid === undefined
-      ? await createTask(this.#deps.database, task)
-      : await this.#createUnderTicket(request, task, task.ticketUuid);
   }
 
   async #createUnderTicket(request: TaskRequest, task: NewTask, ticketUuid: string): Promise<CreatedTask | undefined> {

@@ -54,7 +54,7 @@ export interface WorkflowRunnerDeps {
   clock: Clock;
   random: Random;
   log: Logger;
-  tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthority'> & StepWaitsDeps['tasks'];
+  tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthorities'> & StepWaitsDeps['tasks'];
   servers: Pick<Servers, 'get' | 'markRebooting'> & ServerChangesDeps['servers'] & StepWaitsDeps['servers'];
   waitlist: ProvisionStepsDeps['waitlist'];
   allocator: ProvisionStepsDeps['allocator'];
@@ -180,7 +180,7 @@ export class WorkflowRunner implements DutyHandler {
     if (begun === undefined) return 'read';
     publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: `${stepName} begun`, task: task?.id });
-    if (task !== undefined) tasks.notifyAuthority(job.serverUuid, begun.run);
+    if (task !== undefined) tasks.notifyAuthorities([{ serverUuid: job.serverUuid, run: begun.run }]);
     return 'read';
   }
 

@@ -30,8 +30,8 @@ async function adding(t: Test, most: number) {
     ...{ database: through, clock: new ManualClock(), random: systemRandom, log: silentLogger },
     config: { slowPollMs: 5_000, slowPollNoBusMs: 5_000 },
     bus: { publish: () => {} } as unknown as Bus,
-    ...{ run: () => run, session: () => undefined, unsent: { isHalfFull: false } },
-    ...{ hintTasks: () => {}, offerDuties: () => {}, waitlist: {} as never, buckets: {} as never },
+    ...{ session: () => undefined, unsent: { isHalfFull: false } },
+    ...{ tasks: { notifyAuthorities: () => {} }, offerDuties: () => {}, waitlist: {} as never, buckets: {} as never },
   });
   return { id, jobs, row: () => readPushJob(database, id) };
 }

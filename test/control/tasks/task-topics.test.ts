@@ -3,7 +3,7 @@ import t from 'tap';
 import {
   hintedServers,
   publishChangedTasks,
-  publishTaskHint,
+  publishTaskHints,
   TASK_ENDS_TOPIC,
   taskTopic,
 } from '../../../lib/control/tasks/task-topics.ts';
@@ -22,9 +22,28 @@ t.test('a hint for more servers than fit into one message reaches the run whole'
   const received: BusMessage[] = [];
   await new Promise<void>((ready) => bus.subscribe('run:x', (message) => received.push(message), ready));
   const servers = Array.from({ length: 200 }, () => randomUUID());
-  publishTaskHint(bus, 'x', servers);
+  publishTaskHints(
+    bus,
+    servers.map((serverUuid) => ({ serverUuid, run: 'x' })),
+    'own',
+  );
   await until(() => received.flatMap(hintedServers).length === servers.length, 'all servers');
   t.strictSame(received.flatMap(hintedServers), servers);
+});
+
+t.test('a hint goes to each other run with authority, once', async (t) => {
+  const published: unknown[] = [];
+  const bus = { publish: (topic: string, message: object) => published.push([topic, message]) } as unknown as Bus;
+  const servers = Object.entries({ a: 'x', b: 'own', c: null, d: 'x', e: 'y' });
+  publishTaskHints(
+    bus,
+    servers.map(([serverUuid, run]) => ({ serverUuid, run })),
+    'own',
+  );
+  t.strictSame(published, [
+    ['run:x', { kind: 'tasks', server_uuids: ['a', 'd'] }],
+    ['run:y', { kind: 'tasks', server_uuids: ['e'] }],
+  ]);
 });
 
 t.test('other messages, and what is not a uuid, are not hints', async (t) => {

@@ -7,6 +7,7 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { fenced, fenceValues } from '../../duty/duty-fence.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/store/task.ts';
+import type { ServerToNotify } from '../../tasks/task-topics.ts';
 import type { AbortCause, NodeCounts, PushJobOutcome, PushJobSnapshot, PushJobState } from '../push-job.ts';
 
 interface AdvanceRow {
@@ -44,13 +45,6 @@ export interface PushJobRound extends Omit<PushJobSnapshot, 'ticket' | 'ticketTi
   isMore: boolean;
   /** Servers that are in rehab from now on: their agents are to be told. */
   inRehab: number;
-}
-
-/** A server to notify that there is something for it, and the run that acts for it. */
-export interface ServerToNotify {
-  serverUuid: string;
-  /** The run that acts for the server; undefined if none does at present. */
-  run: string | undefined;
 }
 
 interface StartedNode extends ServerToNotify {
@@ -199,5 +193,5 @@ export async function readTasksOfJob(database: Queryable, jobId: string): Promis
 
 const toServerToNotify = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({
   serverUuid,
-  run: run ?? undefined,
+  run,
 });

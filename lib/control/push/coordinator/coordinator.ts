@@ -19,6 +19,7 @@ import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { DutyHandler, HeldDuty } from '../../duty/duty.ts';
 import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
 import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
 import {
   type CoordinatorAction,
   decideActions,
@@ -39,7 +40,6 @@ import {
   NODES_A_STEP,
   type PushJobRound,
   readTasksOfJob,
-  type ServerToNotify,
   startNodes,
 } from './coordinator-store.ts';
 
@@ -50,10 +50,7 @@ interface CoordinatorDeps extends PushJobTicketDeps {
   random: Random;
   log: Logger;
   config: { slowPollMs: number };
-  /**
-   * Notifies the instances that act for these servers that there are tasks, or cancels, for them.
-   */
-  notify(servers: readonly ServerToNotify[]): void;
+  tasks: Pick<Tasks, 'notifyAuthorities'>;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
   sendOrders(jobId: string): void;
 }
@@ -244,7 +241,7 @@ export class Coordinator implements DutyHandler {
     action: Exclude<CoordinatorAction, { do: 'wait' }>,
     { view, active }: Round,
   ): Promise<void> {
-    const { clock, database, random, log, sendOrders, notify } = this.#deps;
+    const { clock, database, random, log, sendOrders, tasks } = this.#deps;
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
@@ -255,7 +252,7 @@ export class Coordinator implements DutyHandler {
           duty.id,
           started.map(({ taskId }) => taskId),
         );
-        return notify(started);
+        return tasks.notifyAuthorities(started);
       }
       case 'begin-voting':
         await beginVoting(database, duty);
@@ -266,14 +263,15 @@ export class Coordinator implements DutyHandler {
       case 'close-voting':
         return closeVoting(database, duty, view.ageMs);
       case 'abort-nodes':
-        notify(await abortNodes(database, duty, NODES_A_STEP));
+        tasks.notifyAuthorities(await abortNodes(database, duty, NODES_A_STEP));
         return sendOrders(duty.id);
       case 'abort': {
         const { cause, ending, soft, reason } = action;
         const { ageMs, stateMs } = view;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
         const because = cause && { cause, ageMs, stateMs };
-        notify(await abortJob(database, duty, { because, ending, soft, reason, most: NODES_A_STEP }));
+        const options = { because, ending, soft, reason, most: NODES_A_STEP };
+        tasks.notifyAuthorities(await abortJob(database, duty, options));
         return sendOrders(duty.id);
       }
       case 'end':

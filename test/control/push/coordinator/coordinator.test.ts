@@ -93,7 +93,7 @@ function atWork(
         return new Promise(() => {});
       },
     } as never,
-    notify: () => {},
+    tasks: { notifyAuthorities: () => {} },
     sendOrders: () => {},
   });
   coordinator.start();

@@ -86,7 +86,7 @@ for (const [name, { fields, voters, before, holds, isEnding, meanwhile, atTheEnd
       database: open({ maxConnections: 1, lockTimeoutMs: 100 }),
       bus: createMemoryBus({ hub: new MemoryHub(), random, clock, log, beatMs: 50 }),
       ...{ clock, random, log, config: { slowPollMs: 60_000 }, waitlist: undefined as never },
-      ...{ notify: () => {}, sendOrders: () => {} },
+      ...{ tasks: { notifyAuthorities: () => {} }, sendOrders: () => {} },
     });
     const over = new AbortController();
     t.teardown(() => over.abort());

@@ -52,7 +52,7 @@ function holderOf(t: Test, { open, duty }: Pick<Awaited<ReturnType<typeof ratedJ
     database,
     bus: createMemoryBus({ hub: new MemoryHub(), random, clock, log, beatMs: 50 }),
     ...{ clock, random, log, config: { slowPollMs: 60_000 }, waitlist: undefined as never },
-    ...{ notify: () => {}, sendOrders: () => {} },
+    ...{ tasks: { notifyAuthorities: () => {} }, sendOrders: () => {} },
   });
   return {
     coordinator,
