@@ -4,7 +4,7 @@
  * caller without an answer does not know the outcome.
  */
 import { OPEN_ACTOR } from '../../lib/control/access/token.ts';
-import { validateAndHandle } from '../../lib/control/http/request/pipeline.ts';
+import { validateAndHandle } from '../../lib/control/http/request/read-and-handle.ts';
 import { createServerPrecondition } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
 import type { SeededRandom } from './seeded-random.ts';

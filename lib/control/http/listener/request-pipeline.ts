@@ -18,7 +18,7 @@ import type { AuditOutcome } from '../../audit/audit-store.ts';
 import { RequestAudit } from '../../audit/request-audit.ts';
 import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
 import { CALLER_LEFT_STATUS, type Exchange } from '../answer/exchange.ts';
-import { type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
+import { type RoutedExchange, rawBodyOf, readAndHandle } from '../request/read-and-handle.ts';
 import { changesSomething, type Route, type RouteAnswer } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
