@@ -1,4 +1,5 @@
 /** The ways in which a call can fail. */
+import { withoutUndefined } from '../platform/defined-fields.ts';
 import { CnapiError, type FieldError } from '../platform/errors.ts';
 
 interface AnswerFacts {
@@ -21,8 +22,7 @@ export class ApiError extends CnapiError {
   constructor(code: string, statusCode: number, message: string, facts: AnswerFacts) {
     const { errors, retryAfterSeconds } = facts;
     super(code, statusCode, message, {
-      ...(errors === undefined ? {} : { errors }),
-      ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+      ...withoutUndefined({ errors, retryAfterSeconds }),
     });
     this.address = facts.address;
     this.requestId = facts.requestId;

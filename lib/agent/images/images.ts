@@ -12,10 +12,10 @@
  */
 import { createReadStream } from 'node:fs';
 import { rm } from 'node:fs/promises';
+import { definedFields } from '../../platform/defined-fields.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
-import { optionalField } from '../../platform/optional-field.ts';
 import { Loop } from '../../platform/time/loop.ts';
 import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { NoContainersError } from '../containers/container-errors.ts';
@@ -316,7 +316,7 @@ export class Images implements ImageStore {
     if (path === undefined) {
       const progress = onProgress === undefined ? {} : { onProgress };
       const { clock, pauseMs, lookUp } = this.#deps;
-      const how = { client: this.#client, allowed: this.#deps, clock, lookUp, ...optionalField('pauseMs', pauseMs) };
+      const how = { client: this.#client, allowed: this.#deps, clock, lookUp, ...definedFields({ pauseMs }) };
       return download({ url, digest, file, ...limits, signal, ...progress }, how);
     }
     await rm(file, { force: true });

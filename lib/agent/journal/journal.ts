@@ -10,7 +10,7 @@
  *         └── ended (refused, or cancelled before it came) ───────────────────┘
  */
 
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import { MAX_INVENTORY_TASKS } from '../../protocol/limits.ts';
 import type { InventoryFrame, TaskEndFrame, TaskFrame } from '../../protocol/link/frames.ts';
 import { isPostedId } from './posted-id.ts';
@@ -125,7 +125,7 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       if (known?.state !== 'accepted')
         throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
       const { group, at: startedAt } = record;
-      const more = { ...optionalField('group', group), ...optionalField('startedAt', startedAt) };
+      const more = { ...definedFields({ group, startedAt }) };
       return put(state, { ...known, state: 'running', bytes: known.bytes + bytes, starts: 1, ...more });
     }
     case 'restarted': {
@@ -139,7 +139,7 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       if (known?.state !== 'running')
         throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
       const { group: _, ...others } = known;
-      return put(state, { ...others, bytes: known.bytes + bytes, ...optionalField('group', record.group) });
+      return put(state, { ...others, bytes: known.bytes + bytes, ...definedFields({ group: record.group }) });
     }
     case 'ended': {
       const { id, attempt } = record.end;
@@ -179,7 +179,7 @@ export function* recordsOf(state: JournalState): Generator<JournalRecord> {
     else yield { record: 'accepted', task: task.task };
     if (task.state !== 'running') continue;
     const { id, group, startedAt, starts } = task;
-    yield { record: 'started', id, ...optionalField('group', group), ...optionalField('at', startedAt) };
+    yield { record: 'started', id, ...definedFields({ group, at: startedAt }) };
     if (starts > 1) yield { record: 'restarted', id, starts };
   }
 }

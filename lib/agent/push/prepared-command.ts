@@ -1,5 +1,6 @@
 /** Makes the command that a push_prepare frame asks for. Pure. */
 
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import type { PushPrepareFrame } from '../../protocol/link/frames.ts';
 import { environment } from '../machine/environment.ts';
@@ -12,8 +13,7 @@ export function preparedCommandOf({ command, env = {}, user, dir, file }: PushPr
     script: command,
     args: [],
     env: environmentIn(env),
-    ...(user === undefined ? {} : { user }),
-    ...(dir === undefined ? {} : { directory: dir }),
+    ...withoutUndefined({ user, directory: dir }),
     ...(file === undefined ? {} : { file: fileIn(file) }),
   };
 }

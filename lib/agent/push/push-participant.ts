@@ -4,6 +4,7 @@
  * `push_command` (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
  */
 
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -184,9 +185,7 @@ export class PushParticipant {
   #vote({ jobId, ready, reason, busyWith }: OwnVote): void {
     const { send, log, serverUuid } = this.#deps;
     const details = {
-      ...(reason === undefined ? {} : { reason }),
-      ...(busyWith === undefined ? {} : { busyWith }),
-      ...(this.#refusalMessage === undefined ? {} : { message: this.#refusalMessage }),
+      ...withoutUndefined({ reason, busyWith, message: this.#refusalMessage }),
     };
     this.#refusalMessage = undefined;
     log.info({ server_uuid: serverUuid, push_job: jobId, ready, ...details }, 'push job: voted');

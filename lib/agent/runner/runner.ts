@@ -18,11 +18,11 @@
  * higher one, unless the lower one was asked for since.
  */
 
+import { definedFields } from '../../platform/defined-fields.ts';
 import { CnapiError, messageOf } from '../../platform/errors.ts';
 import { BoundedMap } from '../../platform/limiting/bounded-map.ts';
 import { LogLimiter } from '../../platform/limiting/log-limiter.ts';
 import type { Logger } from '../../platform/log.ts';
-import { optionalField } from '../../platform/optional-field.ts';
 import { isoNow } from '../../platform/time/clock.ts';
 import type {
   TaskAckFrame,
@@ -334,7 +334,7 @@ export class Runner {
     const { journal } = this.#deps;
     const { id } = active.frame;
     if (this.#isCurrent(active) && journal.state.tasks.get(id)?.state === 'running')
-      await journal.append({ record: 'processes', id, ...optionalField('group', group) });
+      await journal.append({ record: 'processes', id, ...definedFields({ group }) });
   }
 
   #abort(active: ActiveTask, failure: TaskFailure): void {

@@ -2,7 +2,7 @@
  * What the journal notes of the starts of a task. A task that continues is started by each process
  * of the agent until it ends; they share one count of starts and one time limit. Pure.
  */
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { JournalRecord, JournalTask, ProcessGroup } from '../journal/journal.ts';
 import type { ActiveTask } from './active-task.ts';
@@ -14,7 +14,7 @@ export function startRecord(
   { group, now }: { group: ProcessGroup | undefined; now: number },
 ): JournalRecord | undefined {
   if (known?.state !== 'running')
-    return { record: 'started', id, ...optionalField('group', group), ...(task.continues ? { at: now } : {}) };
+    return { record: 'started', id, ...definedFields({ group }), ...(task.continues ? { at: now } : {}) };
   return task.continues ? { record: 'restarted', id, starts: known.starts + 1 } : undefined;
 }
 

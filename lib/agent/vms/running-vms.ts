@@ -1,7 +1,7 @@
 /**
  * What is done inside of VMs that run: what they use, their processes, other programs, connections.
  */
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import type { VmSample } from '../../protocol/streams/vm-sample.ts';
 import type { VmState } from '../../protocol/vms.ts';
 import type { Containers } from '../containers/containers.ts';
@@ -61,7 +61,7 @@ export class RunningVms {
       processes: usage.processes,
       memory_limit_bytes: limits.memoryBytes,
       processes_limit: limits.processes,
-      ...optionalField('interfaces', interfaces),
+      ...definedFields({ interfaces }),
     };
   }
 

@@ -1,8 +1,8 @@
 /** The properties of a VM after its creation and after an update. Pure. */
 import { isIPv4 } from 'node:net';
 import type { z } from 'zod';
+import { definedFields, withoutUndefined } from '../../platform/defined-fields.ts';
 import type { FieldError } from '../../platform/errors.ts';
-import { optionalField } from '../../platform/optional-field.ts';
 import type { Random } from '../../platform/random.ts';
 import {
   CHANGEABLE_FIELDS,
@@ -27,7 +27,7 @@ export function propertiesOf(request: VmCreate, random: Random): VmProperties {
     ...VM_DEFAULTS,
     hostname: uuid,
     resolvers: [],
-    ...definedFields(request),
+    ...changeableFields(request),
     brand,
     image_uuid,
     customer_metadata,
@@ -42,7 +42,7 @@ export function updatedProperties(current: VmProperties, update: VmUpdate, rando
   const { customer_metadata: customer, internal_metadata: internal, tags } = current;
   return {
     ...current,
-    ...definedFields(update),
+    ...changeableFields(update),
     customer_metadata: changed(customer, {
       field: 'set_customer_metadata',
       schema: vmMetadata,
@@ -76,14 +76,12 @@ export function networkUpdate(
   const on = nics.filter(({ network_uuid }) => network_uuid === before.uuid);
   return {
     resolvers: [...added, ...kept].slice(0, MAX_VM_RESOLVERS),
-    update_nics: on.map(({ mac }) => ({ mac, ...optionalField('gateway', after.gateway) })),
+    update_nics: on.map(({ mac }) => ({ mac, ...definedFields({ gateway: after.gateway }) })),
   };
 }
 
-function definedFields(request: VmCreate | VmUpdate): Partial<VmProperties> {
-  const named = CHANGEABLE_FIELDS.map((name) => [name, request[name]]);
-  return Object.fromEntries(named.filter(([, value]) => value !== undefined));
-}
+const changeableFields = (request: VmCreate | VmUpdate): Partial<VmProperties> =>
+  withoutUndefined(Object.fromEntries(CHANGEABLE_FIELDS.map((name) => [name, request[name]])));
 
 interface RecordChange<Value> {
   /** Name of the update's field that adds entries; errors name it. */
@@ -140,7 +138,7 @@ function withoutReplaced(one: VmNic, change: Omit<VmNicRequest, 'nic_tag'>): Omi
   const { ip: _ip, netmask: _mask, gateway: _gateway, gateways: _gateways, vlan_id: _vlan, ...rest } = one;
   const ips = change.ips === undefined && change.ip !== undefined ? [] : one.ips;
   const isMoved = change.gateway !== undefined || change.gateways !== undefined;
-  return { ...rest, ips, ...(isMoved ? {} : optionalField('gateways', one.gateways)) };
+  return { ...rest, ips, ...(isMoved ? {} : definedFields({ gateways: one.gateways })) };
 }
 
 function withNics(current: readonly VmNic[], added: readonly VmNicRequest[], random: Random): VmNic[] {
@@ -169,12 +167,14 @@ function nicOf(request: VmNicRequest, usual: { interface: string; mac: string })
     nic_tag: request.nic_tag,
     vlan_id: 0,
     ips: addressesOf(request),
-    ...optionalField('ip', ip),
-    ...optionalField('netmask', ip !== undefined && isIPv4(ip) ? netmaskOf(Number(prefix)) : undefined),
-    ...optionalField('gateway', gateways?.[0]),
-    ...optionalField('gateways', gateways),
-    ...optionalField('primary', request.primary),
-    ...optionalField('network_uuid', request.network_uuid),
+    ...definedFields({
+      ip,
+      netmask: ip !== undefined && isIPv4(ip) ? netmaskOf(Number(prefix)) : undefined,
+      gateway: gateways?.[0],
+      gateways,
+      primary: request.primary,
+      network_uuid: request.network_uuid,
+    }),
   };
 }
 

@@ -5,8 +5,8 @@
 
 import { z } from 'zod';
 import { MIB } from '../../platform/byte-units.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import type { FieldError } from '../../platform/errors.ts';
-import { optionalField } from '../../platform/optional-field.ts';
 import type { VmNic, VmProperties } from '../../protocol/vms.ts';
 import type { ImageDefaults, VmImage } from '../images/image-store.ts';
 import { InvalidVmError } from './vm-errors.ts';
@@ -59,7 +59,7 @@ function processOf(metadata: Readonly<Record<string, string>>, image: ImageDefau
   return {
     args,
     env: Object.fromEntries(variables.map(variableOf)),
-    ...optionalField('directory', directory || undefined),
+    ...definedFields({ directory: directory || undefined }),
     uid: idOf(ids?.[1]),
     gid: idOf(ids?.[2]),
     ...(hasTerminal ? { hasTerminal } : {}),
@@ -100,7 +100,7 @@ function containerNic(one: VmNic): Record<string, unknown> {
     bridge: one.nic_tag,
     mac: one.mac,
     addresses: one.ips,
-    ...(one.primary === true ? optionalField('gateway', one.gateway) : {}),
+    ...(one.primary === true ? definedFields({ gateway: one.gateway }) : {}),
   };
 }
 

@@ -1,6 +1,6 @@
 /** A VM as the agent reports it, from its record and its container. */
 import { MIB } from '../../platform/byte-units.ts';
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import { DEFAULT_BRAND, type Vm, type VmSummary } from '../../protocol/vms.ts';
 import type { Container } from '../containers/container.ts';
 import type { ContainerExit } from '../containers/lifecycle.ts';
@@ -28,11 +28,11 @@ export function vmOf(record: VmRecord, container: VmContainer | undefined): Vm {
     zone_state: ZONE_STATES[state],
     create_timestamp: iso(record.createdAt),
     last_modified: iso(changedAt),
-    ...optionalField('boot_timestamp', record.bootedAt === undefined ? undefined : iso(record.bootedAt)),
+    ...definedFields({ boot_timestamp: record.bootedAt === undefined ? undefined : iso(record.bootedAt) }),
     ...(exit === undefined || container === undefined
       ? {}
       : { exit_timestamp: iso(container.changedAt), exit_status: statusOf(exit) }),
-    ...optionalField('error', errorOf(record, container, exit)),
+    ...definedFields({ error: errorOf(record, container, exit) }),
     snapshots: [...record.snapshots],
   };
 }

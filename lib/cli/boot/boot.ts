@@ -4,6 +4,7 @@
 import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { requestOf } from '../../client/request.ts';
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { bootContracts } from '../../protocol/api/boot.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
@@ -100,11 +101,10 @@ async function set({ client, output }: Context, name: string, options: SetOption
   const added = await Promise.all(module.map(readModule));
   const server = await uuidOf(client, name);
   await change(client, server, {
-    ...(platform !== undefined && { platform }),
+    ...withoutUndefined({ platform }),
     kernel_args: Object.fromEntries(arg.map((pair) => pairOf('--arg', pair))),
     kernel_flags: Object.fromEntries(flag.map((pair) => pairOf('--flag', pair))),
-    ...(console !== undefined && { default_console: console }),
-    ...(serial !== undefined && { serial }),
+    ...withoutUndefined({ default_console: console, serial }),
     ...(await changedModules(client, server, { removed: added.map(({ path }) => path), added })),
   });
   output.note(`changed the boot parameters of ${name}`);

@@ -6,6 +6,7 @@
 import type { Readable, Writable } from 'node:stream';
 import type { Params } from '../../client/request.ts';
 import { ClientStream } from '../../client/stream.ts';
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { type StreamStatus, streamStatus, type Terminal, type TerminalSize } from '../../protocol/streams/stream.ts';
@@ -72,9 +73,7 @@ export function createExec(
       server_uuid: serverUuid,
       stream,
       ...params,
-      ...(terminal !== undefined && { terminal }),
-      ...(timeoutMs !== undefined && { timeout_ms: timeoutMs }),
-      ...(ticketUuid !== undefined && { ticket_uuid: ticketUuid }),
+      ...withoutUndefined({ terminal, timeout_ms: timeoutMs, ticket_uuid: ticketUuid }),
     } as Params<typeof streamContracts.StartExec>);
 }
 

@@ -1,6 +1,6 @@
 /** `cnapi allocate` and `cnapi capacity`: a server for a VM, and how much room servers have. */
 import { Command } from 'commander';
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import { type Allocation, placementContracts } from '../../protocol/api/placement.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
@@ -89,7 +89,7 @@ function createCommand({ uuid, hostname }: { uuid: string; hostname?: unknown },
     ...(owner_uuid !== NOBODY && { owner_uuid }),
     max_physical_memory: ram,
     ...(typeof quota === 'number' && { quota: Math.ceil(quota / 1024) }),
-    ...optionalField('cpu_cap', cpu_cap),
+    ...definedFields({ cpu_cap }),
     image_uuid: 'UUID',
   };
   const words = Object.entries(fields).map(([name, value]) => `${name}=${value}`);

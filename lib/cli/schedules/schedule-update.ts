@@ -1,5 +1,6 @@
 /** `cnapi schedule update`: other times, another overlap policy, or another job. */
 import { Command, Option } from 'commander';
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
@@ -104,7 +105,7 @@ async function changesOf(context: Context, names: readonly string[], options: Up
   if (both !== undefined) throw new UsageError(`--${both} and --without ${both} cannot be combined`);
   const job = {
     ...Object.fromEntries(removed.map(([, field]) => [field, null])),
-    ...Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)),
+    ...withoutUndefined(fields),
     ...(namesServers ? targetFieldsOf(await targetsOf(context, names, options)) : {}),
   };
   return Object.keys(job).length === 0 ? undefined : job;

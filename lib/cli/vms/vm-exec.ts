@@ -1,6 +1,7 @@
 /** `cnapi vm exec`: a program in a VM, with the input and output of this program. */
 import { Command } from 'commander';
 import type { Params } from '../../client/request.ts';
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { streamContracts } from '../../protocol/api/streams.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { ESCAPE_TEXT, interactiveExec } from '../exec/interactive-exec.ts';
@@ -83,8 +84,7 @@ async function vmExec(context: Context, [vm]: readonly unknown[], options: Optio
           stream,
           args: [...rest],
           ...variables,
-          ...(terminal !== undefined && { terminal }),
-          ...(timeout_ms !== undefined && { timeout_ms }),
+          ...withoutUndefined({ terminal, timeout_ms }),
         } as Params<typeof streamContracts.StartVmExec>),
     });
   } finally {

@@ -1,6 +1,6 @@
 /** `cnapi zfs`: pools, datasets and snapshots of a server, by the programs of ZFS there. */
 import { Command } from 'commander';
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import { type ZfsDataset, type ZfsPool, zfsContracts } from '../../protocol/api/zfs.ts';
 import {
   MAX_ZFS_PROPERTIES,
@@ -148,7 +148,7 @@ async function list(
   const found =
     snapshots && dataset !== undefined
       ? await context.client.ask(ListDatasetSnapshots, { server_uuid, dataset }, LIMITS)
-      : await context.client.ask(ListDatasets, { server_uuid, ...optionalField('dataset', dataset) }, LIMITS);
+      : await context.client.ask(ListDatasets, { server_uuid, ...definedFields({ dataset }) }, LIMITS);
   show(context, DATASETS, found);
 }
 

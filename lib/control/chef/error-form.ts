@@ -1,4 +1,5 @@
 /** The form that Chef gives to all errors of /pushy. */
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import type { FieldError } from '../../platform/errors.ts';
 import { type ChefError, MAX_CHEF_BODY_BYTES } from '../../protocol/api/chef.ts';
 import { errorAnswer } from '../http/answer/error-mapping.ts';
@@ -25,7 +26,6 @@ function bodyOf(error: unknown, { status, body }: RouteAnswer): ChefError {
   const { field, detail } = error;
   return {
     error: message,
-    ...(field === undefined ? {} : { field }),
-    ...(detail === undefined ? {} : { detail }),
+    ...withoutUndefined({ field, detail }),
   };
 }

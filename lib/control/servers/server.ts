@@ -10,6 +10,7 @@
  */
 
 import { MIB } from '../../platform/byte-units.ts';
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
@@ -343,8 +344,4 @@ function isoOfEpoch(value: unknown): string | undefined {
   const seconds = numberOf(value);
   if (seconds === undefined || seconds < 0 || seconds > 8.64e12) return undefined;
   return new Date(seconds * 1000).toISOString();
-}
-
-function withoutUndefined<T extends object>(value: T): { [Key in keyof T]: Exclude<T[Key], undefined> } {
-  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== undefined)) as never;
 }

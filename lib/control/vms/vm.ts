@@ -1,5 +1,5 @@
 /** A VM as it is stored, and as callers see it. Pure. */
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import type { ServerStatus } from '../../protocol/api/servers.ts';
 import type { StoredVm } from '../../protocol/api/vms.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
@@ -55,7 +55,7 @@ export function vmWithServer(
   server: { status: ServerStatus; reportStoredAt: Date | null } | undefined,
 ): StoredVm {
   const asOf = server?.reportStoredAt?.toISOString();
-  return { ...shownVm(vm), server_status: server?.status ?? 'unknown', ...optionalField('as_of', asOf) };
+  return { ...shownVm(vm), server_status: server?.status ?? 'unknown', ...definedFields({ as_of: asOf }) };
 }
 
 /**

@@ -4,6 +4,7 @@
  * leaves the job to others. Pure. Called where jobs are created, and by `workflow-runner.ts`.
  */
 
+import { withoutUndefined } from '../../platform/defined-fields.ts';
 import type { WORKFLOW_NAMES } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { withSecretUrl } from '../../protocol/secret-params.ts';
@@ -127,7 +128,7 @@ const refreshSysinfo: WorkflowStep = {
 const only =
   (names: readonly string[]) =>
   ({ params }: StepJob) =>
-    Object.fromEntries(names.filter((name) => params[name] !== undefined).map((name) => [name, params[name]]));
+    withoutUndefined(Object.fromEntries(names.map((name) => [name, params[name]])));
 
 /** The parameters of `vm-provision` that are none of the VM. */
 const OF_PROVISION: readonly string[] = ['server_uuid', 'image_url', 'image_digest'];

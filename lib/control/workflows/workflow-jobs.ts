@@ -3,7 +3,7 @@
  * answers for any job (law 2). Made by `subsystem.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import { optionalField } from '../../platform/optional-field.ts';
+import { definedFields } from '../../platform/defined-fields.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
@@ -228,7 +228,7 @@ function requestHashOf({
   params,
 }: Pick<WorkflowRequest, 'name' | 'vmUuid' | 'params'> & { serverUuid?: string }): string {
   const { secret_params } = params;
-  const reason = reasonNotMaskable({ ...taskParams(name, params), ...optionalField('secret_params', secret_params) });
+  const reason = reasonNotMaskable({ ...taskParams(name, params), ...definedFields({ secret_params }) });
   if (reason !== undefined) throw new BadSecretParamsError(reason);
   return digestOf([name, vmUuid ?? serverUuid ?? '', maskParams(params)]);
 }

@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { delimiter } from 'node:path';
 import { pipeline, Readable } from 'node:stream';
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { findExecutable } from '../../machine/find-executable.ts';
 import { executablePath } from '../../machine/run-as.ts';
 
@@ -50,7 +50,7 @@ export function runToEnd(file: string, args: readonly string[], options: Program
         killSignal: 'SIGKILL',
         maxBuffer: MAX_OUTPUT_BYTES,
         cwd: directory,
-        ...optionalField('signal', options.signal),
+        ...definedFields({ signal: options.signal }),
         env: { ...process.env, ...env },
       },
       (error, stdout, stderr) => {

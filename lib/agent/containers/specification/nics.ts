@@ -1,6 +1,6 @@
 /** The interfaces of a specification, each by itself and all together. Pure. */
 import { z } from 'zod';
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { ContainerNic } from '../container.ts';
 import { familyOf, hostAddress, interfaceAddress, reaches } from './addresses.ts';
 import { interfaceName, mac } from './words.ts';
@@ -30,8 +30,7 @@ const nic = z
       name,
       bridge,
       addresses,
-      ...optionalField('mac', rest.mac),
-      ...optionalField('gateway', rest.gateway),
+      ...definedFields({ mac: rest.mac, gateway: rest.gateway }),
     }),
   );
 

@@ -1,5 +1,5 @@
 /** Records of the audit as admins see them. Pure. */
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { AuditRecord } from '../../../protocol/api/audit.ts';
 import type { AuditRow } from '../audit-store.ts';
 
@@ -8,6 +8,6 @@ export function toAuditRecord({ details, ...row }: AuditRow): AuditRecord {
     ...row,
     time: row.time.toISOString(),
     ended_at: row.ended_at?.toISOString() ?? null,
-    ...optionalField('details', details),
+    ...definedFields({ details }),
   };
 }

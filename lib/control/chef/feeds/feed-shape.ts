@@ -1,5 +1,5 @@
 /** Events of push jobs as Chef sends them. Pure. */
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { FeedEvent } from '../../push/followers/feed-store.ts';
 import type { OrganizationJob } from '../push-jobs/organization-jobs-store.ts';
 
@@ -21,8 +21,7 @@ export function toChefEvent({ number, name, node, status, atUs }: FeedEvent): Ch
     name,
     data: {
       timestamp: feedTime(Number(atUs)),
-      ...optionalField('node', node),
-      ...optionalField('status', status),
+      ...definedFields({ node, status }),
     },
   };
 }
@@ -32,9 +31,7 @@ export function toStartEvent(job: OrganizationJob, withContents: boolean, id = '
   const { user, dir, env, capture = false } = job.options;
   const contents = {
     command: job.command,
-    ...optionalField('job_user', user),
-    ...optionalField('dir', dir),
-    ...optionalField('env', env),
+    ...definedFields({ job_user: user, dir, env }),
     ...(job.hasFile ? { file_specified: true } : {}),
     capture,
   };

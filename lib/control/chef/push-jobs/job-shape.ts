@@ -1,6 +1,6 @@
 /** A push job and its nodes in the form of Chef. Pure. */
 
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { ChefJob, ChefListedJob, ChefNodeState } from '../../../protocol/api/chef.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { NodeStateRow } from '../../push/push-store.ts';
@@ -54,8 +54,7 @@ function contentsOf({ command, options, hasFile }: OrganizationJob) {
   const { user, dir, env, capture } = options;
   return {
     command,
-    ...optionalField('user', user),
-    ...optionalField('dir', dir),
+    ...definedFields({ user, dir }),
     ...(env === undefined ? {} : { env: { ...env } }),
     ...(hasFile ? { file_specified: true } : {}),
     ...(capture === true ? { capture_output: true } : {}),

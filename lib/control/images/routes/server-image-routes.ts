@@ -2,7 +2,7 @@
  * Answers the routes of the images of a server (lib/protocol/api/images.ts) by tasks of its agent.
  */
 import { z } from 'zod';
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { listedServerImage, serverImage, serverImageContracts } from '../../../protocol/api/images.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
@@ -29,8 +29,7 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
         const { image_uuid, zfs_storage_pool_name, imgapiPeers } = context.params;
         const params = {
           image_uuid,
-          ...optionalField('zfs_storage_pool_name', zfs_storage_pool_name),
-          ...optionalField('imgapiPeers', imgapiPeers),
+          ...definedFields({ zfs_storage_pool_name, imgapiPeers }),
         };
         return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
       },
@@ -40,7 +39,7 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
       },
       async GetServerImage(context) {
         const { uuid, jobid } = context.params;
-        const params = { uuid, ...optionalField('jobid', jobid) };
+        const params = { uuid, ...definedFields({ jobid }) };
         const task = { name: 'image_get', seconds: GET_SECONDS, params, result: serverImage };
         return ok(await runTask(deps, context, task));
       },

@@ -2,7 +2,7 @@
  * Answers the routes of packages of agents (lib/protocol/api/packages.ts) by tasks of the server's
  * agent.
  */
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { packageContracts } from '../../../protocol/api/packages.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import { PreconditionFailedError } from '../../request-errors.ts';
@@ -27,11 +27,7 @@ export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
       async InstallAgent(context) {
         const { image_uuid, package_name, package_file, downgrade, retry } = context.params;
         const params = {
-          ...optionalField('image_uuid', image_uuid),
-          ...optionalField('package_name', package_name),
-          ...optionalField('package_file', package_file),
-          ...optionalField('downgrade', downgrade),
-          ...optionalField('retry', retry),
+          ...definedFields({ image_uuid, package_name, package_file, downgrade, retry }),
         };
         return ok({ id: await createRequestedTask(context, tasks, { name: 'agent_install', params }) });
       },

@@ -1,4 +1,5 @@
 /** SQL of what an instance sends to the agents it holds, and of what they answer. */
+import { withoutUndefined } from '../../../platform/defined-fields.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { PushPrepareFrame } from '../../../protocol/link/frames.ts';
@@ -128,9 +129,7 @@ function prepareOf({ id, command, options, file }: PrepareRow): PushPrepareFrame
     type: 'push_prepare',
     job: id,
     command,
-    ...(user === undefined ? {} : { user }),
-    ...(dir === undefined ? {} : { dir }),
-    ...(env === undefined ? {} : { env }),
+    ...withoutUndefined({ user, dir, env }),
     ...(file === null ? {} : { file: file.replaceAll('\n', '') }),
     capture,
     readyMs: MAX_TASK_TIMEOUT_MS,

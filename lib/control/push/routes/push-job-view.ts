@@ -3,7 +3,7 @@
  * command and its options may hold anything, so only callers who may see the contents of tasks see
  * them. Pure.
  */
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { PushJob, PushNode } from '../../../protocol/api/push/job-schemas.ts';
 import type { PushNodeState } from '../../../protocol/api/push/nodes.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
@@ -16,19 +16,16 @@ export function toPushJob(row: PushJobRow, actor: Actor): PushJob {
     id: row.id,
     ...contents,
     status: toJobStatus(row.state, row.outcome),
-    ...optionalField('reason', row.reason),
-    ...optionalField('aborted_by', row.abort_actor),
+    ...definedFields({ reason: row.reason, aborted_by: row.abort_actor }),
     ...(row.coordinator === undefined ? {} : { coordinator: row.coordinator }),
     quorum: row.quorum,
     node_count: row.node_count,
     counts: row.counts,
-    ...optionalField('concurrency', row.concurrency),
-    ...optionalField('start_rate', row.start_rate),
-    ...optionalField('max_failures', row.max_failures),
+    ...definedFields({ concurrency: row.concurrency, start_rate: row.start_rate, max_failures: row.max_failures }),
     run_timeout_ms: row.run_timeout_ms,
-    ...optionalField('node_timeout_ms', row.node_timeout_ms),
+    ...definedFields({ node_timeout_ms: row.node_timeout_ms }),
     voting_timeout_ms: row.voting_timeout_ms,
-    ...optionalField('ticket', row.ticket),
+    ...definedFields({ ticket: row.ticket }),
     actor: row.actor,
     created_at: row.created_at.toISOString(),
     updated_at: row.state_since.toISOString(),
@@ -39,11 +36,10 @@ function contentsOf({ command, options, has_file }: PushJobRow) {
   const { user, dir, env, capture } = options;
   return {
     command,
-    ...optionalField('user', user),
-    ...optionalField('dir', dir),
+    ...definedFields({ user, dir }),
     ...(env === undefined || Object.keys(env).length === 0 ? {} : { env: { ...env } }),
     ...(has_file ? { file_specified: true } : {}),
-    ...optionalField('capture_output', capture),
+    ...definedFields({ capture_output: capture }),
   };
 }
 
@@ -52,11 +48,9 @@ export function toPushNode(row: PushNodeRow, actor: Actor): PushNode {
     server_uuid: row.server_uuid,
     name: row.name,
     status: row.state,
-    ...optionalField('reason', row.reason),
-    ...(hasRight(actor, 'task-contents') ? optionalField('message', row.message) : {}),
-    ...optionalField('busy_with', row.busy_with),
-    ...optionalField('task_id', row.task),
-    ...optionalField('exit_code', row.exit_code),
+    ...definedFields({ reason: row.reason }),
+    ...(hasRight(actor, 'task-contents') ? definedFields({ message: row.message }) : {}),
+    ...definedFields({ busy_with: row.busy_with, task_id: row.task, exit_code: row.exit_code }),
     ...(row.is_cancelled ? { cancelled: true } : {}),
     updated_at: row.updated_at.toISOString(),
   };
@@ -65,5 +59,5 @@ export function toPushNode(row: PushNodeRow, actor: Actor): PushNode {
 /** `name`: the server's hostname. */
 export function toPushNodeState({ server_uuid, state, job: jobId }: NodeStateRow, name: string): PushNodeState {
   const status = state === 'in-job' ? 'in_job' : state;
-  return { server_uuid, name, status, ...optionalField('job', jobId) };
+  return { server_uuid, name, status, ...definedFields({ job: jobId }) };
 }

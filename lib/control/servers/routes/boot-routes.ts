@@ -1,4 +1,5 @@
 /** Answers the routes of boot parameters (lib/protocol/api/boot.ts). */
+import { withoutUndefined } from '../../../platform/defined-fields.ts';
 import { bootContracts } from '../../../protocol/api/boot.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
@@ -54,15 +55,14 @@ export function bootRoutes({ boot }: BootRouteDeps): Route[] {
 
 /** Only what is given, so that defaults show through. */
 function changeOf(given: Given): BootChange {
-  const change: BootChange = {
+  return withoutUndefined({
     platform: given.platform ?? given.boot_platform,
     kernelArgs: given.kernel_args ?? given.boot_params ?? given.params,
     kernelFlags: given.kernel_flags,
     modules: given.boot_modules,
     console: given.default_console,
     serial: given.serial,
-  };
-  return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined));
+  });
 }
 
 const viewOf = (actor: Actor) => ({ hidesSecrets: !hasRight(actor, 'boot-secrets') });

@@ -1,4 +1,5 @@
 /** Answers the routes of work that has a stream (lib/protocol/api/streams.ts). */
+import { withoutUndefined } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { streamContracts } from '../../../protocol/api/streams.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
@@ -71,6 +72,3 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
     },
   );
 }
-
-const withoutUndefined = (values: Record<string, unknown>) =>
-  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));

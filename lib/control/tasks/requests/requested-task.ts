@@ -2,7 +2,7 @@
  * Creates a task for a request, in the commit of the audit's record of that request. Called by
  * every route that creates a task.
  */
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { RequestContext } from '../../http/route.ts';
 import type { TaskRequest } from '../store/task.ts';
 import type { Tasks } from '../tasks.ts';
@@ -18,7 +18,7 @@ type RequestedTask = Pick<TaskRequest, 'name' | 'params' | 'timeoutMs' | 'idempo
 
 export function taskRequestOf({ params, requestId, actor }: TaskCaller, task: RequestedTask): TaskRequest {
   const { server_uuid: serverUuid, ticket_uuid } = params;
-  return { ...task, serverUuid, requestId, actor: actor.name, ...optionalField('ticketUuid', ticket_uuid) };
+  return { ...task, serverUuid, requestId, actor: actor.name, ...definedFields({ ticketUuid: ticket_uuid }) };
 }
 
 /**

@@ -4,8 +4,8 @@
  */
 
 import { z } from 'zod';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { commandResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
@@ -55,9 +55,11 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const task = {
           name: params.task,
           params: params.params ?? {},
-          ...optionalField('timeoutMs', params.timeout_ms),
-          ...optionalField('idempotent', params.idempotent),
-          ...optionalField('idempotencyKey', idempotencyKey(header)),
+          ...definedFields({
+            timeoutMs: params.timeout_ms,
+            idempotent: params.idempotent,
+            idempotencyKey: idempotencyKey(header),
+          }),
         };
         const isRunning = server?.isRunning === true;
         // A request repeated because its answer was lost is answered even if its server has gone
@@ -69,17 +71,15 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
       },
       async NopTask(context) {
         const { sleep, error } = context.params;
-        const params = { ...optionalField('sleep', sleep), ...optionalField('error', error) };
+        const params = definedFields({ sleep, error });
         return ok({ id: await createRequestedTask(context, tasks, { name: 'nop', params }) });
       },
       async CommandExecute(context) {
         const { script, args, env, timeout, json, secret_params } = context.params;
         const options = {
-          ...optionalField('args', args),
-          ...optionalField('env', env),
-          ...optionalField('timeout', timeout),
+          ...definedFields({ args, env, timeout }),
         };
-        const params = { script, ...options, ...optionalField('secret_params', secret_params) };
+        const params = { script, ...options, ...definedFields({ secret_params }) };
         const result = await runTask(deps, context, { name: 'command_execute', params, result: keptCommandResult });
         return executed(result, json === true);
       },

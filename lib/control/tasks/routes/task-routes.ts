@@ -1,6 +1,6 @@
 /** Answers the routes of tasks (lib/protocol/api/tasks.ts). */
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { MAX_EVENT_ID, TASK_PAGE, taskContracts } from '../../../protocol/api/tasks.ts';
 import type { Actor } from '../../access/token.ts';
@@ -24,7 +24,7 @@ export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
       async ListTasks({ params, actor }) {
         const { server_uuid: serverUuid, id_prefix: idPrefix, limit = TASK_PAGE, ...others } = params;
         const { rows, next } = await tasks.list({ ...others, serverUuid, idPrefix, limit });
-        return ok({ tasks: rows.map((row) => toListedTask(row, actor)), ...optionalField('next', next) });
+        return ok({ tasks: rows.map((row) => toListedTask(row, actor)), ...definedFields({ next }) });
       },
       GetTask: async ({ params, actor }) => ok(toTask(await tasks.get(params.taskid), actor)),
       async WaitTask({ params, signal, actor }) {

@@ -6,7 +6,7 @@
  * more exists. Pure.
  */
 
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { TaskHistoryEntry } from '../../../protocol/api/server-tasks.ts';
 import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
 import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
@@ -50,16 +50,12 @@ export function toListedTask(row: ListedTaskRow, actor: Actor): Withheld<ListedT
     status: outcome ?? ('active' as const),
     actor: row.actor,
     timestamp: row.created_at.toISOString(),
-    ...optionalField('started_at', started_at?.toISOString()),
-    ...optionalField('finished_at', ended_at?.toISOString()),
+    ...definedFields({ started_at: started_at?.toISOString(), finished_at: ended_at?.toISOString() }),
     attempt: row.attempt,
     cancel_requested: row.cancel_requested,
-    ...optionalField('error_code', outcome === 'failure' ? error_code : null),
-    ...optionalField('exit_code', exit_code),
+    ...definedFields({ error_code: outcome === 'failure' ? error_code : null, exit_code }),
   };
-  return hasRight(actor, 'task-contents')
-    ? { ...task, ...optionalField('summary', summary) }
-    : { ...task, withheld: true };
+  return hasRight(actor, 'task-contents') ? { ...task, ...definedFields({ summary }) } : { ...task, withheld: true };
 }
 
 export function toTaskHistoryEntry(row: TaskRow, actor: Actor): TaskHistoryEntry {

@@ -2,8 +2,8 @@
  * Answers the routes of VMs (lib/protocol/api/vms.ts). Changes are tasks of the server's agent; the
  * answer is the id of the task. Questions to the agent are tasks that the request waits for.
  */
+import { definedFields, withoutUndefined } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
@@ -105,7 +105,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       async ListVms({ actor, params: { limit = MAX_LIST, after, ...filter } }) {
         const { objects, next } = await vms.list(filter, { limit, after });
         const values = objects.map(({ value }) => value);
-        return ok({ vms: await withServers(values, actor), ...optionalField('next', next) });
+        return ok({ vms: await withServers(values, actor), ...definedFields({ next }) });
       },
       async GetListedVm({ actor, params }) {
         const { value, etag } = await vms.get(params.vm_uuid);
@@ -225,8 +225,5 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
 function agentParams({ params, rawParams }: RequestContext<OfServer>): JsonObject {
   const { vm_uuid, ticket_uuid: _, ...known } = params as Partial<OfVm>;
   const { vm_uuid: _raw, ticket_uuid: _ticket, ...others } = rawParams;
-  return { ...others, ...withoutUndefined(known), ...(vm_uuid !== undefined && { uuid: vm_uuid }) };
+  return { ...others, ...withoutUndefined({ ...known, uuid: vm_uuid }) };
 }
-
-const withoutUndefined = (values: JsonObject): JsonObject =>
-  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));

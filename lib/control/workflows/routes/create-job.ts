@@ -1,6 +1,6 @@
 /** Creates a workflow job for a request, in the commit of the audit's record of that request. */
+import { withoutUndefined } from '../../../platform/defined-fields.ts';
 import type { Random } from '../../../platform/random.ts';
-import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { RequestContext } from '../../http/route.ts';
 import type { WorkflowName } from '../definitions.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
@@ -19,10 +19,12 @@ export function createJob(
   name: WorkflowName,
 ): Promise<string> {
   const id = random.uuid();
-  const request = { name, serverUuid: params.server_uuid, params: given(params), requestId, actor: actor.name };
+  const request = {
+    name,
+    serverUuid: params.server_uuid,
+    params: withoutUndefined(params),
+    requestId,
+    actor: actor.name,
+  };
   return withAuditRecord((record) => workflowJobs.create({ ...request, record }, id), id);
 }
-
-/** The parameters that the caller has given. */
-const given = (params: JsonObject): JsonObject =>
-  Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));

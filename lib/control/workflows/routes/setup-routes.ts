@@ -2,8 +2,8 @@
  * Answers the routes by which servers are set up, changed and reset
  * (lib/protocol/api/server-setup.ts).
  */
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { CnapiError } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { serverSetupContracts } from '../../../protocol/api/server-setup.ts';
 import { DISK_LAYOUTS } from '../../../protocol/server-setup.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
@@ -52,7 +52,7 @@ export function setupRoutes(deps: SetupRouteDeps): Route[] {
       },
       async UpdateServerNicsTask(context) {
         const { action, nics } = context.params;
-        const params = { nics, ...optionalField('action', action) };
+        const params = { nics, ...definedFields({ action }) };
         return ok({ id: await createRequestedTask(context, tasks, { name: 'server_update_nics', params }) });
       },
     },

@@ -3,7 +3,7 @@
  * right `task-contents` see neither the parameters nor the texts of errors, which may quote a
  * program. Pure.
  */
-import { optionalField } from '../../../platform/optional-field.ts';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import type { WorkflowJob } from '../../../protocol/api/workflows.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { type StepWork, timeoutSeconds, workflowStep } from '../definitions.ts';
@@ -22,7 +22,7 @@ export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
     name: row.name,
     execution: row.execution,
     server_uuid,
-    ...optionalField('vm_uuid', row.vm_uuid),
+    ...definedFields({ vm_uuid: row.vm_uuid }),
     target: `/servers/${server_uuid}`,
     params: isWhole ? row.params : {},
     actor: row.actor,
@@ -34,9 +34,8 @@ export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
     exec_after: created_at.toISOString(),
     timeout: timeoutOf(row),
     ...(ended_at && { elapsed: (ended_at.getTime() - created_at.getTime()) / 1000 }),
-    ...optionalField('finished_at', ended_at?.toISOString()),
     cancel_requested: row.cancel_requested_at !== null,
-    ...optionalField('canceled_by', row.cancel_actor),
+    ...definedFields({ finished_at: ended_at?.toISOString(), canceled_by: row.cancel_actor }),
     ...(ended_at === null && { waiting_for: toPresentStep(row) }),
     ...(!isWhole && { withheld: true }),
   };
@@ -57,10 +56,15 @@ function toPresentStep({
   const definition = knownStep(workflow, name);
   const until = definition && endOf(definition.work);
   return {
-    ...{ step: name, since: step_since.toISOString(), has_begun: is_begun },
-    ...optionalField('until', until),
-    ...optionalField('task', definition?.work.kind === 'task' ? definition.work.task : undefined),
-    ...{ ...optionalField('task_id', taskId), tries },
+    step: name,
+    since: step_since.toISOString(),
+    has_begun: is_begun,
+    ...definedFields({
+      until,
+      task: definition?.work.kind === 'task' ? definition.work.task : undefined,
+      task_id: taskId,
+    }),
+    tries,
   };
 }
 
@@ -110,8 +114,7 @@ function toResult(
     name,
     result,
     error: isWhole || error === '' ? error : 'withheld',
-    ...optionalField('error_code', error_code),
-    ...optionalField('task_id', taskId),
+    ...definedFields({ error_code, task_id: taskId }),
     // The database's own texts of times; to the microsecond.
     started_at: new Date(started_at).toISOString(),
     finished_at: new Date(finished_at).toISOString(),

@@ -1,7 +1,7 @@
 /** Answers the routes of ZFS (lib/protocol/api/zfs.ts) by tasks of the server's agent. */
 import { z } from 'zod';
+import { definedFields } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
-import { optionalField } from '../../../platform/optional-field.ts';
 import { zfsContracts, zfsDataset, zfsPool, zfsProperties } from '../../../protocol/api/zfs.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { MAX_ZFS_PROPERTIES, reasonNotProperty } from '../../../protocol/zfs.ts';
@@ -61,7 +61,7 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
     zfsContracts,
     {
       async ListDatasets(context) {
-        const params = optionalField('dataset', context.params.dataset);
+        const params = definedFields({ dataset: context.params.dataset });
         const task = { name: 'zfs_list_datasets', params, text: 'cannot list datasets:' };
         return ok(await ask(context, { ...task, result: listIn('datasets', zfsDataset) }));
       },

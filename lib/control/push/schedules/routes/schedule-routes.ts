@@ -1,5 +1,5 @@
 /** Answers the routes of schedules of push jobs (lib/protocol/api/push/schedules.ts). */
-import { optionalField } from '../../../../platform/optional-field.ts';
+import { definedFields } from '../../../../platform/defined-fields.ts';
 import type { Random } from '../../../../platform/random.ts';
 import { PUSH_PAGE } from '../../../../protocol/api/push/jobs.ts';
 import { DEFAULT_TIMES, pushScheduleContracts } from '../../../../protocol/api/push/schedules.ts';
@@ -38,7 +38,7 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
       },
       async ListPushSchedules({ params: { status, after, limit = PUSH_PAGE }, actor }) {
         const { schedules, next } = await pushSchedules.list({ status, after, limit, bytes: PAGE_BYTES });
-        return ok({ schedules: schedules.map((one) => toPushSchedule(one, actor)), ...optionalField('next', next) });
+        return ok({ schedules: schedules.map((one) => toPushSchedule(one, actor)), ...definedFields({ next }) });
       },
       async ListPushScheduleTimes({ params: { at, cron, time_zone: timeZone, limit = DEFAULT_TIMES } }) {
         const times = await pushSchedules.times({ at, cron, timeZone }, limit);
