@@ -101,7 +101,10 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     taskAddress: httpPort?.address,
     bootParameters: options.bootParameters,
     containers: containers?.summary,
-    packages: packages && (() => packagesSysinfo(packages)),
+    packages: packages && {
+      sysinfo: () => packagesSysinfo(packages),
+      onChange: (listener) => packages.onChange(listener),
+    },
     recovery,
     settings,
   });

@@ -95,6 +95,7 @@ export async function openPackages(
   const signal = new AbortController().signal;
   const journalProcesses = async () => undefined;
   return {
+    onChange: (listener: () => void) => packages.onChange(listener),
     list: () => packages.list().map(({ name, version }) => `${name} ${version}`),
     install: (source: string, more: PackageRequest = {}) =>
       packages.install({

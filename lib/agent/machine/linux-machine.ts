@@ -38,7 +38,7 @@ interface LinuxMachineDeps {
   /** Whether containers can run here, as a sentence; undefined if the agent has none. */
   containers?: string | undefined;
   /** The packages, as sysinfo shows them. */
-  packages?: (() => Sysinfo) | undefined;
+  packages?: { sysinfo(): Sysinfo; onChange(listener: () => void): () => void } | undefined;
   /** Undefined if the machine has no encrypted zpool. */
   recovery?: { readonly sysinfo: Sysinfo; onChange(listener: () => void): () => void } | undefined;
   /** What the agent keeps for the sysinfo. */
@@ -72,14 +72,14 @@ class LinuxMachine implements Machine {
     const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages } = this.#deps;
     const { recovery, settings } = this.#deps;
     const about = { uuid, agentVersion, taskAddress, bootParameters, containers };
-    const facts = { ...about, bootTime: this.#bootTime, packages: packages?.() };
+    const facts = { ...about, bootTime: this.#bootTime, packages: packages?.sysinfo() };
     const sysinfo = { ...(await readSysinfo(facts)), ...recovery?.sysinfo };
     return settings?.complete(sysinfo) ?? sysinfo;
   }
 
   onSysinfoChange(listener: () => void): () => void {
-    const { recovery, settings } = this.#deps;
-    const unlisten = [recovery?.onChange(listener), settings?.onChange(listener)];
+    const { recovery, settings, packages } = this.#deps;
+    const unlisten = [recovery, settings, packages].map((part) => part?.onChange(listener));
     return () => {
       for (const stop of unlisten) stop?.();
     };

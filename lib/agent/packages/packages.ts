@@ -71,6 +71,7 @@ export class Packages {
   readonly #own: OwnPackage;
   readonly #others: OtherPackages;
   readonly #incoming: string;
+  readonly #listeners = new Set<() => void>();
 
   constructor(deps: PackagesDeps) {
     this.#deps = deps;
@@ -85,6 +86,7 @@ export class Packages {
     await mkdir(this.#incoming, { recursive: true, mode: 0o700 });
     await this.#own.start();
     await this.#others.start();
+    void this.#deps.trial?.confirmed.then(() => this.#changed());
   }
 
   async stop(): Promise<void> {
@@ -103,6 +105,19 @@ export class Packages {
   /** How the last installation of this agent ended. */
   get lastUpdate(): VersionEnd | undefined {
     return this.#own.lastEnd;
+  }
+
+  /**
+   * Calls it when the installed packages have changed, or the trial of this agent has ended well.
+   * Returns what ends the calls.
+   */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
   }
 
   /**
@@ -146,7 +161,9 @@ export class Packages {
     try {
       const wasThere = await this.#others.uninstall(name, caller);
       (wasThere ? removed : absent).push(name);
-      if (wasThere) this.#deps.log.info({ package: name }, 'package: removed');
+      if (!wasThere) return;
+      this.#deps.log.info({ package: name }, 'package: removed');
+      this.#changed();
     } catch (error) {
       // The task ends with the reason of the signal.
       if (caller.signal.aborted) return;
@@ -175,7 +192,10 @@ export class Packages {
     const { previous, changed } = await this.#others.install(found, request);
     await this.#removeFile(request.file);
     const { version } = found;
-    if (changed) this.#deps.log.info({ package: name, version, previous }, 'package: installed');
+    if (changed) {
+      this.#deps.log.info({ package: name, version, previous }, 'package: installed');
+      this.#changed();
+    }
     return { name, version, previous, changed };
   }
 

@@ -22,6 +22,10 @@ async function prepare(t: Test) {
 t.test('a package is installed with its script, updated, and removed with its script', async (t) => {
   const { shop, say, said } = await prepare(t);
   const packages = await openPackages(t, shop);
+  let changes = 0;
+  packages.onChange(() => {
+    changes += 1;
+  });
   const about = '$PACKAGE_NAME $PACKAGE_VERSION';
   const files = [PLAIN, say('install', `in ${about} $(pwd)`), say('uninstall', `out ${about}`)];
   const one = await shop.add({ name: 'probe', version: '1.0.0', files });
@@ -46,6 +50,7 @@ t.test('a package is installed with its script, updated, and removed with its sc
   );
 
   t.same(await packages.uninstall('probe', 'probe', 'absent'), { removed: ['probe'], absent: ['absent'], failed: [] });
+  t.equal(changes, 3, 'the sysinfo is told anew after each change, and after nothing else');
   t.same((await said()).slice(1), ['out probe 1.1.0']);
   t.same(packages.list(), []);
   t.same(await packageFiles(shop), []);

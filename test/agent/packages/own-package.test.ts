@@ -2,7 +2,12 @@ import { mkdir } from 'node:fs/promises';
 import t from 'tap';
 import { OwnPackage } from '../../../lib/agent/packages/own-package.ts';
 import { verifyPackage } from '../../../lib/agent/packages/package-archive.ts';
+import { Packages } from '../../../lib/agent/packages/packages.ts';
+import { packagesSysinfo } from '../../../lib/agent/packages/packages-sysinfo.ts';
+import { Trial } from '../../../lib/agent/versions/trial.ts';
 import { VersionsFile } from '../../../lib/agent/versions/versions-file.ts';
+import { silentLogger as log } from '../../../lib/platform/log.ts';
+import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { brokenAgent, packageShop } from '../../support/agent-packages.ts';
 
 t.test('when the file of a package cannot be removed, the next installation succeeds', async (t) => {
@@ -26,4 +31,22 @@ t.test('when the file of a package cannot be removed, the next installation succ
   t.match(versions.versions.change, { name: 'staged', task: 'two' });
   end.abort(new Error('over'));
   await t.rejects(second, /over/);
+});
+
+t.test('the sysinfo is told anew when the trial of a version has ended well', async (t) => {
+  const shop = await packageShop(t);
+  await mkdir(shop.data, { recursive: true });
+  const versions = await VersionsFile.open(shop.data, '1.0.0');
+  await versions.step({ type: 'stage', next: { version: '1.1.0', digest: 'a'.repeat(64) }, task: 'one' });
+  await versions.step({ type: 'start' });
+  const trial = new Trial({ versions, log, stayMs: 0, tell: () => undefined });
+  const own = { versions, trial, isLaunched: true, requestRestart: () => undefined };
+  const sources = { urls: [], directories: [shop.folder] };
+  const packages = new Packages({ keys: [], allowScripts: false, data: shop.data, clock, log, ...sources, ...own });
+  t.teardown(() => packages.stop());
+  await packages.start();
+  t.notOk('CN Agent Update' in packagesSysinfo(packages));
+  const told = new Promise((resolve) => packages.onChange(() => resolve(packagesSysinfo(packages))));
+  trial.tick(clock.now(), true);
+  t.match(await told, { 'CN Agent Update': { version: '1.1.0', from: '1.0.0', outcome: 'confirmed' } });
 });
