@@ -289,7 +289,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     return settles ? inventoryOf(state, (task) => this.#runner.isHeld(task)) : inventoryOf(state);
   }
 
-  sessionOpened(welcome: WelcomeFrame, settles: boolean): void {
+  onSessionOpened(welcome: WelcomeFrame, settles: boolean): void {
     this.#choresAt = 0;
     this.#runner.sessionOpened({ settles });
     this.#push.sessionOpened();
@@ -301,7 +301,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     this.#runner.onSettled(tasks);
   }
 
-  fallBack(): void {
+  onFallBack(): void {
     this.#legacyCnapi.know(this.#link.state.known);
     this.#legacyReporter.start();
   }

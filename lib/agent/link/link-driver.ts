@@ -44,14 +44,14 @@ export interface LinkOwner {
   /** Tasks of former processes are held if the instance `settles` inventories. */
   inventory(settles: boolean): InventoryFrame['tasks'];
   /** A new session is open and its inventory is sent. */
-  sessionOpened(welcome: WelcomeFrame, settles: boolean): void;
+  onSessionOpened(welcome: WelcomeFrame, settles: boolean): void;
   /**
    * The instance has compared these held tasks of the inventory with what is recorded: they
    * continue.
    */
   onSettled(tasks: readonly string[]): void;
   /** No known instance has a link: the agent uses the legacy protocol until a session opens. */
-  fallBack(): void;
+  onFallBack(): void;
   onTask(frame: TaskFrame): void;
   onAck(frame: TaskAckFrame): void;
   onCancel(frame: TaskCancelFrame): void;
@@ -208,7 +208,7 @@ export class LinkDriver {
       case 'enter':
         return this.#enter(effect.socketId, effect.welcome);
       case 'fall-back':
-        return this.#deps.owner.fallBack();
+        return this.#deps.owner.onFallBack();
       case 'close':
         return this.#close(effect.socketId, effect.reason);
       case 'arm':
@@ -292,7 +292,7 @@ export class LinkDriver {
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory(settles) });
     this.#sendHeartbeat(this.#live);
     this.#refusals.forget();
-    this.#deps.owner.sessionOpened(welcome, settles);
+    this.#deps.owner.onSessionOpened(welcome, settles);
   }
 
   #sendOn(socketId: number, frame: AgentFrame): void {

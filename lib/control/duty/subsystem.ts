@@ -22,9 +22,9 @@ export const dutySubsystem: SubsystemDefinition<DutyParts> = {
       name: 'duties',
       start: () => duties.start(subsystemHost.dutyHandlers),
       runs: {
-        runRenewed: () => duties.runRenewed(),
-        runsEnded: () => duties.trigger(),
-        recovered: () => duties.trigger(),
+        onRunRenewed: () => duties.runRenewed(),
+        onRunsEnded: () => duties.trigger(),
+        onRecovered: () => duties.trigger(),
       },
       beginDrain: () => duties.beginDrain(),
       endDrain: () => duties.handOver(),

@@ -21,7 +21,7 @@ type FrameHandlers = { [Type in keyof ByType]?: (session: AgentSession, frame: B
 
 export interface AgentListener {
   /** The session of this server began, and its inventory has arrived. */
-  sessionBegan?(session: AgentSession, inventory: InventoryFrame): void;
+  onSessionBegan?(session: AgentSession, inventory: InventoryFrame): void;
   frames?: FrameHandlers;
 }
 

@@ -42,24 +42,24 @@ type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' 
 
 /** What the connection asks of the link server. If one of them rejects, the connection ends. */
 export interface ConnectionHandlers {
-  hello(connection: AgentConnection, hello: HelloFrame): Promise<void>;
-  inventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void>;
+  onHello(connection: AgentConnection, hello: HelloFrame): Promise<void>;
+  onInventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void>;
   /**
    * A frame of a live session: task events and ends, sysinfo, status. `size`: characters of its
    * text.
    */
-  frame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void;
+  onFrame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void;
   /** The socket is closed; `session` is undefined if no session had begun. */
-  closed(connection: AgentConnection, session: Session | undefined): void;
+  onClosed(connection: AgentConnection, session: Session | undefined): void;
   /** The session must end because of something its peer did. */
-  broken(
+  onBroken(
     connection: AgentConnection,
     session: Session,
     reason: 'protocol-error' | 'no-inventory' | 'slow-reader',
     detail: string,
   ): void;
   /** Much is unsent, and none of it has left since the previous heartbeat. */
-  backedUp(connection: AgentConnection): void;
+  onBackedUp(connection: AgentConnection): void;
 }
 
 /** Counters shared by all connections of one instance, for its metrics. */
@@ -167,7 +167,7 @@ export class AgentConnection implements SessionSocket {
     // Keeps one copy of the same string.
     this.serverUuid = session.serverUuid;
     if (!this.isOpen) {
-      this.#deps.handlers.closed(this, session);
+      this.#deps.handlers.onClosed(this, session);
       return;
     }
     this.#state = 'awaiting-inventory';
@@ -202,7 +202,7 @@ export class AgentConnection implements SessionSocket {
     const session = this.#session;
     this.#socket.terminate();
     if (session !== undefined)
-      this.#deps.handlers.broken(this, session, 'slow-reader', 'it does not read what is sent');
+      this.#deps.handlers.onBroken(this, session, 'slow-reader', 'it does not read what is sent');
   }
 
   probe(): void {
@@ -250,7 +250,7 @@ export class AgentConnection implements SessionSocket {
     else if (frame.type === 'error') this.#onError(frame);
     else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
     else if (frame.type === 'inventory') this.#onInventory(session, frame);
-    else this.#deps.handlers.frame(this, session, frame, size);
+    else this.#deps.handlers.onFrame(this, session, frame, size);
   }
 
   #onHello(frame: HelloFrame): void {
@@ -258,14 +258,14 @@ export class AgentConnection implements SessionSocket {
     this.#state = 'accepting';
     this.#cancelDeadline();
     this.#peerVersion = frame.version;
-    void this.#track(this.#deps.handlers.hello(this, frame));
+    void this.#track(this.#deps.handlers.onHello(this, frame));
   }
 
   #onInventory(session: Session, frame: InventoryFrame): void {
     if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) return this.#misplaced(frame);
     this.#state = 'live';
     this.#cancelDeadline();
-    void this.#track(this.#deps.handlers.inventory(this, session, frame));
+    void this.#track(this.#deps.handlers.onInventory(this, session, frame));
   }
 
   #misplaced(frame: AgentFrame): void {
@@ -306,7 +306,7 @@ export class AgentConnection implements SessionSocket {
   }
 
   #noInventory(session: Session): void {
-    this.#deps.handlers.broken(this, session, 'no-inventory', 'no inventory came in time');
+    this.#deps.handlers.onBroken(this, session, 'no-inventory', 'no inventory came in time');
   }
 
   #fail(detail: string): void {
@@ -316,7 +316,7 @@ export class AgentConnection implements SessionSocket {
     if (session === undefined) this.send({ type: 'refuse', code: 'protocol', message: detail });
     else this.send({ type: 'error', code: 'protocol', message: detail });
     this.#close(CLOSE_PROTOCOL_ERROR, detail);
-    if (session !== undefined) this.#deps.handlers.broken(this, session, 'protocol-error', detail);
+    if (session !== undefined) this.#deps.handlers.onBroken(this, session, 'protocol-error', detail);
   }
 
   /**
@@ -326,7 +326,7 @@ export class AgentConnection implements SessionSocket {
    */
   #answerHeartbeat(sequence: number): void {
     if (!this.#canSend() || this.#socket.readyState !== WebSocket.OPEN) return;
-    if (this.isBackedUp && this.#standsStill()) this.#deps.handlers.backedUp(this);
+    if (this.isBackedUp && this.#standsStill()) this.#deps.handlers.onBackedUp(this);
     this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
   }
 
@@ -380,7 +380,7 @@ export class AgentConnection implements SessionSocket {
     this.#cancelDeadline();
     this.#reads.end();
     this.#pings?.end();
-    this.#deps.handlers.closed(this, this.#session);
+    this.#deps.handlers.onClosed(this, this.#session);
   }
 }
 

@@ -125,12 +125,12 @@ export class LinkServer {
       skipUTF8Validation: false,
     });
     const handlers: ConnectionHandlers = {
-      hello: (connection, hello) => this.#hello(connection, hello),
-      inventory: (connection, session, frame) => this.#inventory(connection, session, frame),
-      frame: (connection, session, frame, size) => this.#frame(connection, session, frame, size),
-      closed: (connection, session) => this.#closed(connection, session),
-      broken: (_connection, session, reason, detail) => deps.roster.sessionLosses.lose(session, reason, detail),
-      backedUp: (connection) => deps.roster.arrivals.noteBackedUp(connection),
+      onHello: (connection, hello) => this.#hello(connection, hello),
+      onInventory: (connection, session, frame) => this.#inventory(connection, session, frame),
+      onFrame: (connection, session, frame, size) => this.#frame(connection, session, frame, size),
+      onClosed: (connection, session) => this.#closed(connection, session),
+      onBroken: (_connection, session, reason, detail) => deps.roster.sessionLosses.lose(session, reason, detail),
+      onBackedUp: (connection) => deps.roster.arrivals.noteBackedUp(connection),
     };
     const { clock, log } = deps;
     const mayLog = (address: string) => deps.mayLog(address);
@@ -323,7 +323,7 @@ export class LinkServer {
     while (!session.isEnded) {
       try {
         if (await roster.authority.confirmInventory(session)) {
-          for (const listener of this.#listeners) listener.sessionBegan?.(session, frame);
+          for (const listener of this.#listeners) listener.onSessionBegan?.(session, frame);
         }
         this.#connections.get(connection)?.();
         return;

@@ -34,7 +34,7 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
       stop: () => pushJobs.stop(),
       dutyHandlers: { [PUSH_DUTY]: coordinator },
       agents: {
-        sessionBegan: ({ serverUuid }) => messenger.sessionBegan(serverUuid),
+        onSessionBegan: ({ serverUuid }) => messenger.sessionBegan(serverUuid),
         frames: {
           push_vote: (session, frame) => messenger.onVote(session, frame),
           push_aborted: (session, frame) => messenger.onAborted(session, frame),

@@ -163,14 +163,14 @@ export class Roster {
     });
     this.membership.listen({
       onDrainRequested: () => this.drainer.begin('asked to over REST'),
-      runRenewed: () => this.#runRenewed(),
+      onRunRenewed: () => this.#runRenewed(),
       onUnhealthy: (reason) => {
         if (!this.#isStopped) this.evacuation.begin(reason);
       },
-      recovered: () => this.#recovered(),
-      runsEnded: () => {
+      onRecovered: () => this.#recovered(),
+      onRunsEnded: () => {
         this.reaper.trigger();
-        for (const listener of this.#listeners) listener.runsEnded?.();
+        for (const listener of this.#listeners) listener.onRunsEnded?.();
       },
     });
   }
@@ -314,7 +314,7 @@ export class Roster {
       runTopic(this.membership.run),
       (message) => this.#onRunMessage(message),
       () => {
-        for (const listener of this.#listeners) listener.subscriptionConfirmed?.();
+        for (const listener of this.#listeners) listener.onSubscriptionConfirmed?.();
       },
     );
   }
@@ -329,13 +329,13 @@ export class Roster {
   #runRenewed(): void {
     this.#silenceDetector.runRenewed(this.#deps.clock.now());
     if (!this.#isStopped) this.#subscribe();
-    for (const listener of this.#listeners) listener.runRenewed?.();
+    for (const listener of this.#listeners) listener.onRunRenewed?.();
   }
 
   #recovered(): void {
     this.evacuation.end();
     this.reaper.trigger();
-    for (const listener of this.#listeners) listener.recovered?.();
+    for (const listener of this.#listeners) listener.onRecovered?.();
   }
 }
 

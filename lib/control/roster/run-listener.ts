@@ -5,11 +5,11 @@ export interface RunListener {
   /** A message to this run (`run-topic.ts`). */
   onMessage?(message: BusMessage): void;
   /** Messages to this run arrive from now on; earlier ones may have been lost. */
-  subscriptionConfirmed?(): void;
+  onSubscriptionConfirmed?(): void;
   /** This instance has a new run, because the old one was found dead. */
-  runRenewed?(): void;
+  onRunRenewed?(): void;
   /** Runs that were live are not live any more. */
-  runsEnded?(): void;
+  onRunsEnded?(): void;
   /** This instance is healthy again. */
-  recovered?(): void;
+  onRecovered?(): void;
 }

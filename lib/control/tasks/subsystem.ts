@@ -25,12 +25,12 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       start: () => tasks.start(),
       runs: {
         onMessage: (message) => tasks.hintSessions(hintedServers(message)),
-        subscriptionConfirmed: () => tasks.trigger(),
+        onSubscriptionConfirmed: () => tasks.trigger(),
         // The new run must take over the posts of the old run before others count them as lost.
-        runRenewed: () => tasks.trigger(),
+        onRunRenewed: () => tasks.trigger(),
       },
       agents: {
-        sessionBegan: (session, inventory) => tasks.onInventory(session, inventory),
+        onSessionBegan: (session, inventory) => tasks.onInventory(session, inventory),
         frames: {
           task_event: (session, frame) => tasks.onTaskEvent(session, frame),
           task_end: (session, frame) => tasks.onTaskEnd(session, frame),

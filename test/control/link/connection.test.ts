@@ -18,8 +18,8 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   const { serverUuid } = newMachine();
   const broken: string[] = [];
   const handlers = {
-    broken: (_connection: AgentConnection, _session: Session, reason: string) => broken.push(reason),
-    closed: () => undefined,
+    onBroken: (_connection: AgentConnection, _session: Session, reason: string) => broken.push(reason),
+    onClosed: () => undefined,
   } as unknown as ConnectionDeps['handlers'];
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
   const unsent = new UnsentFrames({ clock: systemClock, healthyTimer });
@@ -68,8 +68,8 @@ t.test('a connection counts as one that does not read only while none of its byt
   const { serverUuid } = newMachine();
   const backedUp: AgentConnection[] = [];
   const handlers = {
-    backedUp: (one: AgentConnection) => backedUp.push(one),
-    closed: () => undefined,
+    onBackedUp: (one: AgentConnection) => backedUp.push(one),
+    onClosed: () => undefined,
   } as unknown as ConnectionDeps['handlers'];
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
   const socket = Object.assign(new EventEmitter(), {

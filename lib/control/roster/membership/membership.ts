@@ -64,14 +64,14 @@ interface MembershipDeps {
 
 interface MembershipListener {
   /** The run was found dead; `newRun` is live from now on. */
-  runRenewed?(oldRun: string, newRun: string): void;
+  onRunRenewed?(oldRun: string, newRun: string): void;
   /** The instance cannot act for its agents now. */
   onUnhealthy?(reason: string): void;
-  recovered?(): void;
+  onRecovered?(): void;
   /** The row of the instance says that it must leave. */
   onDrainRequested?(): void;
   /** Runs that were live at the previous read are not live any more. */
-  runsEnded?(runs: readonly string[]): void;
+  onRunsEnded?(runs: readonly string[]): void;
 }
 
 const FAILED_BEATS_TO_UNHEALTHY = 2;
@@ -269,7 +269,7 @@ export class Membership {
     this.#live = live;
     const lapsed = this.#leases.read(live.filter(({ run }) => run !== this.#run));
     if (lapsed.length > 0) ended.push(...(await this.#declare(lapsed)));
-    if (ended.length > 0) for (const listener of this.#listeners) listener.runsEnded?.(ended);
+    if (ended.length > 0) for (const listener of this.#listeners) listener.onRunsEnded?.(ended);
   }
 
   async #declare(lapsed: { run: string; beat: number }[]): Promise<string[]> {
@@ -290,7 +290,7 @@ export class Membership {
       { old_run: oldRun, new_run: newRun },
       'instance: this run was declared dead; continuing under a new one',
     );
-    for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
+    for (const listener of this.#listeners) listener.onRunRenewed?.(oldRun, newRun);
   }
 
   /**
@@ -366,7 +366,7 @@ export class Membership {
     } else if (before !== undefined && after === undefined) {
       this.#healthyMs = 0;
       this.#deps.log.info({ run: this.#run, reason: before }, 'instance: unhealthy -> healthy');
-      for (const listener of this.#listeners) listener.recovered?.();
+      for (const listener of this.#listeners) listener.onRecovered?.();
     }
   }
 

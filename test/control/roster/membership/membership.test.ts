@@ -74,8 +74,8 @@ function newInstance() {
   });
   instances.listen({
     onUnhealthy: (reason) => world.said.push(reason),
-    recovered: () => world.said.push('recovered'),
-    runRenewed: () => world.said.push('renewed'),
+    onRecovered: () => world.said.push('recovered'),
+    onRunRenewed: () => world.said.push('renewed'),
   });
   healthyTimer.start();
   return { clock, instances, world, signal: new AbortController() };

@@ -81,9 +81,9 @@ async function startInstance() {
     latestReturnInMs: () => undefined,
   });
   membership.listen({
-    runsEnded: (runs) => world.heard.push(`ended ${runs.join()}`),
+    onRunsEnded: (runs) => world.heard.push(`ended ${runs.join()}`),
     onDrainRequested: () => world.heard.push('drain'),
-    runRenewed: () => world.heard.push('renewed'),
+    onRunRenewed: () => world.heard.push('renewed'),
   });
   healthyTimer.start();
   await membership.start(new AbortController().signal);

@@ -49,7 +49,7 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
     ...{ countAgents: () => 0, admission: () => 'open', latestReturnInMs: () => undefined },
   });
   const said: string[] = [];
-  instances.listen({ onDrainRequested: () => said.push('told to drain'), runRenewed: () => said.push('renewed') });
+  instances.listen({ onDrainRequested: () => said.push('told to drain'), onRunRenewed: () => said.push('renewed') });
   if (hasSibling) await insertRun(database, randomUUID(), { ...identity, cnapiUuid: randomUUID() }, null);
   await instances.start(new AbortController().signal);
   t.teardown(() => instances.stop());
