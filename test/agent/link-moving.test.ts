@@ -16,7 +16,7 @@ t.test('an agent that receives goaway opens the next session before it closes th
     { do: 'enter', socketId: 2 },
     { do: 'close', socketId: 1 },
   ]);
-  t.match(walk.state, { phase: 'live', move: 'no', session: { socketId: 2, epoch: 2 } });
+  t.match(walk.state, { phase: 'live', leaveReason: 'no', session: { socketId: 2, epoch: 2 } });
 });
 
 t.test('after a soft goaway the agent stays if no other instance accepts it in one round', async (t) => {
@@ -24,7 +24,7 @@ t.test('after a soft goaway the agent stays if no other instance accepts it in o
   walk.on({ type: 'goaway', socketId: 1, withinMs: undefined, addresses: [] });
   t.equal(walk.failed().state.phase, 'connecting');
   walk.failed();
-  t.match(walk.state, { phase: 'live', move: 'no', session: { socketId: 1 } });
+  t.match(walk.state, { phase: 'live', leaveReason: 'no', session: { socketId: 1 } });
   walk.now += 1000;
   walk.on({ type: 'goaway', socketId: 1, withinMs: undefined, addresses: [] });
   t.equal(walk.state.phase, 'connecting', 'each soft goaway starts another round');
@@ -33,7 +33,7 @@ t.test('after a soft goaway the agent stays if no other instance accepts it in o
 t.test('a soft goaway does not move an agent to its own instance under another address', async (t) => {
   const walk = new Walk().live({ host: 'a-by-another-name', port: 1, uuid: uuidOf(1) });
   walk.on({ type: 'goaway', socketId: 1, withinMs: undefined, addresses: [] });
-  t.match(walk.state, { phase: 'live', move: 'no' });
+  t.match(walk.state, { phase: 'live', leaveReason: 'no' });
 });
 
 t.test('at the deadline of a goaway the agent leaves, even without another instance', async (t) => {
@@ -58,20 +58,20 @@ t.test('a session that is lost during a move is dropped, and the move continues'
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socketId: 1, withinMs: undefined, addresses: [] });
   walk.on({ type: 'closed', socketId: 1, reason: 'gone' });
-  t.match(walk.state, { phase: 'connecting', move: 'no', session: undefined });
+  t.match(walk.state, { phase: 'connecting', leaveReason: 'no', session: undefined });
 });
 
 t.test('an agent keeps a silent instance until another has welcomed it', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socketId: 1 });
   matchLists(t, [walk.done, walk.host], [['connect'], 'b'], 'the other instance is tried immediately');
-  t.match(walk.state, { move: 'silent', session: { socketId: 1 } });
+  t.match(walk.state, { leaveReason: 'silent', session: { socketId: 1 } });
   walk.greet(2, uuidOf(2));
   matchLists(t, walk.effects, [
     { do: 'enter', socketId: 2 },
     { do: 'close', socketId: 1 },
   ]);
-  t.match(walk.state, { phase: 'live', move: 'no', session: { socketId: 2, epoch: 2 } });
+  t.match(walk.state, { phase: 'live', leaveReason: 'no', session: { socketId: 2, epoch: 2 } });
 });
 
 t.test('a silent instance is tried last, because only the connection may be dead', async (t) => {
@@ -103,7 +103,7 @@ t.test('an instance that is heard again before another has welcomed the agent ke
     const walk = new Walk().live(B).on({ type: 'silent', socketId: 1 });
     until(walk);
     walk.on({ type: 'heard', socketId: 1 });
-    t.match(walk.state, { phase, move: 'no', session: { socketId: 1 } }, name);
+    t.match(walk.state, { phase, leaveReason: 'no', session: { socketId: 1 } }, name);
     t.same(
       walk.effects.flatMap((effect) => (effect.do === 'close' ? [effect.socketId] : [])),
       closed,
@@ -130,7 +130,7 @@ t.test('an instance that stays silent is dropped, and any instance is tried', as
   t.equal(walk.state.phase, 'waiting');
   walk.on({ type: 'dead', socketId: 1 });
   t.match(walk.effects[0], { do: 'close', socketId: 1, reason: 'silent' });
-  t.match(walk.state, { phase: 'waiting', move: 'no', session: undefined });
+  t.match(walk.state, { phase: 'waiting', leaveReason: 'no', session: undefined });
   t.same([walk.expire().host, walk.failed().host], ['b', 'a'], 'the silent instance comes last');
 });
 
@@ -138,7 +138,7 @@ t.test('an agent that is told to go by a silent instance leaves even if it is he
   const walk = new Walk().live(B);
   walk.on({ type: 'silent', socketId: 1 }, { type: 'goaway', socketId: 1, withinMs: 3000, addresses: [] });
   walk.on({ type: 'heard', socketId: 1 });
-  t.match(walk.state, { phase: 'connecting', move: 'must' });
+  t.match(walk.state, { phase: 'connecting', leaveReason: 'must' });
   walk.on({ type: 'silent', socketId: 1 }).failed();
   t.not(walk.host, 'a', 'it never returns to the instance that it was told to leave');
 });

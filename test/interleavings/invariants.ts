@@ -241,7 +241,7 @@ const workflowJobs: Record<string, string> = {
     select t.id::text from cnapi_tasks t
       where t.name = 'server_reboot' and not exists (
         select 1 from cnapi_workflow_jobs j where j.task = t.id or j.results @> jsonb_build_array(jsonb_build_object('task', t.id)))`,
-  'a workflow job was canceled before its step began': `
+  'a workflow job was cancelled before its step began': `
     select j.id::text from cnapi_workflow_jobs j
       where j.is_begun and j.step_since > j.cancel_requested_at`,
 };

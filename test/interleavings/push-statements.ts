@@ -6,7 +6,7 @@ import {
   readNodeNames,
   readOrganizationJob,
   readPushFile,
-  readUnfinishedJobs,
+  readUnfinishedPushJobs,
 } from '../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import {
@@ -257,7 +257,7 @@ const statements: readonly Statement[] = [
     return duty && ['acme', duty.id];
   }),
   reads(listOrganizationJobs, () => ['acme', { limit: 10, bytes: 1_000, withCounts: true }]),
-  reads(readUnfinishedJobs, () => []),
+  reads(readUnfinishedPushJobs, () => []),
   reads(readNodeNames, ofJob('running')),
   reads(readPushFile, ofJob('running')),
   reads(readNamedNode, (world) => {

@@ -6,7 +6,7 @@ import {
   beginWorkflowStep,
   moveWorkflowJob,
   readHeldWorkflowJob,
-  readWaitingJobs,
+  readWaitingWorkflowJobs,
 } from '../../lib/control/workflows/step-store.ts';
 import type { StepPosition, WorkflowState } from '../../lib/control/workflows/workflow.ts';
 import {
@@ -123,7 +123,7 @@ const statements: readonly Statement[] = [
   reads(listWorkflowJobs, () => [{ withParams: true }, { rows: 10, bytes: 10_000 }]),
   reads(readWorkflowJobOfVm, () => [randomUUID()]),
   reads(countWorkflowJobs, () => []),
-  reads(readWaitingJobs, (world) => [ofBegun(world) ?? []]),
+  reads(readWaitingWorkflowJobs, (world) => [ofBegun(world) ?? []]),
 ];
 
 /** The random mix has no workflow jobs: nobody in it carries them out. */

@@ -126,7 +126,7 @@ export interface WorkflowJobRow {
   task: string | null;
   /** When its present step began, or became due. */
   step_tick: number;
-  is_canceled: boolean;
+  is_cancelled: boolean;
 }
 
 interface Rows {
@@ -171,7 +171,7 @@ const COLUMNS: Record<WatchedTable, string> = {
   cnapi_push_nodes: 'job, server_uuid, state, reason, incarnation, task, exit_code, abort_requested',
   cnapi_push_busy: 'server_uuid, job, rehab_since',
   cnapi_workflow_jobs: `id, server_uuid, chain, onerror, execution, phase, step, tries, is_begun, ending, task, step_tick,
-    cancel_requested_at is not null as is_canceled`,
+    cancel_requested_at is not null as is_cancelled`,
 };
 
 const tellFunction = (table: WatchedTable) => `

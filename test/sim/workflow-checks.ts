@@ -1,6 +1,6 @@
 /**
  * I10: a workflow job goes from step to step, each step starts one task, and only the holder of the
- * job's duty carries it out. A canceled job begins no further step of its chain. A job ends once,
+ * job's duty carries it out. A cancelled job begins no further step of its chain. A job ends once,
  * as what became of its steps says, and leaves no agent paused.
  */
 import type { TaskRow, WorkflowJobRow } from './changes.ts';
@@ -113,7 +113,7 @@ export class WorkflowChecks {
     if (before === null) return this.#checkNew(after);
     if (!UNENDED.includes(before.execution))
       return this.#violated(after.id, `changed after its end as ${before.execution}`);
-    if (after.is_canceled !== before.is_canceled) return;
+    if (after.is_cancelled !== before.is_cancelled) return;
     const holder = this.#world.checks.duties.holderOf(after.id);
     if (who !== holder) this.#violated(after.id, `was changed by ${who}, but ${holder} holds its duty`);
     if (after.is_begun && !before.is_begun) this.#checkBegin(seen, before);
@@ -131,7 +131,7 @@ export class WorkflowChecks {
     const name = stepOf(row);
     if (before.phase !== row.phase || before.step !== row.step || before.tries !== row.tries)
       this.#violated(row.id, `began ${name}, and was at ${stepOf(before)}`);
-    if (row.phase === 'chain' && row.is_canceled) this.#violated(row.id, `began ${name} after its cancel`);
+    if (row.phase === 'chain' && row.is_cancelled) this.#violated(row.id, `began ${name} after its cancel`);
     if ((row.task !== null) !== name in STEP_TASKS) this.#violated(row.id, `began ${name} with task ${row.task}`);
     if (row.task !== null) this.#checkTask(row, row.task);
     if (name === DRAIN) seen.pausedAt = this.#world.time.now;
@@ -181,14 +181,14 @@ export class WorkflowChecks {
       task.outcome === 'complete' ||
       (name === 'reboot' && ENDS_OF_A_REBOOT.includes(task.code ?? ''));
     const hasLeft = before.ending === null && row.ending !== null;
-    if (row.ending === 'canceled' && hasLeft && !row.is_canceled) wrong('nobody has canceled it');
+    if (row.ending === 'canceled' && hasLeft && !row.is_cancelled) wrong('nobody has cancelled it');
     if (row.ending === 'failed' && hasLeft && isDone) wrong('its step did not fail');
     if (before.phase === 'chain' && row.phase === 'chain' && UNENDED.includes(row.execution)) {
       const isAgain = row.step === before.step && row.tries === before.tries + 1;
       if (!isAgain && !(row.step === before.step + 1 && row.tries === 0)) wrong(`is at ${row.step}, try ${row.tries}`);
       if (!before.is_begun) wrong('the step had not begun');
       if (isAgain ? isDone : !isDone) wrong(`its task is ${task?.outcome} (${task?.code})`);
-      if (!isAgain && row.is_canceled) wrong('it goes on after its cancel');
+      if (!isAgain && row.is_cancelled) wrong('it goes on after its cancel');
     }
     if (before.phase === 'onerror' && (row.phase !== 'onerror' || row.step < before.step)) wrong('goes back');
     if (!UNENDED.includes(row.execution)) this.#checkEnd(seen, before, isDone);
@@ -198,7 +198,7 @@ export class WorkflowChecks {
     const { row } = seen;
     seen.endedAt = this.#world.time.now;
     const wrong = (what: string) => this.#violated(row.id, `ended as ${row.execution}, but ${what}`);
-    if (row.execution === 'canceled' && !row.is_canceled) wrong('nobody has canceled it');
+    if (row.execution === 'canceled' && !row.is_cancelled) wrong('nobody has cancelled it');
     if (row.execution !== 'succeeded') return;
     if (before.phase !== 'chain' || before.step !== row.chain.length - 1 || !isDone)
       wrong(`its last step was not done`);

@@ -10,7 +10,7 @@ export const workflowDefects: readonly Defect[] = [
     find: "\n    or (job.phase = 'chain' and job.cancel_requested_at is not null)",
     put: '',
     also: {
-      find: "if (job.isCanceled && state.phase === 'chain') return this.#move",
+      find: "if (job.isCancelled && state.phase === 'chain') return this.#move",
       put: 'if (job.id === state.phase) return this.#move',
     },
   },

@@ -1,7 +1,7 @@
 /**
- * Seeds named `workflows-N`: jobs that reboot servers, some of which are canceled, in place of most
- * work of a common plan, while agents and the instances that carry out the jobs are killed, frozen
- * and cut off. The common seeds have no workflow jobs, so that they stay unchanged.
+ * Seeds named `workflows-N`: jobs that reboot servers, some of which are cancelled, in place of
+ * most work of a common plan, while agents and the instances that carry out the jobs are killed,
+ * frozen and cut off. The common seeds have no workflow jobs, so that they stay unchanged.
  */
 import type { Fault, Operation, Plan } from './plan.ts';
 import { SeededRandom } from './seeded-random.ts';

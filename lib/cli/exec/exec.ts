@@ -17,7 +17,7 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { ESCAPE_TEXT, interactiveExec } from './interactive-exec.ts';
-import { PushJobRun } from './job-run.ts';
+import { PushJobRun } from './push-job-run.ts';
 import { createExec } from './stream-task.ts';
 import { TaskRun } from './task-run.ts';
 import { UnreadInput } from './unread-input.ts';

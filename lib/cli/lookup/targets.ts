@@ -15,7 +15,7 @@ import { sortByName } from '../terminal/name-order.ts';
 import type { Output } from '../terminal/output.ts';
 import { findServers, findServersWhere } from './find.ts';
 import { findDocument } from './find-document.ts';
-import { findJob, nodesOf } from './find-job.ts';
+import { findPushJob, nodesOf } from './find-push-job.ts';
 import { parseWhereOption } from './where.ts';
 
 export interface TargetOptions {
@@ -64,7 +64,7 @@ export async function targetsOf(
     return { group: (await findDocument<ServerGroup>(context.client, serverGroups, group)).name };
   if (fromJob !== undefined) {
     const from_status = status === undefined ? {} : { from_status: status };
-    return { from_job: await findJob(context, fromJob), ...from_status };
+    return { from_job: await findPushJob(context, fromJob), ...from_status };
   }
   if (names.length > 0) return { servers: await findServers(context.client, names) };
   return { where: all ? ['uuid=*'] : conditions };

@@ -8,14 +8,14 @@ import { messageOf } from '../../platform/errors.ts';
 import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { Context } from '../invocation/context.ts';
-import { nodesOf } from '../lookup/find-job.ts';
+import { nodesOf } from '../lookup/find-push-job.ts';
 import { mayRetry } from '../output/node-ending.ts';
 import { listenerOf } from '../output/reports.ts';
 import { EXIT, RefusedError } from '../terminal/command-errors.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { FollowedJob } from './followed-job.ts';
+import { FollowedPushJob } from './followed-job.ts';
 import { hasEnded, hasJobSucceeded, NODE_COLUMNS, nodeCountLines, progressOf } from './job-progress.ts';
 
 const LOOK_MS = 500;
@@ -61,7 +61,7 @@ async function followOutput(context: Context, job: PushJob): Promise<void> {
   const nodes = await nodesOf(context, job.id);
   const servers = nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   const listener = { ...listenerOf(context, servers, { prefix: true }), onBroken: () => undefined };
-  await new FollowedJob({ client: context.client, listener }, servers).follow(job.id);
+  await new FollowedPushJob({ client: context.client, listener }, servers).follow(job.id);
 }
 
 interface Followed {

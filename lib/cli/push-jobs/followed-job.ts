@@ -12,7 +12,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { endingOfNode, hasNodeEnded } from '../output/node-ending.ts';
 import { type CommandOutcome, endingOf, type ResultListener } from '../output/outcome.ts';
 
-export class FollowedJob {
+export class FollowedPushJob {
   readonly #deps: { client: CnapiClient; listener: ResultListener };
   readonly #servers: readonly NamedServer[];
   readonly #byUuid: ReadonlyMap<string, NamedServer>;

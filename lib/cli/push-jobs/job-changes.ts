@@ -6,7 +6,7 @@ import { type CommandRunner, withExamples } from '../invocation/command-runner.t
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';
 import { findServers } from '../lookup/find.ts';
-import { findJob } from '../lookup/find-job.ts';
+import { findPushJob } from '../lookup/find-push-job.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
@@ -60,7 +60,7 @@ async function change(context: Context, [text]: readonly unknown[], options: Cha
   const maxFailures = limit(maxFail, (given) => parseAmount(given, '--max-fail'));
   if ([maxFailures, ...Object.values(changes)].every((value) => value === undefined))
     throw new UsageError('What should change? Give an option, such as --timeout 2h');
-  const id = await findJob(context, String(text));
+  const id = await findPushJob(context, String(text));
   const before = maxFailures?.percent === undefined ? undefined : await client.ask(pushJobContracts.GetPushJob, { id });
   const job = await client.ask(pushJobContracts.ChangePushJob, {
     id,
@@ -89,7 +89,7 @@ export function addCommand(runner: CommandRunner): Command {
 
 async function add(context: Context, [text, names]: readonly unknown[]): Promise<void> {
   const { client, output } = context;
-  const id = await findJob(context, String(text));
+  const id = await findPushJob(context, String(text));
   const servers = await findServers(client, names as string[]);
   const job = await client.ask(pushJobContracts.AddPushNodes, { id, servers: servers.map(({ uuid }) => uuid) });
   if (output.json) output.document(job);
@@ -114,7 +114,7 @@ export function abortCommand(runner: CommandRunner): Command {
 
 async function abort(context: Context, [text, names]: readonly unknown[], { soft }: { soft?: boolean }): Promise<void> {
   const { client, output } = context;
-  const id = await findJob(context, String(text));
+  const id = await findPushJob(context, String(text));
   const servers = await findServers(client, names as string[]);
   const job = await client.ask(pushJobContracts.AbortPushJob, {
     id,
@@ -140,6 +140,6 @@ export function deleteCommand(runner: CommandRunner): Command {
 async function remove(context: Context, [given]: readonly unknown[]): Promise<number> {
   const { client, output } = context;
   // All are found before the first is deleted, so that an unknown id changes nothing.
-  const ids = await Array.fromAsync(given as string[], (text) => findJob(context, text));
+  const ids = await Array.fromAsync(given as string[], (text) => findPushJob(context, text));
   return deleteEach(output, 'push job', ids, (id) => client.delete(pushJobContracts.DeletePushJob, { id }));
 }

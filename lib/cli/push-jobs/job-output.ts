@@ -8,7 +8,7 @@ import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
-import { findJob, findNode, nodesOf } from '../lookup/find-job.ts';
+import { findNode, findPushJob, nodesOf } from '../lookup/find-push-job.ts';
 import { LiveOutput, prefixOf } from '../output/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../output/node-ending.ts';
 import { createLabelOf } from '../output/reports.ts';
@@ -47,7 +47,9 @@ async function showOutput(
   { status }: { status?: PushNode['status'] },
 ): Promise<number> {
   const { client } = context;
-  const { id, withheld } = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  const { id, withheld } = await client.ask(pushJobContracts.GetPushJob, {
+    id: await findPushJob(context, String(text)),
+  });
   if (withheld) throw new WithheldError('The command of a push job, and what it writes,');
   if (name === undefined) return ofAll(context, id, status);
   if (status !== undefined) throw new UsageError('--status chooses among all nodes; name no server with it');

@@ -7,7 +7,7 @@ import { SECRET_MASK } from '../../protocol/secret-params.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { jobVariablesOf, type Variables, variablesOf } from '../invocation/remote-program.ts';
-import { findJob, nodesOf } from '../lookup/find-job.ts';
+import { findPushJob, nodesOf } from '../lookup/find-push-job.ts';
 import { hasNodeEnded } from '../output/node-ending.ts';
 import { RefusedError, UsageError, WithheldError } from '../terminal/command-errors.ts';
 import { followStarted } from './follow-job.ts';
@@ -63,7 +63,7 @@ export function retryCommand(runner: CommandRunner): Command {
 
 async function retry(context: Context, [text]: readonly unknown[], options: Options): Promise<number> {
   const { client, random } = context;
-  const former = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  const former = await client.ask(pushJobContracts.GetPushJob, { id: await findPushJob(context, String(text)) });
   const shortId = former.id.slice(0, 8);
   if (!hasEnded(former))
     throw new RefusedError(`Push job ${shortId} is ${former.status}; wait for its end or abort it`);

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findJob } from '../lookup/find-job.ts';
+import { findPushJob } from '../lookup/find-push-job.ts';
 import { WithheldError } from '../terminal/command-errors.ts';
 import { watchJob } from './follow-job.ts';
 
@@ -24,7 +24,7 @@ export function jobWatchCommand(runner: CommandRunner): Command {
 
 async function watch(context: Context, [text]: readonly unknown[]): Promise<number> {
   const { client, output } = context;
-  const job = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  const job = await client.ask(pushJobContracts.GetPushJob, { id: await findPushJob(context, String(text)) });
   if (job.withheld && !output.json) throw new WithheldError('The command of a push job, and what it writes,');
   return watchJob(context, job);
 }

@@ -5,7 +5,7 @@ import { JOB_STATUSES, type PushJob, type PushNode } from '../../protocol/api/pu
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findJob, findNode, newestJobs, nodesOf } from '../lookup/find-job.ts';
+import { findNode, findPushJob, newestPushJobs, nodesOf } from '../lookup/find-push-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { type Condition, matches, parseWhereOption } from '../lookup/where.ts';
 import { lateReportOf } from '../output/node-ending.ts';
@@ -55,7 +55,7 @@ async function status(
   { summary, node }: { summary?: boolean; node?: string },
 ): Promise<void> {
   const { client, output } = context;
-  const job = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  const job = await client.ask(pushJobContracts.GetPushJob, { id: await findPushJob(context, String(text)) });
   if (node !== undefined) {
     const found = await findNode(context, job.id, node);
     return output.json ? output.document(found) : output.line(nodeLine(found, job, await lateReport(client, found)));
@@ -114,7 +114,7 @@ async function list(context: Context, [query]: readonly unknown[], options: List
   };
   const count = parseCount(limit, '--limit');
   const schedule = options.schedule === undefined ? undefined : await findSchedule(context, options.schedule);
-  const jobs = await newestJobs(context, {
+  const jobs = await newestPushJobs(context, {
     count,
     status,
     schedule,

@@ -5,7 +5,7 @@ import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/pus
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';
-import { newestJobs } from '../lookup/find-job.ts';
+import { newestPushJobs } from '../lookup/find-push-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
 import { JOB_COLUMNS } from '../push-jobs/job-progress.ts';
 import { createCommand } from '../push-jobs/schedule-create.ts';
@@ -83,7 +83,7 @@ async function get(context: Context, [text]: readonly unknown[]): Promise<void> 
   const id = await findSchedule(context, String(text));
   const schedule = await context.client.ask(pushScheduleContracts.GetPushSchedule, { id });
   if (context.output.json || schedule.last_job === undefined) return showSchedule(context, schedule);
-  const jobs = await newestJobs(context, { count: JOBS_SHOWN + 1, schedule: id });
+  const jobs = await newestPushJobs(context, { count: JOBS_SHOWN + 1, schedule: id });
   showSchedule(context, withLastJobOf(schedule, jobs));
   showJobs(context, id, jobs);
 }

@@ -18,7 +18,7 @@ chooses servers by them. The network of the server itself is not changed.
 
 A change prints the uuid of its workflow job. With --wait, Ctrl-C or a lost terminal ends this program and not the job.
 
-Exit codes with --wait: 0 the job succeeded; 1 it failed or was canceled.
+Exit codes with --wait: 0 the job succeeded; 1 it failed or was cancelled.
 `;
 
 type Options = Partial<Record<NicAction, string[]>> & { wait?: boolean };

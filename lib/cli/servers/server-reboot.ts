@@ -11,7 +11,7 @@ It prints the uuid of the workflow job, which ends when the server is back with 
 have been started with --allow-reboot. While the job has not ended, the same command gets the same job. With --wait, Ctrl-C or a \
 lost terminal ends this program and not the job.
 
-Exit codes with --wait: 0 the server is back; 1 the job failed or was canceled.
+Exit codes with --wait: 0 the server is back; 1 the job failed or was cancelled.
 `;
 
 interface Options {

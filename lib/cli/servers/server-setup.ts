@@ -16,7 +16,7 @@ import { NIC_HELP, nicChangesOf } from './nic-changes.ts';
 const JOB = `
 It prints the uuid of the workflow job. With --wait, Ctrl-C or a lost terminal ends this program and not the job.
 
-Exit codes with --wait: 0 the job succeeded; 1 it failed or was canceled.
+Exit codes with --wait: 0 the job succeeded; 1 it failed or was cancelled.
 `;
 
 const SETUP = `

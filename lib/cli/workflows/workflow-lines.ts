@@ -78,11 +78,11 @@ const failureOf = ({ error, error_code: code }: StepFailure): string =>
   code === undefined || code === 'Canceled' ? error : `${error} (${code})`;
 
 /** What the job does at present; undefined: it has ended. */
-export function presentLine({ waiting_for: present, cancel_requested: isCanceled }: WorkflowJob): string | undefined {
+export function presentLine({ waiting_for: present, cancel_requested: isCancelled }: WorkflowJob): string | undefined {
   if (present === undefined) return undefined;
   const { step, tries } = present;
   const again = tries > 0 ? ` (try ${tries + 1})` : '';
-  return `${step}${again}: ${waitOf(present)}${isCanceled ? '; its cancel is requested' : ''}`;
+  return `${step}${again}: ${waitOf(present)}${isCancelled ? '; its cancel is requested' : ''}`;
 }
 
 function waitOf({ until, task, task_id: taskId }: NonNullable<WorkflowJob['waiting_for']>): string {
@@ -112,7 +112,7 @@ export function failureLine(job: WorkflowJob): string | undefined {
 export function endingOfJob(job: WorkflowJob): string {
   const { name, execution, elapsed = 0, canceled_by: by } = job;
   const after = `after ${shortDuration(elapsed * 1000)}`;
-  if (execution === 'canceled') return `${name} was canceled${by === undefined ? '' : ` by ${by}`} ${after}`;
+  if (execution === 'canceled') return `${name} was cancelled${by === undefined ? '' : ` by ${by}`} ${after}`;
   const failure = failureLine(job);
   return `${name} ${execution} ${after}${failure === undefined ? '' : `: ${failure}`}`;
 }

@@ -23,7 +23,7 @@ const WAIT = `
 It says how each step ended, which task the present step runs, and what it waits for. Ctrl-C, or a lost terminal, ends this program \
 and not the job.
 
-Exit codes: 0 the job succeeded; 1 it failed, was canceled, or did not end within --timeout.
+Exit codes: 0 the job succeeded; 1 it failed, was cancelled, or did not end within --timeout.
 `;
 
 export function workflowCommand(runner: CommandRunner): Command {
@@ -132,7 +132,7 @@ async function show(context: Context, [text]: readonly unknown[]): Promise<void>
     ['failed', failureLine(job)],
     ['now', presentLine(job)],
     ['since', job.waiting_for && shortTime(job.waiting_for.since)],
-    ['canceled by', job.canceled_by],
+    ['cancelled by', job.canceled_by],
   ]);
   output.line('');
   output.table(STEP_COLUMNS, stepLines(job));

@@ -13,7 +13,7 @@ import type { PushJobs } from '../push/push-jobs.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { AccessRechecker } from './feeds/access-rechecker.ts';
 import { ChefFeeds } from './feeds/chef-feeds.ts';
-import { OrphanedJobs } from './push-jobs/orphaned-jobs.ts';
+import { OrphanedPushJobs } from './push-jobs/orphaned-push-jobs.ts';
 import { type ChefRouteDeps, chefRoutes } from './routes/chef-routes.ts';
 import { deleteOldSignatures } from './signatures/signature-store.ts';
 
@@ -39,7 +39,7 @@ export const chefSubsystem: SubsystemDefinition<ChefParts> = {
       },
     };
     const access = new AccessRechecker(parts);
-    const orphans = new OrphanedJobs(parts);
+    const orphans = new OrphanedPushJobs(parts);
     const feeds = new ChefFeeds({ ...parts, access });
     return {
       name: 'chef',

@@ -328,7 +328,7 @@ export class Tasks {
     this.#postDispatch.stopClaiming();
   }
 
-  /** Tasks of these servers were created, or are to be canceled. */
+  /** Tasks of these servers were created, or are to be cancelled. */
   notifyAuthorities(servers: readonly ServerToNotify[]): void {
     for (const { serverUuid, run } of servers) if (run === null) this.#postDispatch.hint(serverUuid);
     // A session may have moved here since its run was read.

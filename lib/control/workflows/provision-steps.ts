@@ -37,7 +37,7 @@ export class ProvisionSteps {
     throw new Error(`its provision ticket ${uuid} ${status === undefined ? 'was deleted' : `is ${status}`}`);
   }
 
-  /** @throws JobMovedError, TooManyTicketsError */
+  /** @throws WorkflowJobMovedError, TooManyTicketsError */
   async release(job: HeldWorkflowJob): Promise<void> {
     const { database, waitlist, allocator } = this.#deps;
     // A later job of the same VM may have claimed the room.

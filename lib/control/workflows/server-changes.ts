@@ -21,10 +21,10 @@ export interface ServerChangesDeps {
 }
 
 /** Another instance has carried the job on: it is elsewhere than this one has read. */
-export class JobMovedError extends Error {
+export class WorkflowJobMovedError extends Error {
   constructor(id: string) {
     super(`Workflow job ${id} was carried on by another instance`);
-    this.name = 'JobMovedError';
+    this.name = 'WorkflowJobMovedError';
   }
 }
 
@@ -35,14 +35,14 @@ export class ServerChanges {
     this.#deps = deps;
   }
 
-  /** @throws JobMovedError, ServerNotFoundError */
+  /** @throws WorkflowJobMovedError, ServerNotFoundError */
   async change(job: HeldWorkflowJob, change: ServerChange): Promise<void> {
     await this.#deps.servers.update(job.serverUuid, change, ETAG_RETRIES, () => this.#checkHeld(job));
   }
 
   /**
    * Stores the sysinfo with which the agent has answered. Returns why it is not stored.
-   * @throws JobMovedError
+   * @throws WorkflowJobMovedError
    */
   async keepSysinfo(job: HeldWorkflowJob, sysinfo: unknown): Promise<string | undefined> {
     if (!isJsonObject(sysinfo)) return 'the agent answered without a sysinfo';
@@ -66,8 +66,8 @@ export class ServerChanges {
   }
 }
 
-/** @throws JobMovedError unless the job is still where this instance has read it */
+/** @throws WorkflowJobMovedError unless the job is still where this instance has read it */
 export async function checkJobAt(database: Queryable, { id, state }: HeldWorkflowJob): Promise<void> {
   const now = await readHeldWorkflowJob(database, id);
-  if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new JobMovedError(id);
+  if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new WorkflowJobMovedError(id);
 }

@@ -25,7 +25,7 @@ export interface HeldWorkflowJob {
   state: WorkflowState;
   /** The task of the present step. */
   taskId: string | undefined;
-  isCanceled: boolean;
+  isCancelled: boolean;
   /** Since its present step is what it is: begun, or due. */
   stepMs: number;
 }
@@ -49,7 +49,7 @@ interface HeldJobRow {
   ending: 'failed' | 'canceled' | null;
   begun_steps: number | null;
   task: string | null;
-  is_canceled: boolean;
+  is_cancelled: boolean;
   step_ticks: string;
 }
 
@@ -58,7 +58,7 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
   const { rows } = await database.query<HeldJobRow>(
     `select j.name, j.server_uuid, j.vm_uuid, j.req_id, j.actor, j.chain, j.onerror, j.params, j.facts, j.results,
          j.execution, j.phase, j.step, j.tries,
-         j.is_begun, j.ending, j.begun_steps, j.task, j.cancel_requested_at is not null as is_canceled,
+         j.is_begun, j.ending, j.begun_steps, j.task, j.cancel_requested_at is not null as is_cancelled,
          cnapi_tick() - j.step_tick as step_ticks
        from cnapi_workflow_jobs j where j.id = $1::uuid`,
     [id],
@@ -67,7 +67,7 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
   const [row] = rows;
   if (row === undefined) return undefined;
   const { name, server_uuid: serverUuid, chain, onerror, params, facts, results } = row;
-  const { task: taskId, is_canceled: isCanceled } = row;
+  const { task: taskId, is_cancelled: isCancelled } = row;
   const stepMs = Number(row.step_ticks) * TICK_MS;
   return {
     id,
@@ -83,7 +83,7 @@ export async function readHeldWorkflowJob(database: Queryable, id: string): Prom
     results,
     state: stateOf(row),
     taskId: taskId ?? undefined,
-    isCanceled,
+    isCancelled,
     stepMs,
   };
 }
@@ -104,22 +104,25 @@ function stateOf({
 
 /** What may end the wait of a job, in its own row. */
 interface WaitingJob {
-  isCanceled: boolean;
+  isCancelled: boolean;
   stepMs: number;
 }
 
 /** Returns the jobs that exist, by id. */
-export async function readWaitingJobs(database: Queryable, ids: readonly string[]): Promise<Map<string, WaitingJob>> {
-  const { rows } = await database.query<{ id: string; is_canceled: boolean; step_ticks: string }>(
-    `select j.id, j.cancel_requested_at is not null as is_canceled, cnapi_tick() - j.step_tick as step_ticks
+export async function readWaitingWorkflowJobs(
+  database: Queryable,
+  ids: readonly string[],
+): Promise<Map<string, WaitingJob>> {
+  const { rows } = await database.query<{ id: string; is_cancelled: boolean; step_ticks: string }>(
+    `select j.id, j.cancel_requested_at is not null as is_cancelled, cnapi_tick() - j.step_tick as step_ticks
        from cnapi_workflow_jobs j where j.id = any ($1::uuid[])`,
     [ids],
     { name: 'read waiting workflow jobs' },
   );
   return new Map(
-    rows.map(({ id, is_canceled: isCanceled, step_ticks }) => [
+    rows.map(({ id, is_cancelled: isCancelled, step_ticks }) => [
       id,
-      { isCanceled, stepMs: Number(step_ticks) * TICK_MS },
+      { isCancelled, stepMs: Number(step_ticks) * TICK_MS },
     ]),
   );
 }
@@ -135,7 +138,7 @@ export interface StepTask {
 }
 
 /**
- * The step begins, with its task. Undefined: the job is elsewhere now, or was canceled. `run`: the
+ * The step begins, with its task. Undefined: the job is elsewhere now, or was cancelled. `run`: the
  * run that acts for the server; null if none does. @throws DutyLostError
  */
 export async function beginWorkflowStep(

@@ -11,7 +11,7 @@ import { Loop } from '../../platform/time/loop.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import type { Waitlist } from '../waitlist/waitlist.ts';
-import { readWaitingJobs } from './step-store.ts';
+import { readWaitingWorkflowJobs } from './step-store.ts';
 
 export interface StepWaitsDeps {
   database: Queryable;
@@ -36,8 +36,8 @@ export type StepCondition =
 interface Wait {
   /** Undefined: nothing but a change of the job. */
   awaited: StepCondition | undefined;
-  /** The work on the job knows that it was canceled. */
-  isCanceled: boolean;
+  /** The work on the job knows that it was cancelled. */
+  isCancelled: boolean;
   wake: AbortController;
 }
 
@@ -72,7 +72,7 @@ export class StepWaits {
 
   /** From now on what happens to this job ends its next sleep, also before it sleeps. */
   open(jobId: string): Wait {
-    const wait: Wait = { awaited: undefined, isCanceled: false, wake: new AbortController() };
+    const wait: Wait = { awaited: undefined, isCancelled: false, wake: new AbortController() };
     this.#waits.set(jobId, wait);
     return wait;
   }
@@ -107,14 +107,14 @@ export class StepWaits {
     // There will be something to look at in the next round, too.
     this.#loop.trigger();
     const { database, tasks, servers, waitlist } = this.#deps;
-    const jobs = await readWaitingJobs(
+    const jobs = await readWaitingWorkflowJobs(
       database,
       waits.map(([id]) => id),
     );
-    for (const [id, { awaited, isCanceled, wake }] of waits) {
+    for (const [id, { awaited, isCancelled, wake }] of waits) {
       const job = jobs.get(id);
       const timeoutMs = awaited === undefined || awaited.kind === 'task' ? Number.POSITIVE_INFINITY : awaited.timeoutMs;
-      if (job === undefined || job.isCanceled !== isCanceled || job.stepMs >= timeoutMs) wake.abort();
+      if (job === undefined || job.isCancelled !== isCancelled || job.stepMs >= timeoutMs) wake.abort();
     }
     const all = waits.flatMap(([, { awaited }]) => awaited ?? []);
     this.tasksEnded(await tasks.endedAmong(all.flatMap((each) => (each.kind === 'task' ? [each.taskId] : []))));

@@ -10,8 +10,8 @@ export class WorkflowJobNotFoundError extends CnapiError {
 /** 409, as in Triton's workflow API. */
 export class WorkflowJobEndedError extends CnapiError {
   constructor(id: string, execution: string) {
-    const end = execution === 'canceled' ? 'was canceled' : `has ${execution}`;
-    super('WorkflowJobEnded', 409, `Workflow job ${id} ${end}; only a job that has not ended can be canceled`);
+    const end = execution === 'canceled' ? 'was cancelled' : `has ${execution}`;
+    super('WorkflowJobEnded', 409, `Workflow job ${id} ${end}; only a job that has not ended can be cancelled`);
   }
 }
 

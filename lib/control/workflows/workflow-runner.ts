@@ -28,7 +28,7 @@ import type { Tasks } from '../tasks/tasks.ts';
 import { TICKETS_TOPIC } from '../waitlist/waitlist.ts';
 import { planOf, type StepWork, type WorkflowStep, workflowStep } from './definitions.ts';
 import { ProvisionSteps, type ProvisionStepsDeps } from './provision-steps.ts';
-import { JobMovedError, ServerChanges, type ServerChangesDeps } from './server-changes.ts';
+import { ServerChanges, type ServerChangesDeps, WorkflowJobMovedError } from './server-changes.ts';
 import {
   beginWorkflowStep,
   type HeldWorkflowJob,
@@ -86,8 +86,8 @@ interface Outcome {
   result?: string;
 }
 
-/** What the work on a job does next; `read`: its row has changed. */
-type Next = 'read' | 'wait' | 'retry later';
+/** What the work on a job does next; `reload`: its row has changed. */
+type Next = 'reload' | 'wait' | 'retry-later';
 
 /** The pause before a step is tried again. */
 const RETRY_MS = 1_000;
@@ -134,10 +134,10 @@ export class WorkflowRunner implements DutyHandler {
         if (job === undefined || job.state.name === 'ended') return;
         const present = currentStepOf(duty, job, job.state);
         wait.awaited = conditionOf(present);
-        wait.isCanceled = job.isCanceled;
+        wait.isCancelled = job.isCancelled;
         const next = await this.#advance(present);
         if (next === 'wait') await this.#waits.sleep(wait, signal);
-        else if (next === 'retry later')
+        else if (next === 'retry-later')
           await this.#deps.clock.sleep(RETRY_MS, AbortSignal.any([wait.wake.signal, signal]));
       } finally {
         this.#waits.close(duty.id, wait);
@@ -149,15 +149,15 @@ export class WorkflowRunner implements DutyHandler {
   async #advance(present: CurrentStep): Promise<Next> {
     const { job, state } = present;
     if (state.name === 'due') {
-      if (job.isCanceled && state.phase === 'chain') return this.#move(present, { event: { type: 'cancel' } });
-      if (state.tries > 0 && job.stepMs < RETRY_MS) return 'retry later';
+      if (job.isCancelled && state.phase === 'chain') return this.#move(present, { event: { type: 'cancel' } });
+      if (state.tries > 0 && job.stepMs < RETRY_MS) return 'retry-later';
       return this.#begin(present);
     }
     try {
       const outcome = await this.#outcomeOfStep(present);
       return outcome === undefined ? 'wait' : await this.#move(present, outcome);
     } catch (error) {
-      if (error instanceof JobMovedError) return 'read';
+      if (error instanceof WorkflowJobMovedError) return 'reload';
       throw error;
     }
   }
@@ -177,11 +177,11 @@ export class WorkflowRunner implements DutyHandler {
       // The step begins without its task, and fails.
       return beginWorkflowStep(database, duty, { at, facts: { refusal: refusal.message }, task: undefined });
     });
-    if (begun === undefined) return 'read';
+    if (begun === undefined) return 'reload';
     publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: `${stepName} begun`, task: task?.id });
     if (task !== undefined) tasks.notifyAuthorities([{ serverUuid: job.serverUuid, run: begun.run }]);
-    return 'read';
+    return 'reload';
   }
 
   /** Before the first try only: a later one would note what the first has changed. */
@@ -193,20 +193,20 @@ export class WorkflowRunner implements DutyHandler {
   /** What has become of the step that has begun; undefined: it goes on. */
   async #outcomeOfStep(present: CurrentStep): Promise<Outcome | undefined> {
     const { job, state, step } = present;
-    const isCanceled = job.isCanceled && state.phase === 'chain';
+    const isCancelled = job.isCancelled && state.phase === 'chain';
     if (job.taskId !== undefined && step.work.kind === 'task') {
       const task = await this.#readTask(job.taskId);
       if (task !== undefined && task.outcome === null) {
-        if (isCanceled) await this.#cancelTask(job.taskId);
+        if (isCancelled) await this.#cancelTask(job.taskId);
         return undefined;
       }
       return this.#outcomeOfTask(job, step.work, task);
     }
-    if (isCanceled) return { event: { type: 'cancel' } };
+    if (isCancelled) return { event: { type: 'cancel' } };
     try {
       if (await this.#work(job, step.work)) return done(job);
     } catch (error) {
-      if (isTemporary(error) || error instanceof JobMovedError) throw error;
+      if (isTemporary(error) || error instanceof WorkflowJobMovedError) throw error;
       const isFinal = error instanceof ServerNotFoundError;
       return failed(job, { code: 'StepFailed', message: messageOf(error) }, isFinal);
     }
@@ -215,7 +215,7 @@ export class WorkflowRunner implements DutyHandler {
     return { event: { type: 'timed-out' }, error: { code: 'StepTimeout', message } };
   }
 
-  /** Harmless when it is repeated, also by a former holder: a job stays canceled. */
+  /** Harmless when it is repeated, also by a former holder: a job stays cancelled. */
   async #cancelTask(id: string): Promise<void> {
     await this.#deps.tasks.cancel(id).catch((error: unknown) => {
       const hasEnded = error instanceof TaskEndedError || error instanceof TaskNotFoundError;
@@ -292,13 +292,13 @@ export class WorkflowRunner implements DutyHandler {
     const { state: to } = stepWorkflow(plan, state, event, job.id);
     const hasBegun = state.name === 'begun';
     const entry = hasBegun ? { name, ...resultOf(outcome) } : undefined;
-    if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 'read';
+    if (!(await moveWorkflowJob(database, duty, { from: positionOf(state), to, entry }))) return 'reload';
     publishChanges(bus, WORKFLOW_ENDS_TOPIC, [job.id]);
     this.#log(present, { to: to.name === 'ended' ? to.execution : `${stepOf(plan, to).name} due`, event: event.type });
     // Not its message, which may quote a program of the operator.
     if (error !== undefined)
       log.warn({ workflow_job: job.id, step: name, code: error.code, task: job.taskId }, 'workflow job: a step failed');
-    return 'read';
+    return 'reload';
   }
 
   #log({ job, state, stepName }: CurrentStep, { to, ...more }: { to: string; [field: string]: unknown }): void {
@@ -343,17 +343,17 @@ function taskOf(
   return { id, name, params, maskedParams, timeoutMs, idempotent: taskKind(name).idempotent };
 }
 
-const done = ({ isCanceled }: HeldWorkflowJob, result = 'OK'): Outcome => ({
-  event: { type: 'done', isCanceled },
+const done = ({ isCancelled }: HeldWorkflowJob, result = 'OK'): Outcome => ({
+  event: { type: 'done', isCancelled },
   result,
 });
 
 const failed = (
-  { isCanceled }: HeldWorkflowJob,
+  { isCancelled }: HeldWorkflowJob,
   error: { code: string; message: string },
   isFinal: boolean,
 ): Outcome => ({
-  event: { type: 'failed', isCanceled, isFinal },
+  event: { type: 'failed', isCancelled, isFinal },
   error,
 });
 

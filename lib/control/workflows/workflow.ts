@@ -6,12 +6,12 @@
  *     due ──begin──▶ begun ──done──▶ the next step is due; after the last one: succeeded
  *      ▲               │ failed, and the step may be tried again
  *      └───────────────┤
- *                      └ failed, timed out, canceled ──▶ the first step of `onerror` is due
+ *                      └ failed, timed out, cancelled ──▶ the first step of `onerror` is due
  *     due ──cancel──▶ the same
  *
  * The steps of `onerror` undo what steps of the chain have begun. They are carried out one after
- * the other, whatever becomes of each, and cannot be canceled. Then the job ends as failed or
- * canceled.
+ * the other, whatever becomes of each, and cannot be cancelled. Then the job ends as failed or
+ * cancelled.
  */
 
 /** Why a job leaves its chain, and how it ends then. */
@@ -36,13 +36,13 @@ interface Unfinished extends StepPosition {
 export type WorkflowState = Unfinished | { name: 'ended'; execution: 'succeeded' | LeftAs };
 
 /**
- * `isFinal`: trying the step again would not help. `isCanceled`: a caller has canceled the job
+ * `isFinal`: trying the step again would not help. `isCancelled`: a caller has cancelled the job
  * meanwhile.
  */
 export type WorkflowEvent =
   | { type: 'begin' }
-  | { type: 'done'; isCanceled: boolean }
-  | { type: 'failed'; isCanceled: boolean; isFinal: boolean }
+  | { type: 'done'; isCancelled: boolean }
+  | { type: 'failed'; isCancelled: boolean; isFinal: boolean }
   | { type: 'timed-out' }
   | { type: 'cancel' };
 
@@ -120,9 +120,9 @@ function stepBegun(plan: Plan, state: Unfinished, event: WorkflowEvent): Transit
       if (state.phase === 'onerror') return same(state);
       return step.isTask ? { state, effects: [{ do: 'cancel-task' }] } : leaveChain(plan, state, 'canceled');
     case 'done':
-      return event.isCanceled && state.phase === 'chain' ? leaveChain(plan, state, 'canceled') : goOn(plan, state);
+      return event.isCancelled && state.phase === 'chain' ? leaveChain(plan, state, 'canceled') : goOn(plan, state);
     case 'failed':
-      if (event.isCanceled && state.phase === 'chain') return leaveChain(plan, state, 'canceled');
+      if (event.isCancelled && state.phase === 'chain') return leaveChain(plan, state, 'canceled');
       if (!event.isFinal && state.tries + 1 < step.maxTries)
         return same({ ...state, name: 'due', tries: state.tries + 1 });
       return state.phase === 'chain' ? leaveChain(plan, state, 'failed') : goOn(plan, state);

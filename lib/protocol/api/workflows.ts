@@ -45,7 +45,7 @@ const job = answer({
   actor: z.string().nullable().describe('Who created it'),
   chain: z.array(step).describe('The steps of the job'),
   chain_results: z.array(stepResult).describe('One for each end of a step; a step that is tried again has several'),
-  onerror: z.array(step).describe('Steps that undo what it has begun, if it fails or is canceled'),
+  onerror: z.array(step).describe('Steps that undo what it has begun, if it fails or is cancelled'),
   onerror_results: z.array(stepResult),
   created_at: z.string(),
   exec_after: z.string().describe('The same: a job begins immediately'),

@@ -44,7 +44,7 @@ t.test('the steps of a job: those that have ended, the present one, and those th
       ['pause OK', 'undo: resume running'],
     ],
     [
-      'a canceled job whose step has not ended',
+      'a cancelled job whose step has not ended',
       { ...at('idle'), chain_results: [end('pause')], cancel_requested: true },
       ['pause OK', 'idle running'],
     ],
@@ -102,7 +102,7 @@ t.test('what a job waits for, and how it ended', (t) => {
   );
   t.equal(
     endingOfJob({ ...JOB, execution: 'canceled', elapsed: 2, canceled_by: 'bob' }),
-    'server-reboot was canceled by bob after 2.0s',
+    'server-reboot was cancelled by bob after 2.0s',
   );
   t.end();
 });

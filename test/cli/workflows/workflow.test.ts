@@ -57,7 +57,7 @@ t.test('a reboot is followed to its end, and its job is listed and shown', async
   t.match(await cli.run('workflow', 'cancel', prefix), { code: 1, stderr: /has succeeded; only a job that has not/ });
 });
 
-t.test('a job that fails or is canceled says so, and what was undone', async (t) => {
+t.test('a job that fails or is cancelled says so, and what was undone', async (t) => {
   const app = await (await freshZone(t)).startApp();
   const server = await RebootingServer.start(t, [app], { allowReboot: false });
   const cli = new Cli(t, [app.url]);
@@ -71,12 +71,12 @@ t.test('a job that fails or is canceled says so, and what was undone', async (t)
   const uuid = (await cli.run('server', 'reboot', server.serverUuid, '--drain', '-q')).stdout.trim();
   const waiting = cli.start(['workflow', 'wait', uuid]);
   await waiting.says('await-idle: waits until the server has no task that has not ended');
-  const canceled = await cli.run('workflow', 'cancel', uuid.slice(0, 8));
-  t.match(canceled, { code: 0, stdout: `cancel of workflow job ${uuid} requested\n` });
+  const cancelled = await cli.run('workflow', 'cancel', uuid.slice(0, 8));
+  t.match(cancelled, { code: 0, stdout: `cancel of workflow job ${uuid} requested\n` });
   const { code, stderr } = await waiting.ended;
   t.equal(code, 1);
   t.match(stderr, /^cnapi: await-idle: canceled after .*\n(.*\n)*cnapi: undo: end-drain: OK/m);
-  t.match(stderr, /^cnapi: server-reboot was canceled by .* after/m);
+  t.match(stderr, /^cnapi: server-reboot was cancelled by .* after/m);
   const { stdout } = await cli.run('workflow', 'show', uuid);
   t.match(stdout, /^await-idle +Canceled +.*\nundo: end-drain +OK/m);
   t.notMatch(stdout, 'waiting', 'the other steps of the chain do not follow');

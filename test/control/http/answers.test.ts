@@ -194,7 +194,7 @@ t.test('every route answers as its contract declares', async (t) => {
 
 type Expect = (status: number, method: string, target: string, body?: unknown) => Promise<unknown>;
 
-/** The agent may not reboot its machine, so a job that is not canceled while a task runs fails. */
+/** The agent may not reboot its machine, so a job that is not cancelled while a task runs fails. */
 async function workflowAnswers(server: string, expect: Expect): Promise<void> {
   const { id: task } = (await expect(200, 'POST', `${server}/nop`, { sleep: 600 })) as { id: string };
   for (const method of ['PUT', 'POST']) {

@@ -119,7 +119,7 @@ t.test('jobs that create VMs', { skip }, async (t) => {
     await nothingIsHeld(uuid);
   });
 
-  await t.test('a job that is canceled gives everything up', async (t) => {
+  await t.test('a job that is cancelled gives everything up', async (t) => {
     const uuid = randomUUID();
     const ticket = await lock(uuid);
     const job = await provision(uuid);

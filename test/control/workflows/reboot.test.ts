@@ -124,7 +124,7 @@ t.test('jobs that reboot a server', async (t) => {
     t.equal(server.reboots, before);
   });
 
-  await t.test('a job that is canceled while it drains resumes the agent and reboots nothing', async (t) => {
+  await t.test('a job that is cancelled while it drains resumes the agent and reboots nothing', async (t) => {
     const { body: running } = await one.post<{ id: string }>(`${path}/tasks`, {
       task: 'sleep',
       params: { timeout: 3_600_000 },

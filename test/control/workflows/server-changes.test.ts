@@ -51,7 +51,7 @@ t.test('the sysinfo that an agent answers is stored while the job is at its step
   t.equal(await changes.keepSysinfo(job, { UUID: serverUuid, Setup: 'true' }), undefined);
   t.equal(await isSetUp(), true);
   t.ok(await carryOn());
-  await t.rejects(changes.keepSysinfo(job, { UUID: serverUuid, Setup: 'false' }), { name: 'JobMovedError' });
+  await t.rejects(changes.keepSysinfo(job, { UUID: serverUuid, Setup: 'false' }), { name: 'WorkflowJobMovedError' });
   t.equal(await isSetUp(), true, 'a late holder writes nothing');
 });
 

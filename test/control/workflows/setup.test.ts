@@ -63,7 +63,7 @@ t.test('servers are set up by jobs', async (t) => {
     t.match(await shown(() => true), { setup: true });
   });
 
-  await t.test('a job that is canceled ends its script', async (t) => {
+  await t.test('a job that is cancelled ends its script', async (t) => {
     const { serverUuid, shown } = await settingsServer(t, [one, two], { needsSetup: true, allowSetup: true });
     const began = join(folder, 'began');
     const uuid = await begin(serverUuid, { postsetup_script: `touch '${began}'; exec sleep 3600` });

@@ -18,7 +18,7 @@ const boot = (serverUuid: string): StepCondition => ({
 
 function setUp(t: Test) {
   const clock = new ManualClock();
-  const jobs = new Map<string, { isCanceled: boolean; ticks: number }>();
+  const jobs = new Map<string, { isCancelled: boolean; ticks: number }>();
   const ended = new Set<string>();
   const busy = new Set<string>();
   const boots = new Map<string, ServerBoot>();
@@ -29,7 +29,7 @@ function setUp(t: Test) {
     statements.push(ids.length);
     const rows = ids.flatMap((id) => {
       const job = jobs.get(id);
-      return job === undefined ? [] : [{ id, is_canceled: job.isCanceled, step_ticks: String(job.ticks) }];
+      return job === undefined ? [] : [{ id, is_cancelled: job.isCancelled, step_ticks: String(job.ticks) }];
     });
     return { rows };
   };
@@ -59,7 +59,7 @@ function setUp(t: Test) {
     await waits.stop();
   });
   const sleep = (id: string, awaited: StepCondition | undefined) => {
-    jobs.set(id, { isCanceled: false, ticks: 0 });
+    jobs.set(id, { isCancelled: false, ticks: 0 });
     const wait = waits.open(id);
     wait.awaited = awaited;
     void waits.sleep(wait, stopping.signal).then(() => {
@@ -119,8 +119,8 @@ const ends: [what: string, awaited: StepCondition, change: (world: ReturnType<ty
   ['its server is back', boot('s'), ({ boots }) => boots.set('s', { isRunning: true, lastBoot: 'after' })],
   ['its server is removed', boot('s'), ({ boots }) => boots.delete('s')],
   ['its ticket waits no longer', ticket('k'), ({ tickets }) => tickets.set('k', 'active')],
-  ['it was canceled', task('a'), ({ jobs }) => jobs.set('job', { isCanceled: true, ticks: 0 })],
-  ['its time is up', idle('s'), ({ jobs }) => jobs.set('job', { isCanceled: false, ticks: TIMEOUT_MS })],
+  ['it was cancelled', task('a'), ({ jobs }) => jobs.set('job', { isCancelled: true, ticks: 0 })],
+  ['its time is up', idle('s'), ({ jobs }) => jobs.set('job', { isCancelled: false, ticks: TIMEOUT_MS })],
   ['it was deleted', task('a'), ({ jobs }) => jobs.delete('job')],
 ];
 for (const [what, awaited, change] of ends)
@@ -144,15 +144,15 @@ t.test('a server that is down has not booted, whatever its last sysinfo says', a
   t.same(woken, []);
 });
 
-t.test('a job that knows that it was canceled waits for the end of its task', async (t) => {
+t.test('a job that knows that it was cancelled waits for the end of its task', async (t) => {
   const { clock, jobs, waits, statements, woken, sleep } = setUp(t);
   sleep('job', task('a'));
-  jobs.set('job', { isCanceled: true, ticks: 0 });
+  jobs.set('job', { isCancelled: true, ticks: 0 });
   await clock.advance(POLL_MS);
   t.same(woken, ['job']);
   const wait = waits.open('job');
   wait.awaited = task('a');
-  wait.isCanceled = true;
+  wait.isCancelled = true;
   statements.length = 0;
   void waits.sleep(wait, new AbortController().signal).then(() => woken.push('again'));
   await clock.advance(3 * POLL_MS);

@@ -32,8 +32,8 @@ const ended = (execution: 'succeeded' | 'failed' | 'canceled'): WorkflowState =>
 const begin = { type: 'begin' } as const;
 const cancel = { type: 'cancel' } as const;
 const timedOut = { type: 'timed-out' } as const;
-const done = (isCanceled = false) => ({ type: 'done', isCanceled }) as const;
-const failed = (isFinal = false, isCanceled = false) => ({ type: 'failed', isFinal, isCanceled }) as const;
+const done = (isCancelled = false) => ({ type: 'done', isCancelled }) as const;
+const failed = (isFinal = false, isCancelled = false) => ({ type: 'failed', isFinal, isCancelled }) as const;
 
 const left = (ending: 'failed' | 'canceled', begun: number) => ({ ending, begun });
 
@@ -61,10 +61,10 @@ const rows: [about: string, from: WorkflowState, event: WorkflowEvent, to: Workf
   ['a cancel before the first step ends the job', at('due', 0), cancel, ended('canceled')],
   ['a cancel before a step undoes the steps before', at('due', 1), cancel, undo('due', 1, left('canceled', 1))],
   ['a cancel before a second try undoes the first', at('due', 1, 1), cancel, undo('due', 1, left('canceled', 2))],
-  ['a cancel during a task has the task canceled', at('begun', 1), cancel, at('begun', 1), [{ do: 'cancel-task' }]],
+  ['a cancel during a task has the task cancelled', at('begun', 1), cancel, at('begun', 1), [{ do: 'cancel-task' }]],
   ['a cancel ends a wait', at('begun', 2), cancel, undo('due', 0, left('canceled', 3))],
-  ['a canceled task that was done all the same', at('begun', 0), done(true), undo('due', 1, left('canceled', 1))],
-  ['a canceled task is not tried again', at('begun', 1), failed(false, true), undo('due', 1, left('canceled', 2))],
+  ['a cancelled task that was done all the same', at('begun', 0), done(true), undo('due', 1, left('canceled', 1))],
+  ['a cancelled task is not tried again', at('begun', 1), failed(false, true), undo('due', 1, left('canceled', 2))],
   [
     'an undo step begins',
     undo('due', 1, left('failed', 1)),
@@ -75,7 +75,7 @@ const rows: [about: string, from: WorkflowState, event: WorkflowEvent, to: Workf
   ['undo steps of what has not begun are left out', undo('begun', 1, left('failed', 1)), done(), ended('failed')],
   ['the next undo step', undo('begun', 1, left('canceled', 2)), done(true), undo('due', 2, left('canceled', 2))],
   [
-    'an undo step is tried again, also of a canceled job',
+    'an undo step is tried again, also of a cancelled job',
     undo('begun', 1, left('canceled', 1)),
     failed(false, true),
     undo('due', 1, left('canceled', 1), 1),
@@ -93,9 +93,9 @@ const rows: [about: string, from: WorkflowState, event: WorkflowEvent, to: Workf
     undo('due', 1, left('failed', 3)),
   ],
   ['the last undo step ends the job', undo('begun', 2, left('canceled', 2)), done(true), ended('canceled')],
-  ['a due undo step cannot be canceled', undo('due', 1, left('failed', 1)), cancel, undo('due', 1, left('failed', 1))],
+  ['a due undo step cannot be cancelled', undo('due', 1, left('failed', 1)), cancel, undo('due', 1, left('failed', 1))],
   [
-    'a begun undo step cannot be canceled',
+    'a begun undo step cannot be cancelled',
     undo('begun', 1, left('failed', 1)),
     cancel,
     undo('begun', 1, left('failed', 1)),
@@ -192,7 +192,7 @@ t.test('a job that creates a VM gives up its ticket and its room at each point',
     provision.chain.map(({ name }) => name),
     ['take-ticket', 'ensure-image', 'create-vm', 'release'],
   );
-  t.strictSame(undone(at('due', 0)), ['release'], 'canceled before its first step');
+  t.strictSame(undone(at('due', 0)), ['release'], 'cancelled before its first step');
   t.strictSame(undone(at('begun', 0)), ['release']);
   t.strictSame(undone(at('due', 2)), ['release']);
   t.strictSame(undone(at('begun', 2)), ['delete-vm', 'release']);
@@ -214,7 +214,7 @@ t.test('a server whose reset fails is set up as before, unless the reset has beg
     work.change({ id: 'job', chain: [], params: {}, facts: { setup }, results });
   const reset = (error_code: string) => ({ name: 'factory-reset', error_code });
   const asBefore = { resetting: false, setup: true };
-  t.strictSame(undone(true), asBefore, 'the job was canceled before it began');
+  t.strictSame(undone(true), asBefore, 'the job was cancelled before it began');
   t.strictSame(undone(true, { name: 'await-idle', error_code: 'StepTimeout' }), asBefore);
   t.strictSame(undone(false), { resetting: false, setup: false }, 'it was not set up');
   t.strictSame(undone(null), { resetting: false }, 'nobody knows');

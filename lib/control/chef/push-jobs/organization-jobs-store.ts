@@ -63,7 +63,7 @@ export async function readOrganizationJob(
  * The unfinished jobs of all organizations, without those whose abort has been requested. Bounded
  * by the number of jobs that may be unfinished.
  */
-export async function readUnfinishedJobs(database: Queryable): Promise<{ id: string; organizationUuid: string }[]> {
+export async function readUnfinishedPushJobs(database: Queryable): Promise<{ id: string; organizationUuid: string }[]> {
   const { rows } = await database.query<{ id: string; organizationUuid: string }>(
     `select j.id, j.organization as "organizationUuid" from cnapi_push_jobs j
        where j.state <> 'ended' and j.organization is not null and j.abort_requested is distinct from 'hard'`,

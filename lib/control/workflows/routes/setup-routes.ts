@@ -12,9 +12,9 @@ import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
-import { type CreateJobDeps, createJob } from './create-job.ts';
+import { type CreateWorkflowJobDeps, createRequestedWorkflowJob } from './create-workflow-job.ts';
 
-interface SetupRouteDeps extends CreateJobDeps {
+interface SetupRouteDeps extends CreateWorkflowJobDeps {
   tasks: Pick<Tasks, 'create'>;
   servers: Pick<Servers, 'get'>;
 }
@@ -37,18 +37,18 @@ export function setupRoutes(deps: SetupRouteDeps): Route[] {
           throw new InvalidArgumentError(`Invalid disk_layout; it is one of ${DISK_LAYOUTS.join(', ')}`);
         const found = await servers.get(server_uuid, CORE_PARTS);
         if (found?.server.setup === true) return empty(204);
-        return accepted({ job_uuid: await createJob(deps, context, 'server-setup') });
+        return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-setup') });
       },
       async FactoryResetServer(context) {
         const found = await servers.get(context.params.server_uuid, { ...CORE_PARTS, report: true });
         const count = Object.keys(found?.server.vms ?? {}).length;
         if (count > 0) return { status: 409 as const, body: `Server may not be reset because it has ${count} vms` };
-        return accepted({ job_uuid: await createJob(deps, context, 'server-factory-reset') });
+        return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-factory-reset') });
       },
       async UpdateServerNics(context) {
         const found = await servers.get(context.params.server_uuid, CORE_PARTS);
         if (found?.server.setup !== true) throw new ServerNotSetUpError();
-        return accepted({ job_uuid: await createJob(deps, context, 'server-update-nics') });
+        return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-update-nics') });
       },
       async UpdateServerNicsTask(context) {
         const { action, nics } = context.params;

@@ -14,10 +14,14 @@ import { TaskUnknownError } from '../../tasks/store/task-errors.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { ENDS_OF_A_REBOOT } from '../definitions.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
-import { type CreateJobDeps, createJob, type JobContext } from './create-job.ts';
+import {
+  type CreateWorkflowJobDeps,
+  createRequestedWorkflowJob,
+  type WorkflowJobContext,
+} from './create-workflow-job.ts';
 import { showsContents, toWorkflowJob } from './workflow-view.ts';
 
-interface WorkflowRouteDeps extends CreateJobDeps {
+interface WorkflowRouteDeps extends CreateWorkflowJobDeps {
   workflowJobs: Pick<WorkflowJobs, 'create' | 'get' | 'list' | 'wait' | 'cancel'>;
   tasks: Pick<Tasks, 'create' | 'wait'>;
   servers: Pick<Servers, 'get'>;
@@ -72,7 +76,7 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
       PutWorkflowCancel: cancel,
       async RebootServer(context) {
         if (context.params.nojob !== true)
-          return accepted({ job_uuid: await createJob(deps, context, 'server-reboot') });
+          return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-reboot') });
         await rebootWithoutJob(deps, context);
         return empty(204);
       },
@@ -87,7 +91,7 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
 }
 
 /** Agents of Triton before 2.11.0 do not know the task, as in Triton's CNAPI. */
-async function rebootWithoutJob(deps: WorkflowRouteDeps, context: JobContext): Promise<void> {
+async function rebootWithoutJob(deps: WorkflowRouteDeps, context: WorkflowJobContext): Promise<void> {
   const { server_uuid: serverUuid } = context.params;
   const found = await deps.servers.get(serverUuid, { ...CORE_PARTS, agents: true });
   if (ageOfCnAgent(found?.server.agents ?? [], '2.11.0') !== 'new enough') throw new RebootWithoutJobError(serverUuid);

@@ -14,7 +14,7 @@ interface Statement {
  * A batcher whose statements the test answers itself, each question with itself in capitals; `gap`
  * lets the gap pass.
  */
-function newBatcher({ maxBatch = 10, lanes: concurrency = 1 } = {}) {
+function newBatcher({ maxBatch = 10, concurrency = 1 } = {}) {
   const clock = new ManualClock();
   const statements: Statement[] = [];
   const ask = (questions: readonly string[]) => {
@@ -46,7 +46,7 @@ const locked = () => new DatabaseBusyError('locked');
 const lost = () => new DatabaseUnavailableError(new Error('Connection terminated'));
 
 t.test('the first question is asked at once, and those that come within the gap together', async (t) => {
-  const { batcher, statements, gap } = newBatcher({ lanes: 2 });
+  const { batcher, statements, gap } = newBatcher({ concurrency: 2 });
   const answers = ['a', 'b', 'unknown'].map((one) => batcher.ask(one));
   t.same(statements.at(-1)?.questions, ['a']);
   statements[0]?.answer();
@@ -63,7 +63,7 @@ t.test('the first question is asked at once, and those that come within the gap 
 });
 
 t.test('the number of concurrent statements and their size are limited', async (t) => {
-  const { batcher, statements, gap } = newBatcher({ maxBatch: 2, lanes: 2 });
+  const { batcher, statements, gap } = newBatcher({ maxBatch: 2, concurrency: 2 });
   const answers = ['a', 'b', 'c', 'd', 'e', 'f'].map((one) => batcher.ask(one));
   await gap();
   await gap();

@@ -9,7 +9,7 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { checkPrefix, findServer, uniqueMatch } from './find.ts';
 
 /** Finds a push job by its id, or by the beginning of its id. @throws UsageError */
-export async function findJob({ client }: Pick<Context, 'client'>, text: string): Promise<string> {
+export async function findPushJob({ client }: Pick<Context, 'client'>, text: string): Promise<string> {
   if (isUuid(text)) return text;
   checkPrefix('a push job', text);
   const { jobs } = await client.ask(pushJobContracts.ListPushJobs, { id_prefix: text.toLowerCase(), limit: 5 });
@@ -29,7 +29,7 @@ interface PushJobSearch {
 /**
  * The newest jobs that match, from as many pages as needed, because a page of large jobs is short.
  */
-export async function newestJobs(
+export async function newestPushJobs(
   { client }: Pick<Context, 'client'>,
   { count, status, schedule, matches }: PushJobSearch,
 ): Promise<PushJob[]> {

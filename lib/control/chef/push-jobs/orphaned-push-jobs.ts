@@ -14,7 +14,7 @@ import { Loop } from '../../../platform/time/loop.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { PushJobEndedError, PushJobNotFoundError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
-import { readUnfinishedJobs } from './organization-jobs-store.ts';
+import { readUnfinishedPushJobs } from './organization-jobs-store.ts';
 
 interface OrphanedJobsDeps {
   organizations: Pick<Organizations, 'existing'>;
@@ -26,7 +26,7 @@ interface OrphanedJobsDeps {
 
 const LOOK_MS = 10_000;
 
-export class OrphanedJobs {
+export class OrphanedPushJobs {
   readonly #deps: OrphanedJobsDeps;
   readonly #poll: Loop;
 
@@ -51,7 +51,7 @@ export class OrphanedJobs {
 
   async #round(signal: AbortSignal): Promise<void> {
     const { database, organizations } = this.#deps;
-    const jobs = await readUnfinishedJobs(database);
+    const jobs = await readUnfinishedPushJobs(database);
     if (jobs.length === 0) return;
     const existing = await organizations.existing([...new Set(jobs.map(({ organizationUuid }) => organizationUuid))]);
     for (const { id, organizationUuid } of jobs)

@@ -12,7 +12,7 @@ import type { Random } from '../../platform/random.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { CommandOutcome, RemoteCommand, ResultListener } from '../output/outcome.ts';
-import { FollowedJob } from '../push-jobs/followed-job.ts';
+import { FollowedPushJob } from '../push-jobs/followed-job.ts';
 
 type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
 
@@ -29,7 +29,7 @@ export class PushJobRun implements RemoteCommand {
   readonly #deps: PushJobRunDeps;
   readonly #servers: readonly NamedServer[];
   readonly #request: RunRequest;
-  readonly #followed: FollowedJob;
+  readonly #followed: FollowedPushJob;
   #id: string | undefined;
   #isCancelled = false;
 
@@ -37,7 +37,7 @@ export class PushJobRun implements RemoteCommand {
     this.#deps = deps;
     this.#servers = servers;
     this.#request = request;
-    this.#followed = new FollowedJob(deps, servers);
+    this.#followed = new FollowedPushJob(deps, servers);
   }
 
   /** The job's id, once an instance has answered. */

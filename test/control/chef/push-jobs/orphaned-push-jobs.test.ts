@@ -1,7 +1,7 @@
 /** What becomes of jobs when their organization, or who started them, is deleted. */
 import t from 'tap';
 import { parseChefId } from '../../../../lib/control/chef/push-jobs/job-shape.ts';
-import { OrphanedJobs } from '../../../../lib/control/chef/push-jobs/orphaned-jobs.ts';
+import { OrphanedPushJobs } from '../../../../lib/control/chef/push-jobs/orphaned-push-jobs.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -49,7 +49,7 @@ t.test('each job is aborted in the next look, also a single one, and a locked on
   let unfinished = [{ id: 'locked', organizationUuid: 'gone' }];
   const aborted: string[] = [];
   let isLocked = true;
-  const jobs = new OrphanedJobs({
+  const jobs = new OrphanedPushJobs({
     organizations: { existing: async (uuids) => new Set(uuids.filter((uuid) => uuid !== 'gone')) },
     database: { query: async () => ({ rows: unfinished }) } as unknown as Queryable,
     pushJobs: {

@@ -5,17 +5,17 @@ import type { RequestContext } from '../../http/route.ts';
 import type { WorkflowName } from '../definitions.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
 
-export interface CreateJobDeps {
+export interface CreateWorkflowJobDeps {
   workflowJobs: Pick<WorkflowJobs, 'create'>;
   random: Random;
 }
 
-export type JobContext = RequestContext<{ server_uuid: string }>;
+export type WorkflowJobContext = RequestContext<{ server_uuid: string }>;
 
 /** Returns the id of the job. @throws the errors of `WorkflowJobs.create` */
-export function createJob(
-  { workflowJobs, random }: CreateJobDeps,
-  { params, requestId, actor, withAuditRecord }: JobContext,
+export function createRequestedWorkflowJob(
+  { workflowJobs, random }: CreateWorkflowJobDeps,
+  { params, requestId, actor, withAuditRecord }: WorkflowJobContext,
   name: WorkflowName,
 ): Promise<string> {
   const id = random.uuid();
