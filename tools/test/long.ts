@@ -1,10 +1,10 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
  * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
- * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole
- * zones, `npm start`, real containers, the clients of others, and tests that need a distribution's
- * Postgres, another version of cnapi or a changed copy of it. They start first (order.ts), so the
- * longest come first.
+ * the proofs that the lab detects deliberate defects, minutes of random load, chaos, faults of
+ * whole zones, `npm start`, real containers, the clients of others, and tests that need a
+ * distribution's Postgres, another version of cnapi or a changed copy of it. They start first
+ * (order.ts), so the longest come first.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
@@ -37,7 +37,7 @@ export const LONG = [
   'test/agent/containers/root/{layered-containers,layered-root-file-systems}.test.ts',
   'test/agent/launcher/self-update.test.ts',
   'test/agent/legacy/legacy-reporter.test.ts',
-  'test/chaos/cleanup.test.ts',
+  'test/chaos/{chaos,cleanup}.test.ts',
   'test/cli/{copy/cp,exec/port-forward,exec/interactive-exec}.test.ts',
   'test/cli/vms/{vm-console,vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
   'test/control/link/overload.test.ts',

@@ -1,6 +1,7 @@
 /**
  * Runs the test files with tap, each kind in a lane of its own (lanes.ts), and prints the progress:
- * one line per file, the full output of a file that failed.
+ * one line per file, the full output of a file that failed. After a run that was cut short, no
+ * further lane starts.
  */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
@@ -20,8 +21,16 @@ export interface TapRun {
 }
 
 export async function runTap({ root, files, env, print = console.log }: TapRun): Promise<TapTotals> {
-  const lanes = lanesOf(longestFirst(files));
-  return totalOf(await Promise.all(lanes.map((lane) => runLane(lane, { root, env, print }))));
+  return runLanes(lanesOf(longestFirst(files)), (lane) => runLane(lane, { root, env, print }));
+}
+
+/** Runs the lanes beside each other; a lane that starts after another one waits for its end. */
+export async function runLanes(lanes: readonly Lane[], run: (lane: Lane) => Promise<TapTotals>): Promise<TapTotals> {
+  const runs = new Map<Lane['name'], Promise<TapTotals>>();
+  const runAfter = async (lane: Lane, before: Promise<TapTotals> | undefined) =>
+    before === undefined || (await before).isWhole ? run(lane) : totalOf([]);
+  for (const lane of lanes) runs.set(lane.name, runAfter(lane, lane.after && runs.get(lane.after)));
+  return totalOf(await Promise.all(runs.values()));
 }
 
 async function runLane(

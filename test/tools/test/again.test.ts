@@ -1,5 +1,6 @@
 import t from 'tap';
 import { MOST_AGAIN, runAgain } from '../../../tools/test/again.ts';
+import { CHAOS } from '../../../tools/test/lanes.ts';
 
 function totals(passed: number, failedFiles: readonly string[]) {
   const failures = failedFiles.map((file) => `${file} › an assertion`);
@@ -36,10 +37,16 @@ t.test('a file that fails twice has failed', async (t) => {
   t.same(told, { totals: totals(10, ['b']), unsteady: ['a'] });
 });
 
-t.test('nothing is repeated if nothing or too much failed, or the run was cut short', async (t) => {
+t.test('nothing is repeated if nothing, too much or chaos failed, or the run was cut short', async (t) => {
   const many = Array.from({ length: MOST_AGAIN + 1 }, (_, index) => `file ${index}`);
   const cutShort = { ...totals(10, ['a']), isWhole: false };
-  for (const first of [totals(10, []), totals(10, many), { ...totals(10, []), failed: 1 }, cutShort]) {
+  for (const first of [
+    totals(10, []),
+    totals(10, many),
+    totals(10, ['a', CHAOS]),
+    { ...totals(10, []), failed: 1 },
+    cutShort,
+  ]) {
     const { ran, run } = runner([]);
     t.same(await runAgain(first, run), { totals: first, unsteady: [] });
     t.same(ran, []);

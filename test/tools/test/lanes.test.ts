@@ -1,7 +1,7 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import { COMPUTING, lanesOf } from '../../../tools/test/lanes.ts';
+import { CHAOS, COMPUTING, lanesOf } from '../../../tools/test/lanes.ts';
 
 t.test('files that only compute run in a lane of their own, each lane in the given order', async (t) => {
   const lanes = lanesOf(['test/d.test.ts', 'test/sim/b.test.ts', 'test/c.test.ts', 'test/sim/a.test.ts']);
@@ -10,6 +10,18 @@ t.test('files that only compute run in a lane of their own, each lane in the giv
     [
       ['timed', ['test/d.test.ts', 'test/c.test.ts']],
       ['computing', ['test/sim/b.test.ts', 'test/sim/a.test.ts']],
+    ],
+  );
+});
+
+t.test('chaos has a lane of its own, which starts when the other real processes have ended', async (t) => {
+  const lanes = lanesOf(['test/c.test.ts', CHAOS, 'test/sim/a.test.ts']);
+  t.strictSame(
+    lanes.map(({ name, after, files }) => [name, after, files]),
+    [
+      ['timed', undefined, ['test/c.test.ts']],
+      ['computing', undefined, ['test/sim/a.test.ts']],
+      ['chaos', 'timed', [CHAOS]],
     ],
   );
 });
@@ -29,7 +41,7 @@ t.test('a file that only computes leaves the processor to the others, and may ta
   t.ok((computing?.timeoutS ?? 0) > (timed?.timeoutS ?? 0));
 });
 
-t.test('every file that only computes exists', async (t) => {
+t.test('every file with a lane of its own exists', async (t) => {
   const root = path.resolve(import.meta.dirname, '../../..');
-  for (const pattern of COMPUTING) t.ok(globSync(pattern, { cwd: root }).length > 0, pattern);
+  for (const pattern of [...COMPUTING, CHAOS]) t.ok(globSync(pattern, { cwd: root }).length > 0, pattern);
 });

@@ -2,7 +2,9 @@ import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { runTap } from '../../../tools/test/tap.ts';
+import { CHAOS, lanesOf } from '../../../tools/test/lanes.ts';
+import { runLanes, runTap } from '../../../tools/test/tap.ts';
+import { totalOf } from '../../../tools/test/tap-report.ts';
 
 const root = path.resolve(import.meta.dirname, '../../..');
 /** This file is itself run by tap; the runs that it starts are not part of that one. */
@@ -45,4 +47,20 @@ t.test('a test file and the programs that it starts load nothing of the test run
       t.equal(process.env.TAP_TIMEOUT, '900');`,
   });
   t.strictSame([totals.passed, totals.failed], [3, 0], printed);
+});
+
+t.test('a lane starts when the one before it has ended, and not after a run that was cut short', async (t) => {
+  for (const isWhole of [true, false]) {
+    const log: string[] = [];
+    const run = async ({ name }: { name: string }) => {
+      log.push(`${name} starts`);
+      if (name !== 'chaos') await new Promise((resolve) => setImmediate(resolve));
+      log.push(`${name} ends`);
+      return { ...totalOf([]), passed: 1, isWhole };
+    };
+    const totals = await runLanes(lanesOf(['test/a.test.ts', CHAOS]), run);
+    const chaos = isWhole ? ['chaos starts', 'chaos ends'] : [];
+    t.strictSame(log, ['timed starts', 'timed ends', ...chaos]);
+    t.strictSame([totals.passed, totals.isWhole], [isWhole ? 2 : 1, isWhole]);
+  }
 });
