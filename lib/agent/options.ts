@@ -129,11 +129,11 @@ export function agentDiscoveryOf(values: ValuesOf<typeof discoveryOptions>): Age
   if (url.length > 0) return { endpoints: url.map(endpointOf) };
   if (byName === undefined)
     throw new AgentUsageError('The address of an instance is missing: give --dns ADDRESS:PORT or --url URL');
-  if (dns !== undefined) requireServer(dns);
+  if (dns !== undefined) checkDnsServer(dns);
   return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
 }
 
-function requireServer(dns: string): void {
+function checkDnsServer(dns: string): void {
   try {
     parseServer(dns);
   } catch (error) {

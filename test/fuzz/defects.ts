@@ -39,8 +39,8 @@ export const defects: readonly Defect[] = [
         put: '',
       },
       {
-        find: 'refuseUndeclared(route, rawParams);\n  refuseUnstorable(route, rawParams);',
-        put: 'refuseUnstorable(route, rawParams);\n  refuseUndeclared(route, rawParams);',
+        find: 'checkDeclared(route, rawParams);\n  checkStorable(route, rawParams);',
+        put: 'checkStorable(route, rawParams);\n  checkDeclared(route, rawParams);',
       },
       {
         find: 'const hasBody = takesBody(route)',

@@ -160,7 +160,7 @@ export class SimMachine implements Machine {
     return { vms: {}, meminfo: memory, diskinfo: { pool_size_bytes: 100, pool_alloc_bytes: 10 }, timestamp: '' };
   }
 
-  async refusalOf(): Promise<undefined> {}
+  async reasonNotRunnable(): Promise<undefined> {}
 
   async execute({ script, env }: Command, run: CommandRun): Promise<CommandResult> {
     const [, name = '', ms = '0', exitCode = '0'] = script.split(' ');

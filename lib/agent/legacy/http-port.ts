@@ -144,7 +144,7 @@ export class HttpPort {
   }
 
   async #answer(request: IncomingMessage, requestId: string): Promise<Answer> {
-    this.#refuseWebPages(request);
+    this.#checkNotWebPage(request);
     this.#authenticate(request);
     const worker = this.#worker;
     const [path = ''] = (request.url ?? '').split('?');
@@ -188,7 +188,7 @@ export class HttpPort {
    * Refuses browsers: only they send Origin or Sec-Fetch-Site. Refuses any other Host name, against
    * DNS rebinding.
    */
-  #refuseWebPages({ headers }: IncomingMessage): void {
+  #checkNotWebPage({ headers }: IncomingMessage): void {
     const host = headers.host
       ?.toLowerCase()
       .replace(/:\d{1,5}$/, '')

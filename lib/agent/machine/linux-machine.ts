@@ -98,7 +98,7 @@ class LinuxMachine implements Machine {
     };
   }
 
-  refusalOf(command: Command): Promise<string | undefined> {
+  reasonNotRunnable(command: Command): Promise<string | undefined> {
     return launchRefusal(this.#deps.clock, command);
   }
 

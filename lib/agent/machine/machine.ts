@@ -144,7 +144,7 @@ export interface Machine {
   /**
    * Why a command with this user and directory cannot run here, as a sentence; undefined if it can.
    */
-  refusalOf(command: Command): Promise<string | undefined>;
+  reasonNotRunnable(command: Command): Promise<string | undefined>;
   execute(command: Command, run: CommandRun): Promise<CommandResult>;
   /** @throws TaskFailure also if there is no terminal on this machine. Absent: it cannot. */
   stream?(command: StreamedCommand, run: Omit<CommandRun, 'output'>): Promise<StreamedResult>;

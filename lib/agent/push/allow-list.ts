@@ -11,7 +11,7 @@ import { ReloadedFile } from '../reloaded-file.ts';
 
 export interface AllowedCommands {
   /** The rule that the command breaks, as a sentence; undefined if it is allowed. */
-  refusalOf(prepare: Pick<PushPrepareFrame, 'command' | 'env'>): string | undefined;
+  reasonNotAllowed(prepare: Pick<PushPrepareFrame, 'command' | 'env'>): string | undefined;
 }
 
 interface AllowList {
@@ -62,7 +62,7 @@ export function openAllowedCommands(path: string, log: Logger): AllowedCommands 
     throw new Error(`--push-commands ${messageOf(cause)}`, { cause });
   }
   return {
-    refusalOf(prepare) {
+    reasonNotAllowed(prepare) {
       const list = file.read();
       if (list === undefined) return `no command is allowed: the file of --push-commands, ${file.failureReason}`;
       const broken = ruleBrokenBy(prepare, list);

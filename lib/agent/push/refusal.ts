@@ -12,7 +12,7 @@ export interface PrepareRefusal {
 }
 
 interface RefusalDeps {
-  machine: Pick<Machine, 'refusalOf'>;
+  machine: Pick<Machine, 'reasonNotRunnable'>;
   /** Why this agent starts no tasks at present, and how that ends. */
   reasonPaused: string | undefined;
   /** Undefined: every command is allowed. */
@@ -25,10 +25,10 @@ export async function refusalOf(
 ): Promise<PrepareRefusal | undefined> {
   if (reasonPaused !== undefined)
     return { reason: 'paused', message: `this agent is paused and starts no commands: ${reasonPaused}` };
-  const rule = allowed?.refusalOf(prepare);
+  const rule = allowed?.reasonNotAllowed(prepare);
   if (rule !== undefined) return { reason: 'not-allowed', message: rule };
   try {
-    const message = await machine.refusalOf(preparedCommandOf(prepare));
+    const message = await machine.reasonNotRunnable(preparedCommandOf(prepare));
     return message === undefined ? undefined : { reason: 'bad-options', message };
   } catch (error) {
     if (error instanceof TaskFailure) return { reason: 'bad-options', message: error.message };

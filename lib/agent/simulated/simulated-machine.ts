@@ -80,7 +80,7 @@ export class SimulatedMachine implements Machine {
     };
   }
 
-  async refusalOf(): Promise<undefined> {}
+  async reasonNotRunnable(): Promise<undefined> {}
 
   async execute({ script, args, env }: Command, run: CommandRun): Promise<CommandResult> {
     await run.begin();

@@ -35,7 +35,7 @@ export class RunningVms {
 
   /** What the VM uses, and its limits. @throws VmError */
   async info(uuid: string): Promise<Record<string, unknown>> {
-    this.#requireRunning(uuid);
+    this.#checkRunning(uuid);
     const { containers } = this.#deps;
     const [usage, pids] = await Promise.all([containers.usage(uuid), containers.processes(uuid)]);
     const { limits } = containers.get(uuid).spec;
@@ -48,7 +48,7 @@ export class RunningVms {
 
   /** The same as a sample of its statistics, with its interfaces. @throws VmError */
   async sample(uuid: string): Promise<Omit<VmSample, 'at' | 'clock_ms'>> {
-    this.#requireRunning(uuid);
+    this.#checkRunning(uuid);
     const { containers } = this.#deps;
     const [usage, interfaces] = await Promise.all([
       containers.usage(uuid),
@@ -67,7 +67,7 @@ export class RunningVms {
 
   /** At most 300 processes of the VM. @throws VmError */
   async processes(uuid: string): Promise<VmProcess[]> {
-    this.#requireRunning(uuid);
+    this.#checkRunning(uuid);
     return readProcesses((await this.#deps.containers.processes(uuid)).slice(0, MAX_PROCESSES));
   }
 
@@ -79,7 +79,7 @@ export class RunningVms {
     uuid: string,
     { env, ...request }: Pick<ExecRequest, 'args' | 'env' | 'hasTerminal'>,
   ): Promise<PreparedExec> {
-    this.#requireRunning(uuid);
+    this.#checkRunning(uuid);
     const { containers } = this.#deps;
     const { process } = containers.get(uuid).spec;
     return containers.prepareExec(uuid, { ...process, ...request, env: { ...process.env, ...env } });
@@ -103,7 +103,7 @@ export class RunningVms {
 
   /** The terminal of its own program; undefined if it has none. @throws VmError */
   async findConsole(uuid: string): Promise<RunConsole | undefined> {
-    this.#requireRunning(uuid);
+    this.#checkRunning(uuid);
     return this.#deps.containers.findConsole(uuid);
   }
 
@@ -112,14 +112,14 @@ export class RunningVms {
    * signal's reason
    */
   async connect(uuid: string, { port, signal }: { port: number; signal: AbortSignal }) {
-    this.#requireRunning(uuid);
+    this.#checkRunning(uuid);
     const { containers } = this.#deps;
     const found = await connectInside({ port, signal, processes: () => containers.processes(uuid) });
     if (found === undefined) throw vmStateError(uuid, 'VmNotRunning');
     return found;
   }
 
-  #requireRunning(uuid: string): void {
+  #checkRunning(uuid: string): void {
     const state = this.#deps.stateOf(uuid);
     if (state !== 'running' && state !== 'stopping') throw vmStateError(uuid, 'VmNotRunning');
   }

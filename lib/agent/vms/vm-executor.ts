@@ -243,7 +243,7 @@ export class VmExecutor {
 
   async deleteSnapshot(entry: VmEntry, name: string): Promise<void> {
     const { containers, snapshots, table } = this.#deps;
-    this.requireSnapshot(entry, name);
+    this.checkSnapshot(entry, name);
     const { uuid } = entry.record;
     // The name first: the next agent must not offer a snapshot of which a part is gone.
     await table.save(entry, { snapshots: entry.record.snapshots.filter((one) => one.name !== name) });
@@ -269,7 +269,7 @@ export class VmExecutor {
   }
 
   /** @throws VmError */
-  requireSnapshot({ record }: VmEntry, name: string): void {
+  checkSnapshot({ record }: VmEntry, name: string): void {
     if (record.snapshots.some((one) => one.name === name)) return;
     throw new VmError('SnapshotNotFound', `VM ${record.uuid} has no snapshot ${name}`);
   }

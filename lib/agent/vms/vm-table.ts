@@ -73,7 +73,7 @@ export class VmTable {
   }
 
   /** @throws VmError if the record of the container cannot be read */
-  requireContainerRecord(uuid: string): void {
+  checkContainerRecord(uuid: string): void {
     const reason = this.#deps.containers.unreadableReason(uuid);
     if (reason === undefined) return;
     throw new VmError(
@@ -96,7 +96,7 @@ export class VmTable {
 
   /** Waits for the lock unless too many actions wait, and works if the state allows the command. */
   async act(uuid: string, command: VmCommand, work: (entry: VmEntry) => Promise<void>): Promise<Vm> {
-    this.requireContainerRecord(uuid);
+    this.checkContainerRecord(uuid);
     const entry = this.records.get(uuid);
     if (entry.lock.waiting >= MAX_WAITING_ACTIONS) throw vmStateError(uuid, 'VmIsBusy');
     return this.records.withLock(entry, async () => {

@@ -195,7 +195,7 @@ export class Vms {
   /** Does not wait for other actions, so it can end a slow stop. */
   async kill(uuid: string, { signal = 'SIGKILL', idempotent = false }: KillRequest = {}): Promise<Vm> {
     const command = { type: 'kill', signal: signalName(signal), idempotent } as const;
-    this.#table.requireContainerRecord(uuid);
+    this.#table.checkContainerRecord(uuid);
     const entry = this.#table.records.get(uuid);
     await this.#executor.handle(entry, command);
     return this.#table.view(entry);
@@ -258,7 +258,7 @@ export class Vms {
   }
 
   rollbackSnapshot(uuid: string, name: string): Promise<Vm> {
-    const prepare = async (entry: VmEntry) => this.#executor.requireSnapshot(entry, name);
+    const prepare = async (entry: VmEntry) => this.#executor.checkSnapshot(entry, name);
     return this.#act(uuid, { type: 'rollback-snapshot', snapshot: name }, { prepare });
   }
 
@@ -293,7 +293,7 @@ export class Vms {
   #destroyDamaged(uuid: string): Promise<void> {
     return this.#destroyingDamaged.run(async () => {
       if (this.#table.records.unreadableReason(uuid) === undefined) return;
-      this.#table.requireContainerRecord(uuid);
+      this.#table.checkContainerRecord(uuid);
       await this.#executor.removeContainer(uuid);
       await this.#table.forgetDamaged(uuid);
     });
@@ -309,13 +309,13 @@ export class Vms {
   /** @throws VmError */
   #stateOf(uuid: string): Vm['state'] {
     const { state } = this.#table.view(this.#table.records.get(uuid));
-    this.#table.requireContainerRecord(uuid);
+    this.#table.checkContainerRecord(uuid);
     return state;
   }
 
   /** The answer to a create of a VM that exists. */
   #repeated(uuid: string, digest: string): Promise<Vm> | undefined {
-    this.#table.requireContainerRecord(uuid);
+    this.#table.checkContainerRecord(uuid);
     const entry = this.#table.records.find(uuid);
     if (entry === undefined) return undefined;
     if (entry.record.createDigest !== digest)

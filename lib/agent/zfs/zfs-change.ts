@@ -20,12 +20,12 @@ export interface ZfsUse {
 /** These decide over other parts of the server than the dataset. */
 const PROPERTIES_OF_SERVER: readonly string[] = ['mountpoint', 'sharenfs', 'sharesmb', 'keylocation'];
 
-/** Whether where the dataset is mounted counts for `refusalOfUse`. */
+/** Whether where the dataset is mounted counts for `reasonInUse`. */
 export const dependsOnUse = (action: ZfsAction, name: string): boolean =>
   action === 'rollback' || ((action === 'destroy' || action === 'rename') && !name.includes('@'));
 
 /** Why the name cannot be changed like that, whoever uses it; undefined if it can. */
-export function refusalOfName(action: ZfsAction, name: string, { allowed, vmUuids }: ZfsUse): string | undefined {
+export function reasonNotToChange(action: ZfsAction, name: string, { allowed, vmUuids }: ZfsUse): string | undefined {
   const dataset = datasetOf(name);
   if (!allowed.some((root) => isWithin(dataset, root)))
     return allowed.length === 0
@@ -40,14 +40,14 @@ export function refusalOfName(action: ZfsAction, name: string, { allowed, vmUuid
 }
 
 /** Why a dataset with this mount point is in use; undefined if it is not. */
-export function refusalOfUse(dataset: string, mountpoint: string, { directories }: ZfsUse): string | undefined {
+export function reasonInUse(dataset: string, mountpoint: string, { directories }: ZfsUse): string | undefined {
   if (!mountpoint.startsWith('/')) return undefined;
   const used = directories.find((one) => isWithin(one, mountpoint) || isWithin(mountpoint, one));
   return used === undefined ? undefined : `${dataset} is in use: it has ${used}, which VMs or the agent use`;
 }
 
 /** Why these properties are not set; undefined if they are. */
-export function refusalOfProperties(names: readonly string[]): string | undefined {
+export function reasonNotSettable(names: readonly string[]): string | undefined {
   const refused = names.find((name) => PROPERTIES_OF_SERVER.includes(name));
   return refused === undefined
     ? undefined

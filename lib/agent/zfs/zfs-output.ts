@@ -17,7 +17,7 @@ export function parseList<Field extends string>(
   { narrower }: { narrower: string },
 ): Record<Field, string>[] {
   const lines = linesOf(text);
-  requireRoom(lines.length * (2 * fields.length + 1), { narrower });
+  checkRoom(lines.length * (2 * fields.length + 1), { narrower });
   return lines.map((line) => {
     const values = line.split('\t');
     if (values.length !== fields.length)
@@ -46,7 +46,7 @@ export function parseProperties(
     else if (line !== '') throw new ZfsError('ZfsFailed', 'ZFS printed a line that has no property');
   }
   const values = [...found.values()].reduce((sum, { size }) => sum + 2 + 2 * size, 0);
-  requireRoom(values, { narrower });
+  checkRoom(values, { narrower });
   return Object.fromEntries([...found].map(([name, properties]) => [name, Object.fromEntries(properties)]));
 }
 
@@ -59,7 +59,7 @@ export function failureText(stderr: string, { exitCode }: { exitCode: number | n
 
 const MAX_FAILURE_CHARS = 1000;
 
-function requireRoom(values: number, { narrower }: { narrower: string }): void {
+function checkRoom(values: number, { narrower }: { narrower: string }): void {
   if (values > MAX_VALUES) throw tooLarge(narrower);
 }
 

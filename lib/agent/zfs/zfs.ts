@@ -14,9 +14,9 @@ import {
 import { findProgram, runToEnd } from '../containers/linux/programs.ts';
 import {
   dependsOnUse,
-  refusalOfName,
-  refusalOfProperties,
-  refusalOfUse,
+  reasonInUse,
+  reasonNotSettable,
+  reasonNotToChange,
   type ZfsAction,
   type ZfsUse,
 } from './zfs-change.ts';
@@ -125,26 +125,26 @@ export class Zfs {
     const all = Object.entries(properties).map(
       ([property, value]) => `${checked(property, reasonNotProperty)}=${checked(value, reasonNotPropertyValue)}`,
     );
-    refuse(refusalOfProperties(Object.keys(properties)));
-    await this.#requireChangeable('set', [checked(name, reasonNotDatasetOrSnapshot)], signal);
+    refuse(reasonNotSettable(Object.keys(properties)));
+    await this.#checkChangeable('set', [checked(name, reasonNotDatasetOrSnapshot)], signal);
     for (const one of all) await this.#run('zfs', ['set', one, name], { signal });
   }
 
   async #change(action: Exclude<ZfsAction, 'set'>, names: readonly string[], signal: AbortSignal): Promise<void> {
-    await this.#requireChangeable(action, names, signal);
+    await this.#checkChangeable(action, names, signal);
     await this.#run('zfs', [action, ...names], { signal });
   }
 
   /** @throws ZfsError */
-  async #requireChangeable(action: ZfsAction, names: readonly string[], signal: AbortSignal): Promise<void> {
+  async #checkChangeable(action: ZfsAction, names: readonly string[], signal: AbortSignal): Promise<void> {
     const { allowed, vmUuids, directories } = this.#deps;
     const use: ZfsUse = { allowed, vmUuids: vmUuids(), directories: directories() };
-    for (const name of names) refuse(refusalOfName(action, name, use));
+    for (const name of names) refuse(reasonNotToChange(action, name, use));
     const [first = ''] = names;
     if (!dependsOnUse(action, first)) return;
     const dataset = datasetOf(first);
     const { [dataset]: found } = await this.properties({ dataset, properties: ['mountpoint'] }, signal);
-    refuse(refusalOfUse(dataset, found?.mountpoint ?? '', use));
+    refuse(reasonInUse(dataset, found?.mountpoint ?? '', use));
   }
 
   /** The output. @throws ZfsError */

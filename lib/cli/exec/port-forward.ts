@@ -80,7 +80,7 @@ export async function forwardPorts(
   target: ForwardTarget,
   { address, forwards }: { address: string; forwards: readonly Forward[] },
 ): Promise<number> {
-  await requireAccess(context, target);
+  await checkAccess(context, target);
   const stopped = Promise.withResolvers<EndingSignal>();
   const stop = onEndingSignal(stopped.resolve);
   const connections = new Set<Socket>();
@@ -110,7 +110,7 @@ export async function forwardPorts(
  * connection needs, so whoever may open one may connect. @throws RefusedError, ApiError,
  * NoAnswerError
  */
-async function requireAccess({ client }: Context, { name, serverUuid, status }: ForwardTarget): Promise<void> {
+async function checkAccess({ client }: Context, { name, serverUuid, status }: ForwardTarget): Promise<void> {
   if (status !== undefined && status !== 'running')
     throw new RefusedError(`${name} cannot be reached: the agent of its server is not connected (${status})`);
   const ignore = () => undefined;

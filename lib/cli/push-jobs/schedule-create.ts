@@ -55,7 +55,7 @@ export function createCommand(runner: CommandRunner): Command {
   ]);
 }
 
-/** The options of a job but --secret-env, which `refuseSecrets` refuses by name. */
+/** The options of a job but --secret-env, which `checkNoSecrets` refuses by name. */
 export function withScheduledJobOptions(command: Command): Command {
   withJobOptions(command);
   for (const option of command.options) if (option.long === '--secret-env') option.hideHelp();
@@ -81,7 +81,7 @@ export function scheduleTimesOf({ at, cron, timeZone }: TimeOptions, now: number
 }
 
 /** @throws UsageError */
-export function refuseSecrets({ secretEnv }: PushJobOptions): void {
+export function checkNoSecrets({ secretEnv }: PushJobOptions): void {
   if (secretEnv !== undefined)
     throw new UsageError('--secret-env cannot be used in a schedule: the secret would stay in the database');
 }
@@ -95,7 +95,7 @@ export async function createSchedule(
   if (options.at === undefined && options.cron === undefined)
     throw new UsageError('When? Give --at TIME, such as --at 22:00, or --cron FIELDS, such as --cron @daily');
   const times = scheduleTimesOf(options, clock.wallTime());
-  refuseSecrets(options);
+  checkNoSecrets(options);
   if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names, options);
   if (options.dryRun) return showPlan(context, times, await matchingNow(context, targets));

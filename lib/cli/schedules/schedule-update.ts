@@ -8,7 +8,7 @@ import { findSchedule } from '../lookup/find-schedule.ts';
 import { targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { commandOf, jobFieldsOf, type PushJobOptions } from '../push-jobs/job-options.ts';
 import {
-  refuseSecrets,
+  checkNoSecrets,
   scheduleTimesOf,
   type TimeOptions,
   withScheduledJobOptions,
@@ -84,7 +84,7 @@ function repeatedRemovable(text: string, others: string[] | undefined): string[]
 
 async function update(context: Context, text: string, names: readonly string[], options: UpdateOptions): Promise<void> {
   const { client, clock } = context;
-  refuseSecrets(options);
+  checkNoSecrets(options);
   const times = scheduleTimesOf(options, clock.wallTime());
   const { overlap } = options;
   const job = await changesOf(context, names, options);

@@ -116,11 +116,11 @@ export class Organizations {
   }
 
   async #checkUser(after: User, before: User | undefined): Promise<void> {
-    await this.#requireAll('organizations', added(after.organizations, before?.organizations));
+    await this.#checkAllExist('organizations', added(after.organizations, before?.organizations));
   }
 
   async #checkOwned(after: Owned, before: Owned | undefined): Promise<void> {
-    refuseMove('organization', after.organization, before?.organization);
+    checkNotMoved('organization', after.organization, before?.organization);
     if (before === undefined) await this.#require(after.organization, [this.documents.organizations]);
   }
 
@@ -128,25 +128,25 @@ export class Organizations {
     await this.#checkOwned(after, before);
     const { organization: organizationUuid } = after;
     for (const kind of ['users', 'clients', 'groups'] as const)
-      await this.#requireAll(kind, added(after[kind], before?.[kind]), organizationUuid);
+      await this.#checkAllExist(kind, added(after[kind], before?.[kind]), organizationUuid);
     if (before === undefined)
-      await this.#requireRoom(this.documents.groups, { organization: organizationUuid }, MAX_GROUPS);
+      await this.#checkRoom(this.documents.groups, { organization: organizationUuid }, MAX_GROUPS);
   }
 
   async #checkBinding(after: Binding, before: Binding | undefined): Promise<void> {
     await this.#checkOwned(after, before);
-    await this.#requireAll('groups', added(after.groups, before?.groups), after.organization);
-    refuseMove('server_uuid', after.server_uuid, before?.server_uuid);
+    await this.#checkAllExist('groups', added(after.groups, before?.groups), after.organization);
+    checkNotMoved('server_uuid', after.server_uuid, before?.server_uuid);
     if (before === undefined && !(await store.isServer(this.#database, after.server_uuid)))
       throw new InvalidArgumentError(`There is no server ${after.server_uuid}`);
   }
 
   async #checkKey(after: Key, before: Key | undefined): Promise<void> {
-    refuseMove('owner', after.owner, before?.owner);
+    checkNotMoved('owner', after.owner, before?.owner);
     if (after.public_key !== before?.public_key) checkPublicKey(after.public_key);
     if (before !== undefined) return;
     await this.#require(after.owner, [this.documents.users, this.documents.clients]);
-    await this.#requireRoom(this.documents.keys, { owner: after.owner }, MAX_KEYS_PER_OWNER);
+    await this.#checkRoom(this.documents.keys, { owner: after.owner }, MAX_KEYS_PER_OWNER);
   }
 
   /** The object that is required may be deleted at the same time; then `deleteOrphans` follows. */
@@ -159,7 +159,7 @@ export class Organizations {
    * Requires that all of them exist, and that those which belong to an organization belong to this
    * one.
    */
-  async #requireAll(
+  async #checkAllExist(
     kind: 'organizations' | 'users' | 'clients' | 'groups',
     uuids: readonly string[],
     organizationUuid?: string,
@@ -175,7 +175,7 @@ export class Organizations {
   }
 
   /** Requires room for one more document. Creations at the same time may exceed the maximum. */
-  async #requireRoom(kind: Documents, fields: Record<string, string>, maximum: number): Promise<void> {
+  async #checkRoom(kind: Documents, fields: Record<string, string>, maximum: number): Promise<void> {
     const { objects } = await kind.list(fields, { limit: maximum, after: undefined });
     if (objects.length >= maximum) throw new TooManyDocumentsError(kind.noun.plural, maximum);
   }
@@ -188,7 +188,7 @@ function added(after: readonly string[] = [], before: readonly string[] = []): s
 }
 
 /** `before`: undefined for a new document. @throws InvalidArgumentError */
-function refuseMove(field: string, after: string, before: string | undefined): void {
+function checkNotMoved(field: string, after: string, before: string | undefined): void {
   if (before !== undefined && after !== before)
     throw new InvalidArgumentError(`The ${field} cannot change; delete this and create another one`);
 }

@@ -31,7 +31,7 @@ export function neededGroups(existing: ReadonlySet<string>): Requestor['needs'] 
 }
 
 /** @throws NoAccessError that names the group that the requestor is not in */
-export function requireAccess(requestor: Requestor, action: PushJobAction): void {
+export function checkMayAct(requestor: Requestor, action: PushJobAction): void {
   const rule = brokenRule(requestor, action);
   if (rule !== undefined) throw new NoAccessError(requestor.name, rule);
 }

@@ -53,13 +53,13 @@ const KEY_MAX_LENGTH = 512;
 
 /** Filters may also use `_key` and `_mtime`. */
 export function documentBucket(declaration: DocumentDeclaration): DocumentBucket {
-  requireName(declaration.name);
+  checkBucketName(declaration.name);
   const fields = new Map<string, QueryField>([
     ['_key', { type: 'string', sql: '_key' }],
     ['_mtime', { type: 'timestamp', sql: '_mtime' }],
   ]);
   for (const [name, { type }] of Object.entries(declaration.indexes)) {
-    requireField(name);
+    checkFieldName(name);
     fields.set(name, { type, sql: quoteName(name) });
   }
   return Object.freeze({ ...declaration, fields });
@@ -81,10 +81,10 @@ export function checkKey(bucket: DocumentBucket, key: string): void {
   }
 }
 
-function requireName(name: string): void {
+function checkBucketName(name: string): void {
   if (!/^[a-z][a-z0-9_]{0,29}$/.test(name)) throw new TypeError(`'${name}' cannot be a bucket's name`);
 }
 
-function requireField(name: string): void {
+function checkFieldName(name: string): void {
   if (!/^[a-zA-Z][a-zA-Z0-9_]{0,27}$/.test(name)) throw new TypeError(`'${name}' cannot be a field's name`);
 }

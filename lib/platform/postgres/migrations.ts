@@ -86,7 +86,7 @@ export async function migrate(
     if (await hasFormerSchema(connection)) throw new FormerSchemaError();
     await connection.query(ensureTable);
     const applied = await appliedSteps(connection);
-    refuseChanges(ordered, applied);
+    checkAppliedMigrations(ordered, applied);
     return applied;
   });
   for (const migration of ordered.filter((each) => !before.has(keyOf(each)))) {
@@ -134,13 +134,13 @@ function inOrder(migrations: readonly Migration[]): Migration[] {
  * Within its subsystem, a new step must come after the applied ones. An applied step must not
  * change or disappear.
  */
-function refuseChanges(migrations: readonly Migration[], applied: Map<string, Applied>): void {
+function checkAppliedMigrations(migrations: readonly Migration[], applied: Map<string, Applied>): void {
   const isAfter = (one: Applied | Migration, other: Applied | Migration) =>
     one.subsystem === other.subsystem && one.number > other.number;
   for (const migration of migrations) {
     const recorded = applied.get(keyOf(migration));
     const later = [...applied.values()].find((one) => isAfter(one, migration));
-    if (recorded !== undefined) refuseChange(migration, recorded);
+    if (recorded !== undefined) checkUnchanged(migration, recorded);
     else if (later !== undefined) {
       throw new MigrationError(
         `migration ${nameOf(migration)} was never applied, but ${later.number} was; give it a number after that`,
@@ -159,7 +159,7 @@ function refuseChanges(migrations: readonly Migration[], applied: Map<string, Ap
   }
 }
 
-function refuseChange(migration: Migration, recorded: Applied): void {
+function checkUnchanged(migration: Migration, recorded: Applied): void {
   const isSameName = recorded.name === migration.name;
   if (isSameName && recorded.digest === digestOf(migration)) return;
   const given = isSameName ? 'another text' : `'${recorded.name}'`;

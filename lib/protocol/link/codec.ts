@@ -97,7 +97,7 @@ function parseFrame<Frame>(text: string, { schemas, limitsOf }: FrameSender, bud
   budget?.consumeValues(values);
   const type = typeOf(parseJson(text));
   if (!Object.hasOwn(schemas, type.name)) throw new FrameError('type', `frame type ${type.name} is not known`);
-  if (type.name !== head) refuseAbove(limitsOf(type.name), type.name, { text, values });
+  if (type.name !== head) checkLimit(limitsOf(type.name), type.name, { text, values });
   const parsed = (schemas[type.name] as z.ZodType).safeParse(type.value);
   if (parsed.success) return parsed.data as Frame;
   const issue = parsed.error.issues[0];
@@ -127,7 +127,7 @@ function endWithoutResult(text: string, { code: reason, message }: FrameError): 
 function valuesOf(text: string, limits: FrameLimits, type: string | undefined): number {
   try {
     const values = countJsonValues(text, { maxValues: limits.values, maxDepth: MAX_FRAME_DEPTH });
-    refuseAbove(limits, type, { text, values });
+    checkLimit(limits, type, { text, values });
     return values;
   } catch (error) {
     if (!(error instanceof JsonLimitError)) throw error;
@@ -135,11 +135,7 @@ function valuesOf(text: string, limits: FrameLimits, type: string | undefined): 
   }
 }
 
-function refuseAbove(
-  limits: FrameLimits,
-  type: string | undefined,
-  { text, values }: { text: string; values: number },
-) {
+function checkLimit(limits: FrameLimits, type: string | undefined, { text, values }: { text: string; values: number }) {
   if (values > limits.values) throw new FrameError('limit', `${nameOf(type)} holds more than ${limits.values} values`);
   if (Buffer.byteLength(text) > limits.bytes)
     throw new FrameError('limit', `${nameOf(type)} is larger than ${limits.bytes} bytes`);

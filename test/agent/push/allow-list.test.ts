@@ -89,7 +89,7 @@ t.test('a changed list applies to the next job; one that cannot be used changes 
   const logged: Record<string, unknown>[] = [];
   const path = await listFile(t, '{"allow": ["a"]}');
   const allowed = openAllowedCommands(path, recordingLogger(logged));
-  const machine = { refusalOf: async () => undefined };
+  const machine = { reasonNotRunnable: async () => undefined };
   const vote = (command: string) => refusalOf(prepareFrame({ command }), { machine, reasonPaused: undefined, allowed });
   const message = `the command is not in "allow" of ${path} (--push-commands)`;
   t.equal(await vote('a'), undefined);
@@ -125,7 +125,7 @@ t.test('while others may write the list, no command is allowed, and log and vote
   const logged: Record<string, unknown>[] = [];
   const path = await listFile(t, '{"allow": ["a"]}');
   const allowed = openAllowedCommands(path, recordingLogger(logged));
-  const rule = () => allowed.refusalOf(prepareFrame({ command: 'a' }));
+  const rule = () => allowed.reasonNotAllowed(prepareFrame({ command: 'a' }));
   t.equal(rule(), undefined);
   for (const mode of [0o664, 0o646]) {
     await chmod(path, mode);

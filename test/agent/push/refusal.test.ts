@@ -5,7 +5,7 @@ import { MAX_PUSH_FILE_BYTES } from '../../../lib/protocol/limits.ts';
 import type { PushPrepareFrame } from '../../../lib/protocol/link/frames.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
-const able = { machine: { refusalOf: async () => undefined }, reasonPaused: undefined, allowed: undefined };
+const able = { machine: { reasonNotRunnable: async () => undefined }, reasonPaused: undefined, allowed: undefined };
 
 t.test('the options of a job become those of its command', async (t) => {
   const file = Buffer.from('hello').toString('base64');
@@ -52,7 +52,7 @@ t.test('a paused agent runs no command of a push job', async (t) => {
 });
 
 t.test('a machine that cannot run the command says why', async (t) => {
-  const machine = { refusalOf: async () => 'this server has no user "u"' };
+  const machine = { reasonNotRunnable: async () => 'this server has no user "u"' };
   t.same(await refusalOf(prepareFrame({ user: 'u' }), { machine, reasonPaused: undefined, allowed: undefined }), {
     reason: 'bad-options',
     message: 'this server has no user "u"',

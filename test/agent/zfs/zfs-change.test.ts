@@ -1,9 +1,9 @@
 import t from 'tap';
 import {
   dependsOnUse,
-  refusalOfName,
-  refusalOfProperties,
-  refusalOfUse,
+  reasonInUse,
+  reasonNotSettable,
+  reasonNotToChange,
   type ZfsAction,
   type ZfsUse,
 } from '../../../lib/agent/zfs/zfs-change.ts';
@@ -29,13 +29,13 @@ const names: [string, ZfsAction, string, RegExp | undefined][] = [
 
 for (const [what, action, name, reason] of names)
   t.test(`a name: ${what}`, async (t) => {
-    const refusal = refusalOfName(action, name, use);
+    const refusal = reasonNotToChange(action, name, use);
     if (reason === undefined) t.equal(refusal, undefined);
     else t.match(refusal, reason);
   });
 
 t.test('without --zfs nothing is changed', async (t) => {
-  t.match(refusalOfName('set', 'tank', { ...use, allowed: [] }), /without --zfs/);
+  t.match(reasonNotToChange('set', 'tank', { ...use, allowed: [] }), /without --zfs/);
 });
 
 const mounts: [string, string, boolean][] = [
@@ -48,7 +48,7 @@ const mounts: [string, string, boolean][] = [
 ];
 
 for (const [what, mountpoint, isUsed] of mounts)
-  t.test(`mounted ${what}`, async (t) => t.equal(refusalOfUse('tank/a', mountpoint, use) !== undefined, isUsed));
+  t.test(`mounted ${what}`, async (t) => t.equal(reasonInUse('tank/a', mountpoint, use) !== undefined, isUsed));
 
 t.test('where it is mounted counts for what loses files or the mount', async (t) => {
   const rows: [ZfsAction, string, boolean][] = [
@@ -63,7 +63,7 @@ t.test('where it is mounted counts for what loses files or the mount', async (t)
 });
 
 t.test('properties that decide over the server are not set', async (t) => {
-  t.equal(refusalOfProperties(['quota', 'org:mountpoint']), undefined);
+  t.equal(reasonNotSettable(['quota', 'org:mountpoint']), undefined);
   for (const name of ['mountpoint', 'sharenfs', 'sharesmb', 'keylocation'])
-    t.match(refusalOfProperties(['quota', name]), name);
+    t.match(reasonNotSettable(['quota', name]), name);
 });

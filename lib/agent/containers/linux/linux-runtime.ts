@@ -129,7 +129,7 @@ export class LinuxRuntime implements ContainerRuntime {
   }
 
   async prepare(spec: ContainerSpec): Promise<void> {
-    requireLimits(this.#needHost().cgroups);
+    checkHasLimits(this.#needHost().cgroups);
     // A container that was removed incompletely: the new one must not have its changes, or its run.
     if ((await this.leftovers()).includes(spec.id)) await this.remove(spec.id);
     await this.makeRoot(spec);
@@ -301,7 +301,7 @@ export class LinuxRuntime implements ContainerRuntime {
     const name = runName(run);
     const paths = containerPaths(directory, run.id);
     // The machine may have restarted without control groups since the container was created.
-    requireLimits(cgroups);
+    checkHasLimits(cgroups);
     await writeBundle(spec, { paths, facts, root: await this.makeRoot(spec), cgroup: cgroups.pathOf(name) });
     const deps = { clock, directory, cgroups, file: conmon, oci };
     const hasTerminal = spec.process.hasTerminal === true;
@@ -345,7 +345,7 @@ export class LinuxRuntime implements ContainerRuntime {
 }
 
 /** @throws ContainerError where limits cannot be set: no container may run without them */
-function requireLimits({ noLimitsReason }: RunCgroups): void {
+function checkHasLimits({ noLimitsReason }: RunCgroups): void {
   if (noLimitsReason !== undefined) throw new ContainerError(noLimitsReason);
 }
 

@@ -36,7 +36,7 @@ export function parseJobBody(bytes: Buffer): ChefJobBody {
   const fields = fieldsOf(text);
   const unknownKey = Object.keys(fields).find((key) => !(CHEF_JOB_KEYS as readonly string[]).includes(key));
   if (unknownKey !== undefined) throw new InvalidJobError('invalid key supplied', unknownKey.slice(0, 100));
-  for (const [key, value] of Object.entries(fields)) refuseUnstorable(key, value);
+  for (const [key, value] of Object.entries(fields)) checkStorableValue(key, value);
   const nodes = nodesOf(fields.nodes);
   return {
     command: commandOf(fields.command),
@@ -71,7 +71,7 @@ function fieldsOf(text: string): Fields {
   return value;
 }
 
-function refuseUnstorable(key: string, value: unknown): void {
+function checkStorableValue(key: string, value: unknown): void {
   const reason = reasonNotStorable(value);
   if (reason !== undefined) throw new InvalidJobError(`invalid ${key} supplied`, key, `it ${reason}`);
 }

@@ -13,7 +13,7 @@ import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
-import { type PushJobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
+import { checkMayAct, type PushJobAction, type Requestor } from '../../organizations/requestor.ts';
 import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
@@ -24,7 +24,7 @@ import { parseChefId, toChefId, toChefJob, toChefNodeState, toCountedChefJob } f
 import { buildPushJob } from '../push-jobs/new-job.ts';
 import * as store from '../push-jobs/organization-jobs-store.ts';
 import { ChefJobNotFoundError, NoOutputError, NotJsonError } from '../pushy-errors.ts';
-import { baseUrlOf, requireAccept } from './negotiation.ts';
+import { baseUrlOf, checkAccept } from './negotiation.ts';
 import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
 
 export interface ChefRouteDeps {
@@ -82,8 +82,8 @@ function authorizer(deps: ChefRouteDeps) {
     type = JSON_TYPE,
   ): Promise<Authorized> {
     const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
-    requireAccess(requestor, action);
-    requireAccept(context.header('Accept'), type);
+    checkMayAct(requestor, action);
+    checkAccept(context.header('Accept'), type);
     return requestor;
   }
 
@@ -139,7 +139,7 @@ function jobRoutes(
     {
       async CreateChefJob(context) {
         const authorized = await authorize(context, 'write');
-        requireJson(context.header('Content-Type'));
+        checkIsJson(context.header('Content-Type'));
         const body = parseJobBody(context.body);
         const { organization } = authorized;
         const nodes = await organizations.nodesOf(organization, body.nodes);
@@ -271,7 +271,7 @@ function configRoutes(deps: ChefRouteDeps, { baseUrl }: Authorizer): Route[] {
     {
       async GetChefConfig(context) {
         const { node, ccpk } = context.params;
-        if (node !== '') requireCcpk(ccpk);
+        if (node !== '') checkCcpk(ccpk);
         return configOf(context);
       },
       GetChefConnect: configOf,
@@ -316,13 +316,13 @@ function feedRoutes({ feeds }: ChefRouteDeps, { authorize, jobIn }: Authorizer):
 const maySeeContents = ({ kind, actor }: { kind: string; actor: Actor }): boolean =>
   kind !== 'token' || hasRight(actor, 'task-contents');
 
-function requireJson(contentType: string | undefined): void {
+function checkIsJson(contentType: string | undefined): void {
   const type = contentType?.split(';')[0]?.trim().toLowerCase() ?? '';
   if (type !== '' && type !== JSON_TYPE) throw new NotJsonError(type.slice(0, 100));
 }
 
 /** Chef's clients send `ccpk`, a key of the node. Only its absence is an error here. */
-function requireCcpk(ccpk: string | undefined): void {
+function checkCcpk(ccpk: string | undefined): void {
   if (ccpk === undefined || ccpk === '') throw new CnapiError('InvalidParameters', 400, 'Missing ccpk');
   if (ccpk.length !== 40) throw new CnapiError('Unauthorized', 401, 'Bad ccpk');
 }

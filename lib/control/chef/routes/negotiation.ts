@@ -6,7 +6,7 @@ import { NotAcceptableError } from '../pushy-errors.ts';
  * @throws NotAcceptableError if the header Accept accepts neither the type nor a range that
  * includes it
  */
-export function requireAccept(accept: string | undefined, contentType: string): void {
+export function checkAccept(accept: string | undefined, contentType: string): void {
   const type = contentType.slice(0, contentType.indexOf('/'));
   const ranges = (accept ?? '*/*').split(',').map(parseRange);
   // The most specific range counts, as in RFC 9110.

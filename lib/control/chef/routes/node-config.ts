@@ -3,8 +3,8 @@ import { CnapiError } from '../../../platform/errors.ts';
 import type { ChefConfiguration } from '../../../protocol/api/chef.ts';
 import type { Organization } from '../../../protocol/api/documents/organizations.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
-import { type Requestor, requireAccess } from '../../organizations/requestor.ts';
-import { requireAccept } from './negotiation.ts';
+import { checkMayAct, type Requestor } from '../../organizations/requestor.ts';
+import { checkAccept } from './negotiation.ts';
 
 export interface NodeConfigDeps {
   organizations: Pick<Organizations, 'nodesOf'>;
@@ -30,9 +30,9 @@ export async function nodeConfig(
   { requestor, node: name, baseUrl, accept }: Asked,
 ): Promise<ChefConfiguration> {
   const { organization, kind } = requestor;
-  if (kind !== 'client') requireAccess(requestor, 'read');
+  if (kind !== 'client') checkMayAct(requestor, 'read');
   else if (requestor.name !== name) throw new CnapiError('Forbidden', 403, 'Client and node name must match');
-  requireAccept(accept, 'application/json');
+  checkAccept(accept, 'application/json');
   const node = (await organizations.nodesOf(organization, [name])).get(name);
   if (node === undefined || typeof node === 'string') {
     const reason = node === 'ambiguous' ? 'has several servers with the hostname' : 'has no node';

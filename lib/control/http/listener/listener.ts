@@ -108,7 +108,7 @@ export class HttpListener {
   /** @throws the system's error if the port is in use. */
   async start(handlers: Handlers): Promise<void> {
     for (const route of handlers.routes) this.#mount(route, handlers);
-    this.#upgrades.start(this.#restify, handlers.upgrades, (request) => this.#requireUpgrade(request));
+    this.#upgrades.start(this.#restify, handlers.upgrades, (request) => this.#checkIsUpgrade(request));
     // restify emits the server's errors again, and throws if nothing listens.
     const ignoreStartError = () => undefined;
     this.#restify.on('error', ignoreStartError);
@@ -233,7 +233,7 @@ export class HttpListener {
   }
 
   /** The path of an upgrade, without it. */
-  #requireUpgrade(request: IncomingMessage): void {
+  #checkIsUpgrade(request: IncomingMessage): void {
     void this.#exchanges.get(request)?.send(errorAnswer(new UpgradeRequiredError()));
   }
 

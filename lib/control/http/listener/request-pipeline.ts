@@ -183,7 +183,7 @@ export class RequestPipeline {
     record?.setActor(auditedActor(actor));
     this.#authenticator.authorize(actor, entry);
     if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
-    if (record !== undefined) this.#refuseWhileUnhealthy();
+    if (record !== undefined) this.#checkHealthy();
     return actor;
   }
 
@@ -213,7 +213,7 @@ export class RequestPipeline {
       signed.checkBody(body);
       if (record === undefined) return;
       try {
-        this.#refuseWhileUnhealthy();
+        this.#checkHealthy();
         await signed.receive(normalizeAddress(address));
       } catch (error) {
         if (isTemporary(error)) record.setActor(auditedActor(actor));
@@ -250,7 +250,7 @@ export class RequestPipeline {
    * which may wait unnoticed for an unreachable standby long after its caller has disconnected.
    * @throws DatabaseUnavailableError
    */
-  #refuseWhileUnhealthy(): void {
+  #checkHealthy(): void {
     if (!this.#isDatabaseHealthy()) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
   }
 

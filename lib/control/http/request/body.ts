@@ -94,7 +94,7 @@ async function readWithin(
   if (Number(request.headers['content-length'] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
   const isCompressed = isGzip(request.headers['content-encoding']);
   const type = mediaType(request.headers['content-type']);
-  if (hasBody(request)) refuseUnknown(type);
+  if (hasBody(request)) checkContentType(type);
   if (isCompressed || !isSmall(request)) reader.checkEarlierBodies();
   reader.acceptBody();
   const received = await collect(request, memory, reader, { isCompressed, maxBytes: MAX_BODY_BYTES });
@@ -120,12 +120,12 @@ export function parseBody(
   charge: (values: number) => void = () => undefined,
 ): Record<string, unknown> {
   if (type === FORM) return fromUrlEncoded(content);
-  refuseUnknown(type);
+  checkContentType(type);
   return parseJsonObject(content, charge);
 }
 
 /** @throws UnsupportedMediaTypeError */
-function refuseUnknown(type: string | undefined): void {
+function checkContentType(type: string | undefined): void {
   if (type !== undefined && type !== FORM && type !== 'application/json' && !type.endsWith('+json'))
     throw new UnsupportedMediaTypeError(type);
 }

@@ -49,7 +49,7 @@ export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = 
 }
 
 /** @throws InvalidArgumentError naming the first parameter that a strict route does not declare. */
-export function refuseUndeclared(route: Contract, params: MergedParams): void {
+export function checkDeclared(route: Contract, params: MergedParams): void {
   if (route.lenient === true) return;
   const unknownName = Object.keys(params).find((name) => !Object.hasOwn(route.params.shape, name));
   if (unknownName !== undefined)
@@ -60,7 +60,7 @@ export function refuseUndeclared(route: Contract, params: MergedParams): void {
  * Checks only what the handler receives; ignored parameters are not checked.
  * @throws InvalidArgumentError naming the first parameter that the database cannot store
  */
-export function refuseUnstorable(route: Contract, params: MergedParams): void {
+export function checkStorable(route: Contract, params: MergedParams): void {
   for (const name in params) {
     if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;
     const reason = reasonNotStorable(name) ?? reasonNotStorable(params[name]);

@@ -14,7 +14,7 @@ import { InvalidArgumentError } from '../../request-errors.ts';
 import type { Exchange } from '../answer/exchange.ts';
 import type { RequestContext, RequireServer, Route, RouteAnswer, ServerState } from '../route.ts';
 import { checkDroppedBody, readBody, readRawBody } from './body.ts';
-import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
+import { checkDeclared, checkStorable, mergeParams, parseParams, parsePathParams } from './params.ts';
 
 const NO_BODY = Buffer.alloc(0);
 
@@ -61,10 +61,10 @@ export async function rawBodyOf(route: Route, request: IncomingMessage, exchange
 
 export async function validateAndHandle(route: Route, call: GatheredRequest): Promise<RouteAnswer> {
   const { rawParams, requireServer, record } = call;
-  refuseUndeclared(route, rawParams);
-  refuseUnstorable(route, rawParams);
+  checkDeclared(route, rawParams);
+  checkStorable(route, rawParams);
   const ids = parsePathParams(route, rawParams);
-  refuseIfOver(call.signal);
+  checkNotAborted(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
   // Both run in parallel: the read of the precondition need not wait for the commit of the record.
   const begun = parsed.then(() => (route.commitsAuditRecord === true ? undefined : record?.begin()));
@@ -72,7 +72,7 @@ export async function validateAndHandle(route: Route, call: GatheredRequest): Pr
   const server = resultOf(precondition);
   resultOf(begin);
   const params = await parsed;
-  refuseIfOver(call.signal);
+  checkNotAborted(call.signal);
   record?.handlerStarted();
   const setAuditedObject = (object: string) => record?.setAuditedObject(object);
   const withAuditRecord: WithAuditRecord = (work, object) =>
@@ -89,7 +89,7 @@ function resultOf<Value>(result: PromiseSettledResult<Value>): Value {
  * Refuses a late request whose token has ended, or whose instance is stopping. @throws the signal's
  * reason
  */
-function refuseIfOver({ reason }: AbortSignal): void {
+function checkNotAborted({ reason }: AbortSignal): void {
   if (reason instanceof CnapiError) throw reason;
 }
 

@@ -32,7 +32,7 @@ export const SEARCH_YEARS = 41;
 const NAMES = ['@hourly', '@daily', '@weekly', '@monthly', '@yearly'];
 
 /** What is wrong with the expression; undefined: it can be given to `cronTimes`. */
-export function findCronIssue(expression: string): string | undefined {
+export function reasonNotCron(expression: string): string | undefined {
   // Before node-cron reads it: it expands ranges of any size, and 0-99999999999 ends the process.
   if (expression.length > MAX_CRON_CHARS) return `value is longer than ${MAX_CRON_CHARS} characters`;
   if (/\d{3}/.test(expression)) return 'value has a number above 99';

@@ -1,6 +1,6 @@
 /** The times of a schedule: as callers ask for them, and the next one. Pure. */
 import { type FieldError, InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
-import { cronTimes, findCronIssue, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
+import { cronTimes, isTimeZone, reasonNotCron, SEARCH_YEARS } from './cron-times.ts';
 import type { WholeSchedule } from './schedule-change-store.ts';
 
 export interface ScheduleTimes {
@@ -21,7 +21,7 @@ export function parseScheduleTimes({ at: text, cron, timeZone = 'UTC' }: Schedul
   const at = text === undefined ? undefined : Date.parse(text);
   if ((at === undefined) === (cron === undefined)) refuse('at', 'give either at or cron, and not both');
   else if (at !== undefined && at <= now) refuse('at', 'value is not in the future');
-  const issue = cron === undefined ? undefined : findCronIssue(cron);
+  const issue = cron === undefined ? undefined : reasonNotCron(cron);
   if (issue !== undefined) refuse('cron', issue);
   if (!isTimeZone(timeZone)) refuse('time_zone', NO_TIME_ZONE);
   if (errors.length > 0) throw new InvalidParametersError(400, errors);

@@ -108,7 +108,7 @@ export class PushSchedules {
     const now = await this.#now();
     const [times] = await checkAll(
       () => parseScheduleTimes(request, now),
-      () => this.#requireGroup(request.job),
+      () => this.#checkGroupExists(request.job),
     );
     const schedule = { ...request, ...times, overlap };
     if (!(await insertSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManyPushSchedulesError(MAX_SCHEDULES);
@@ -135,7 +135,7 @@ export class PushSchedules {
 
   /** @throws PushScheduleNotFoundError, PushScheduleEndedError */
   async pause(id: string, actor: string | undefined): Promise<void> {
-    if (!(await pauseSchedule(this.#deps.database, id, actor))) this.#refuseEnded(await this.get(id));
+    if (!(await pauseSchedule(this.#deps.database, id, actor))) this.#checkNotEnded(await this.get(id));
   }
 
   /**
@@ -164,7 +164,7 @@ export class PushSchedules {
       const [{ nextAt, ...times }, job] = await checkAll(
         () => changedTimes(schedule, changes, now),
         () => (changes.job === undefined ? schedule.job : changedJob(schedule.job, changes.job)),
-        () => this.#requireGroup(changes.job ?? {}),
+        () => this.#checkGroupExists(changes.job ?? {}),
       );
       const overlap = changes.overlap ?? schedule.overlap;
       const wanted = { ...times, nextAt, overlap, job, jobActor: changes.job && changes.actor };
@@ -234,13 +234,13 @@ export class PushSchedules {
   async #changing(id: string, change: (schedule: WholeSchedule) => Promise<boolean>): Promise<void> {
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const schedule = await this.#whole(id);
-      this.#refuseEnded(schedule);
+      this.#checkNotEnded(schedule);
       if (await change(schedule)) return;
     }
     throw new PushScheduleConflictError(id);
   }
 
-  async #requireGroup({ group }: JsonObject): Promise<void> {
+  async #checkGroupExists({ group }: JsonObject): Promise<void> {
     if (typeof group === 'string' && (await this.#deps.pushJobs.serverGroup(group)) === undefined)
       throw invalidParameter('job', `group: there is no server group ${JSON.stringify(group)}`);
   }
@@ -251,7 +251,7 @@ export class PushSchedules {
     return schedule;
   }
 
-  #refuseEnded({ id, next_at, queued_at }: Pick<ScheduleRow, 'id' | 'next_at' | 'queued_at'>): void {
+  #checkNotEnded({ id, next_at, queued_at }: Pick<ScheduleRow, 'id' | 'next_at' | 'queued_at'>): void {
     if (next_at === null && queued_at === null) throw new PushScheduleEndedError(id);
   }
 }

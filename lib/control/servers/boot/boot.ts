@@ -75,24 +75,24 @@ export class Boot {
 
   /** @throws ServerNotFoundError, InvalidArgumentError, UnknownPlatformError, EtagConflictError */
   async replace(key: string, change: BootChange): Promise<WriteStats> {
-    await this.#requirePlatform(change.platform);
+    await this.#checkPlatform(change.platform);
     const latest = change.platform ?? latestPlatform(await this.#deps.platforms.names()) ?? '';
     return this.#change(key, () => replaceBoot(change, latest));
   }
 
   /** @throws ServerNotFoundError, InvalidArgumentError, UnknownPlatformError, EtagConflictError */
   async merge(key: string, change: BootChange): Promise<WriteStats> {
-    await this.#requirePlatform(change.platform);
+    await this.#checkPlatform(change.platform);
     return this.#change(key, (before) => mergeBoot(before, change));
   }
 
   /** For an update of a server. An empty name is none. @throws UnknownPlatformError */
-  async requirePlatformImage(name: string | undefined): Promise<void> {
+  async checkPlatformImage(name: string | undefined): Promise<void> {
     if (!(await this.#knows(name)))
       throw new UnknownPlatformError(`failed to find given platform image, ${String(name).slice(0, 100)}`);
   }
 
-  async #requirePlatform(name: string | undefined): Promise<void> {
+  async #checkPlatform(name: string | undefined): Promise<void> {
     if (!(await this.#knows(name)))
       throw new UnknownPlatformError(`Platform '${String(name).slice(0, 100)}' does not exist`);
   }

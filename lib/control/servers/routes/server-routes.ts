@@ -32,7 +32,7 @@ interface ServerRouteDeps {
     /** A server was removed: closes its session on any instance. */
     serverRemoved(serverUuid: string, removed: RemovedServer): void;
   };
-  boot: Pick<Boot, 'requirePlatformImage'>;
+  boot: Pick<Boot, 'checkPlatformImage'>;
   /** This instance. */
   cnapiUuid: string;
   /** When bytes last arrived here from the server over its session, ISO 8601; null if none did. */
@@ -89,7 +89,7 @@ export function serverRoutes({ servers, roster, boot, cnapiUuid, lastHeartbeat, 
       },
       async UpdateServer({ params }) {
         const { server_uuid, etag_retries, ...update } = params;
-        await boot.requirePlatformImage(update.boot_platform);
+        await boot.checkPlatformImage(update.boot_platform);
         await servers.update(server_uuid, update, etag_retries ?? 0);
         return empty(204);
       },

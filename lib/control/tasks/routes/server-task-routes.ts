@@ -51,7 +51,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
     {
       async CreateTask(context) {
         const { params, header, server } = context;
-        refuseReservedTask(params.task);
+        checkNotReserved(params.task);
         const task = {
           name: params.task,
           params: params.params ?? {},
@@ -140,7 +140,7 @@ const RESERVED_TASKS: Readonly<Record<string, string>> = {
   ),
 };
 
-function refuseReservedTask(name: string): void {
+function checkNotReserved(name: string): void {
   const reason = Object.hasOwn(RESERVED_TASKS, name) ? RESERVED_TASKS[name] : undefined;
   if (reason !== undefined) throw invalidParameter('task', `${name} ${reason}`);
 }

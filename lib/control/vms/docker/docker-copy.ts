@@ -14,13 +14,13 @@ import { DockerArchive, NoHeadError } from './docker-archive.ts';
 import { copyError } from './docker-errors.ts';
 import { dockerCopyOf, readHead } from './docker-path.ts';
 import {
+  checkHasNoToken,
+  checkVmRunning,
   type DockerContext,
   type DockerDeps,
   type DockerParams,
   type OpenPort,
   openPort,
-  requireNoToken,
-  requireRunningVm,
 } from './docker-task.ts';
 
 type CopyContext = DockerContext & {
@@ -38,8 +38,8 @@ const ENDS_WITHIN_MS = 1_000;
 /** Answers what is at the path, and where the caller can connect within seconds. */
 export async function dockerCopy(deps: DockerDeps, context: CopyContext): Promise<Record<string, unknown>> {
   const { mode, path, args } = dockerCopyOf(context.params);
-  requireNoToken(context, 'docker-copy', 'copy with `cnapi vm cp`');
-  await requireRunningVm(deps, context, 'copy');
+  checkHasNoToken(context, 'docker-copy', 'copy with `cnapi vm cp`');
+  await checkVmRunning(deps, context, 'copy');
   const codec = new DockerArchive();
   const task = { task: VM_EXEC_TASK, params: { args }, hasInput: mode === 'write', codec };
   const opened = await openPort(deps, context, task);

@@ -5,14 +5,14 @@ import { NotSupportedError } from '../vm-errors.ts';
 import { type DockerExec, dockerExecOf, unsupportedPart } from './docker-command.ts';
 import { DockerLines } from './docker-lines.ts';
 import {
+  checkHasNoToken,
+  checkVmRunning,
   createDockerTask,
   type DockerContext,
   type DockerDeps,
   type DockerParams,
   openPort,
   readVmState,
-  requireNoToken,
-  requireRunningVm,
 } from './docker-task.ts';
 
 type ExecContext = DockerContext & { params: DockerParams & { command: Readonly<Record<string, unknown>> } };
@@ -34,9 +34,9 @@ export async function dockerExec(deps: DockerDeps, context: ExecContext): Promis
   if (unsupported !== undefined) throw new NotSupportedError(`docker-exec with ${unsupported}`, serverUuid);
   const exec = dockerExecOf(command);
   const { task, params, isDetached, isTty, hasInput, hasExitCode } = exec;
-  if (!isDetached) requireNoToken(context, 'docker-exec', 'run the program with `cnapi vm exec`');
+  if (!isDetached) checkHasNoToken(context, 'docker-exec', 'run the program with `cnapi vm exec`');
   // The log of a VM outlives its program.
-  if (hasExitCode) await requireRunningVm(deps, context, 'exec');
+  if (hasExitCode) await checkVmRunning(deps, context, 'exec');
   else await readVmState(deps, context);
   if (isDetached) {
     await startDetached(deps, context, exec);

@@ -4,12 +4,12 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import { VM_STATS_TASK } from '../../../protocol/streams/stream.ts';
 import { DockerStatsLines } from './docker-stats-lines.ts';
 import {
+  checkHasNoToken,
+  checkVmRunning,
   type DockerContext,
   type DockerDeps,
   type DockerParams,
   openPort,
-  requireNoToken,
-  requireRunningVm,
 } from './docker-task.ts';
 
 type StatsContext = DockerContext & {
@@ -35,8 +35,8 @@ const SAMPLES_OF_ONE_LINE = 2;
 /** Answers where the caller can connect within 30 seconds. */
 export async function dockerStats(deps: DockerDeps, context: StatsContext): Promise<{ host: string; port: number }> {
   const { apiVersion, ...params } = dockerStatsOf(context.params.payload);
-  requireNoToken(context, 'docker-stats', 'ask GET …/info');
-  await requireRunningVm(deps, context, 'stats');
+  checkHasNoToken(context, 'docker-stats', 'ask GET …/info');
+  await checkVmRunning(deps, context, 'stats');
   const codec = new DockerStatsLines(apiVersion);
   const { host, port } = await openPort(deps, context, { task: VM_STATS_TASK, params, hasInput: false, codec });
   return { host, port };

@@ -71,7 +71,7 @@ class NoPortError extends CnapiError {
  * @throws NoPortError for a caller with a token; `instead`: what such a caller can do, as a
  * sentence
  */
-export function requireNoToken({ actor }: DockerContext, route: string, instead: string): void {
+export function checkHasNoToken({ actor }: DockerContext, route: string, instead: string): void {
   if (actor.tokenUuid !== undefined || actor.principal !== undefined) throw new NoPortError(route, instead);
 }
 
@@ -83,7 +83,7 @@ export async function readVmState(deps: DockerDeps, context: DockerContext): Pro
 }
 
 /** @throws VmNotFoundError, VmNotRunningError */
-export async function requireRunningVm(deps: DockerDeps, context: DockerContext, need: RunningNeed): Promise<void> {
+export async function checkVmRunning(deps: DockerDeps, context: DockerContext, need: RunningNeed): Promise<void> {
   const state = await readVmState(deps, context);
   if (state !== 'running') throw new VmNotRunningError(context.params.vm_uuid, state, need);
 }

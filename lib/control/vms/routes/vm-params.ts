@@ -9,7 +9,7 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = vmTaskParams;
  * The first wrong parameter; undefined if there is none. Other brands than `oci` are for agents of
  * Triton.
  */
-export function issueOf(task: string, params: JsonObject): { field: string; message: string } | undefined {
+export function findVmParamIssue(task: string, params: JsonObject): { field: string; message: string } | undefined {
   if (task === 'machine_create' && params.brand !== undefined && params.brand !== 'oci') return undefined;
   const issue = SCHEMAS[task]?.safeParse(params).error?.issues[0];
   return issue && { field: issue.path.join('.'), message: issue.message };

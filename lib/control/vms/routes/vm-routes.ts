@@ -23,7 +23,7 @@ import { checkMigrationTask, checkStartUpdate, InvalidVersionError, NotSupported
 import { queryVm, type VmQuery } from '../vm-query.ts';
 import type { VmRegistry } from '../vm-registry.ts';
 import { infoOf, vncOf } from './vm-info.ts';
-import { issueOf } from './vm-params.ts';
+import { findVmParamIssue } from './vm-params.ts';
 
 export interface VmRouteDeps extends DockerDeps {
   vms: VmRegistry;
@@ -62,7 +62,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
    */
   const validatedParams = async (task: string, context: RequestContext<OfServer>) => {
     const params = agentParams(context);
-    const issue = issueOf(task, params);
+    const issue = findVmParamIssue(task, params);
     if (issue !== undefined && !(await legacyAgentApi.has(context.params.server_uuid)))
       throw invalidParameter(issue.field, issue.message);
     return params;
@@ -78,12 +78,12 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     );
 
   /** @throws NotSupportedError unless the agent is one of Triton's, whatever that can do */
-  const requireLegacyAgent = async (what: string, serverUuid: string) => {
+  const checkLegacyAgent = async (what: string, serverUuid: string) => {
     if (!(await legacyAgentApi.has(serverUuid))) throw new NotSupportedError(what, serverUuid);
   };
 
   /** Platforms of Triton before SDC 7 cannot update NICs. @throws InvalidVersionError */
-  const requireSdcVersion = async (serverUuid: string) => {
+  const checkSdcVersion = async (serverUuid: string) => {
     const version = (await servers.sysinfoParts(serverUuid, ['SDC Version']))?.['SDC Version'];
     if (version === undefined) throw new InvalidVersionError(serverUuid);
   };
@@ -145,7 +145,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         return ok(infoOf(await runQuery(context, { task: 'machine_info', seconds: 10, params: { types } })));
       },
       async GetVmVnc(context) {
-        await requireLegacyAgent('VNC', context.params.server_uuid);
+        await checkLegacyAgent('VNC', context.params.server_uuid);
         const query = { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } };
         return ok(vncOf(infoOf(await runQuery(context, query))));
       },
@@ -153,7 +153,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       UpdateVm: startTask('machine_update'),
       async UpdateVmNics(context) {
         const { server_uuid } = context.params;
-        if (await legacyAgentApi.has(server_uuid)) await requireSdcVersion(server_uuid);
+        if (await legacyAgentApi.has(server_uuid)) await checkSdcVersion(server_uuid);
         const params = await validatedParams('machine_update_nics', context);
         return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'machine_update_nics', params }) });
       },
@@ -171,7 +171,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       DeleteVm: startTask('machine_destroy'),
       async MigrateVm(context) {
         checkMigrationTask(context.params.migrationTask);
-        await requireLegacyAgent('Migration', context.params.server_uuid);
+        await checkLegacyAgent('Migration', context.params.server_uuid);
         return startTask('machine_migrate')(context);
       },
       CreateVmSnapshot: startTask('machine_create_snapshot'),
@@ -192,7 +192,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         return ok(await queryLegacyAgent(context, { task: 'docker_stats', seconds: 30 }));
       },
       async DockerBuild(context) {
-        await requireLegacyAgent('docker-build', context.params.server_uuid);
+        await checkLegacyAgent('docker-build', context.params.server_uuid);
         return ok(await runQuery(context, { task: 'docker_build', seconds: 30 }));
       },
     },

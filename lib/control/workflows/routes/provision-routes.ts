@@ -14,7 +14,7 @@ import type { Allocator } from '../../placement/allocator.ts';
 import { NoAllocatableServersError } from '../../placement/placement-errors.ts';
 import { placementRequestOf } from '../../placement/request.ts';
 import { quotaCallerOf } from '../../placement/routes/placement-routes.ts';
-import { issueOf } from '../../vms/routes/vm-params.ts';
+import { findVmParamIssue } from '../../vms/routes/vm-params.ts';
 import type { VmRegistry } from '../../vms/vm-registry.ts';
 import { vmParamsOf } from '../definitions.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
@@ -35,7 +35,7 @@ export function provisionRoutes({ workflowJobs, allocator, vms, random }: Provis
       async ProvisionVm({ params, rawParams, actor, source, requestId, withAuditRecord, setAuditedObject }) {
         const { uuid: vmUuid, server_uuid } = params;
         const wanted = withSecretImage({ ...rawParams, uuid: vmUuid, ...(server_uuid && { server_uuid }) });
-        const issue = issueOf('machine_create', vmParamsOf(wanted));
+        const issue = findVmParamIssue('machine_create', vmParamsOf(wanted));
         if (issue !== undefined) throw invalidParameter(issue.field, issue.message);
         const place = { ...placementRequestOf(allocationOf(wanted)), isCreatedNext: true };
         setAuditedObject(vmUuid);

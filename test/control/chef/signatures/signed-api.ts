@@ -17,7 +17,7 @@ import { RequestPipeline } from '../../../../lib/control/http/listener/request-p
 import { bind, ok, type Route } from '../../../../lib/control/http/route.ts';
 import { Metrics } from '../../../../lib/control/metrics/metrics.ts';
 import { Organizations } from '../../../../lib/control/organizations/organizations.ts';
-import { requireAccess } from '../../../../lib/control/organizations/requestor.ts';
+import { checkMayAct } from '../../../../lib/control/organizations/requestor.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
@@ -85,7 +85,7 @@ function placeRoutes(organizations: Organizations): Route[] {
       params: { organization: string };
     };
     const requestor = await organizations.requestor(actor, params.organization);
-    requireAccess(requestor, action);
+    checkMayAct(requestor, action);
     const { name, kind, groups } = requestor;
     return ok({ name, kind, groups: [...groups].toSorted(), actor: requestor.actor.name, received: String(body) });
   };

@@ -1,7 +1,7 @@
 /** When cron expressions come next, in time zones whose clocks change. */
 import cron from 'node-cron';
 import t, { type Test } from 'tap';
-import { cronTimes, findCronIssue, isTimeZone } from '../../../../lib/control/push/schedules/cron-times.ts';
+import { cronTimes, isTimeZone, reasonNotCron } from '../../../../lib/control/push/schedules/cron-times.ts';
 import { SeededRandom } from '../../../sim/seeded-random.ts';
 
 function nextTimes(expression: string, zone: string, after: string, count: number): string[] {
@@ -88,9 +88,9 @@ t.test('what is not a cron expression is refused, without reading it at any size
     'a b c d e',
     `${'*,'.repeat(200)}* * * * *`,
   ])
-    t.type(findCronIssue(expression), 'string', expression.slice(0, 40));
+    t.type(reasonNotCron(expression), 'string', expression.slice(0, 40));
   for (const expression of ['* * * * *', '@hourly', ' 0 0 * * 7 ', '*/15 1,2 1-5 JAN mon#1'])
-    t.equal(findCronIssue(expression), undefined);
+    t.equal(reasonNotCron(expression), undefined);
 });
 
 t.test('a time zone is one that the runtime knows', async (t) => {
@@ -183,7 +183,7 @@ t.test('random expressions name the days of node-cron', async (t) => {
   for (let round = 0; round < 40; round += 1) {
     const fields = ['0', '0', random.pick(DAYS), random.pick(MONTHS), random.pick(WEEKDAYS)];
     const expression = fields.join(' ');
-    if (findCronIssue(expression) !== undefined) continue;
+    if (reasonNotCron(expression) !== undefined) continue;
     const from = Date.UTC(random.pick([2027, 2030, 2098]), 0, 1);
     const midnights = Array.from({ length: 1_100 }, (_, index) => from + index * DAY_MS);
     const expected = await matching(patternsOf(fields), 'UTC', midnights);
