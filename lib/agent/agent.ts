@@ -17,7 +17,7 @@ import type {
   WelcomeFrame,
 } from '../protocol/link/frames.ts';
 import { PUSH_TASK } from '../protocol/push.ts';
-import { inventoryOf, type Journal } from './journal/journal.ts';
+import { buildInventory, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
 import { LegacyCnapiClient } from './legacy/legacy-cnapi-client.ts';
@@ -284,9 +284,9 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     await this.#deps.journal.renew();
   }
 
-  inventory(settles: boolean): ReturnType<typeof inventoryOf> {
+  inventory(settles: boolean): ReturnType<typeof buildInventory> {
     const { state } = this.#deps.journal;
-    return settles ? inventoryOf(state, (task) => this.#runner.isHeld(task)) : inventoryOf(state);
+    return settles ? buildInventory(state, (task) => this.#runner.isHeld(task)) : buildInventory(state);
   }
 
   onSessionOpened(welcome: WelcomeFrame, settles: boolean): void {

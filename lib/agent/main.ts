@@ -17,7 +17,7 @@ import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
 import { HttpPort } from './legacy/http-port.ts';
 import { type AgentCredentials, openCredentials } from './link/credentials.ts';
-import { resolverOf } from './link/discovery.ts';
+import { createResolver } from './link/discovery.ts';
 import { dialWebSocket } from './link/link-socket.ts';
 import { Ticker } from './link/ticker.ts';
 import { ownServerUuid as serverUuidOf } from './machine/identity.ts';
@@ -135,7 +135,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     ticker: new Ticker({ clock }),
     dial: dialWebSocket(clock, credentials),
     credentials,
-    resolve: resolverOf(options.discovery, { clock, random }),
+    resolve: createResolver(options.discovery, { clock, random }),
     tasks: catalogueOf(services),
     allowReboot,
     pushCommands,

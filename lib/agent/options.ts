@@ -82,8 +82,8 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     throw new AgentUsageError(`--uuid ${values.uuid} is not a lower-case UUID`);
   }
   return {
-    discovery: agentDiscoveryOf(values),
-    credentials: credentialValuesOf(values, env),
+    discovery: parseAgentDiscovery(values),
+    credentials: checkCredentialValues(values, env),
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
@@ -121,7 +121,7 @@ export function asUsageError<Result>(use: () => Result): Result {
   }
 }
 
-export function agentDiscoveryOf(values: ValuesOf<typeof discoveryOptions>): AgentDiscovery {
+export function parseAgentDiscovery(values: ValuesOf<typeof discoveryOptions>): AgentDiscovery {
   const { dns, url = [], datacenter, domain } = values;
   const byName = dns ?? datacenter ?? domain;
   if (url.length > 0 && byName !== undefined)
@@ -157,7 +157,7 @@ function endpointOf(text: string): Endpoint {
 }
 
 /** An agent moves from instance to instance, so all its URLs must have the same scheme. */
-export function credentialValuesOf(
+export function checkCredentialValues(
   values: ValuesOf<typeof discoveryOptions>,
   env: NodeJS.ProcessEnv,
 ): CredentialValues {

@@ -134,7 +134,7 @@ export function allCommands(program: Command): Command[] {
 }
 
 /** Returns the help text of a command. */
-export function helpOf(command: Command): string {
+export function buildHelp(command: Command): string {
   let text = '';
   command.configureOutput({ writeOut: (piece) => (text += piece) });
   command.outputHelp();

@@ -6,9 +6,9 @@ import { CommanderError } from 'commander';
 import { type CliEnvironment, Invocation } from './invocation/command-runner.ts';
 import { helpWidthOf } from './invocation/help-text.ts';
 import { usageHint } from './invocation/usage-hint.ts';
-import { allCommands, createProgram, helpOf } from './program.ts';
+import { allCommands, buildHelp, createProgram } from './program.ts';
 import { EXIT } from './terminal/command-errors.ts';
-import { errorReportOf, errorReportText } from './terminal/error-report.ts';
+import { buildErrorReport, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';
 import { flushOutput, reportLostOutput } from './terminal/output.ts';
 import type { OutputStream } from './terminal/streams.ts';
@@ -31,7 +31,7 @@ async function run(argv: readonly string[], environment: CliEnvironment): Promis
     command.configureOutput({ writeOut: (text) => stdout.write(text) });
   try {
     if (args.length === 0) {
-      stdout.write(helpOf(program));
+      stdout.write(buildHelp(program));
       return EXIT.usage;
     }
     await program.parseAsync(args, { from: 'user' });
@@ -58,7 +58,7 @@ function usage(error: CommanderError, hint: string, stderr: OutputStream): numbe
 }
 
 function complain(error: unknown, isJson: boolean, stderr: OutputStream): number {
-  const report = errorReportOf(error);
+  const report = buildErrorReport(error);
   const { exitCode, ...about } = report;
   stderr.write(isJson ? `${safeJson({ error: about })}\n` : `cnapi: ${errorReportText(report)}\n`);
   return exitCode;

@@ -65,7 +65,7 @@ export function tlsNamesOf(discovery: Discovery, secure: boolean): string[] {
 }
 
 /** Returns the addresses to try, in order. @throws AddressError, NameResolutionError */
-export async function addressesOf(
+export async function resolveAddresses(
   discovery: Discovery,
   { clock, random, secure = false }: { clock: Clock; random: Random; secure?: boolean },
 ): Promise<Address[]> {

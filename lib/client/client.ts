@@ -29,7 +29,7 @@ import { ApiError } from './client-errors.ts';
 import { type Call, FailoverClient, type FailoverClientDeps } from './failover-client.ts';
 import { follow } from './follow.ts';
 import { allByOffset, fullPages, pages } from './pages.ts';
-import { type BodyOf, bodySchemaOf, isKnown, type Params, requestOf } from './request.ts';
+import { type BodyOf, bodySchemaOf, buildRequest, isKnown, type Params } from './request.ts';
 import type { ReceivedEvent } from './server-sent.ts';
 
 /** The filters of a list. */
@@ -93,13 +93,13 @@ export class CnapiClient {
 
   async info(): Promise<{ version: string; address: string }> {
     const { GetInfo } = processContracts;
-    const answer = await this.http.call(requestOf(GetInfo, {}));
+    const answer = await this.http.call(buildRequest(GetInfo, {}));
     return { ...bodySchemaOf(GetInfo).parse(JSON.parse(answer.text)), address: answer.address };
   }
 
   /** Returns one page. Each server has its uuid: `fields` must name it. */
   servers(query: ServerQuery = {}): Promise<NamedServer[]> {
-    return this.http.json(requestOf(serverContracts.ListServers, query), z.array(namedServer));
+    return this.http.json(buildRequest(serverContracts.ListServers, query), z.array(namedServer));
   }
 
   /**
@@ -180,7 +180,7 @@ export class CnapiClient {
 
   async *followTask(id: string, options: StreamOptions = {}): AsyncGenerator<TaskEvent> {
     const { FollowTask } = taskContracts;
-    const { path } = requestOf(FollowTask, { taskid: id });
+    const { path } = buildRequest(FollowTask, { taskid: id });
     for await (const sent of follow(this.http, { path, ...options })) {
       const data = JSON.parse(sent.data);
       if (!isKnown(TASK_EVENTS, data.name)) continue;
@@ -195,7 +195,7 @@ export class CnapiClient {
     options: StreamOptions = {},
   ): AsyncGenerator<FleetEvent> {
     const { FollowEvents } = eventContracts;
-    const { path } = requestOf(FollowEvents, query);
+    const { path } = buildRequest(FollowEvents, query);
     for await (const event of follow(this.http, { path, ...options })) {
       const sent = { id: event.id, event: event.name, data: dataOf(event) };
       const parsed = bodySchemaOf(FollowEvents).safeParse(sent);
@@ -264,7 +264,7 @@ export class CnapiClient {
    * @throws ApiError when it can no longer become active
    */
   async waitTicket(uuid: string, seconds: number, signal?: AbortSignal): Promise<'active' | 'queued'> {
-    const request = requestOf(ticketContracts.WaitTicket, { ticket_uuid: uuid, timeout: seconds });
+    const request = buildRequest(ticketContracts.WaitTicket, { ticket_uuid: uuid, timeout: seconds });
     const withinMs = (seconds + 15) * 1000;
     try {
       await this.http.call({ ...request, withinMs, patienceMs: 0, ownConnection: true, signal });
@@ -281,7 +281,7 @@ export class CnapiClient {
   }
 
   async releaseTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
-    await this.http.call({ ...requestOf(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
+    await this.http.call({ ...buildRequest(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
   }
 
   deleteTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
@@ -330,7 +330,7 @@ export class CnapiClient {
   }
 
   async revokeToken(uuid: string): Promise<void> {
-    await this.http.call(requestOf(tokenContracts.RevokeToken, { uuid }));
+    await this.http.call(buildRequest(tokenContracts.RevokeToken, { uuid }));
   }
 
   /** Sends a request of a noun of the bucket store that is answered with a body. */
@@ -344,7 +344,7 @@ export class CnapiClient {
    * after it: a revoked token does.
    */
   async delete<One extends Contract>(contract: One, params: Params<One>, limits: CallLimits = {}): Promise<void> {
-    await this.http.call({ ...requestOf(contract, params), ...limits }).catch((error: unknown) => {
+    await this.http.call({ ...buildRequest(contract, params), ...limits }).catch((error: unknown) => {
       if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
     });
   }
@@ -355,7 +355,7 @@ export class CnapiClient {
     params: Params<One>,
     options: Omit<Call, 'method' | 'path' | 'body'> = {},
   ): Promise<BodyOf<One>> {
-    return this.http.json({ ...requestOf(contract, params), ...options }, bodySchemaOf(contract));
+    return this.http.json({ ...buildRequest(contract, params), ...options }, bodySchemaOf(contract));
   }
 
   /**

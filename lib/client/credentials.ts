@@ -31,7 +31,7 @@ const MAX_TOKEN_FILE_BYTES = 4096;
  * @throws CredentialsError for a token file that other users may read, and for files that cannot be
  * read. Its text never contains a token.
  */
-export async function credentialsOf(env: NodeJS.ProcessEnv): Promise<Credentials> {
+export async function readCredentials(env: NodeJS.ProcessEnv): Promise<Credentials> {
   const [token, ca] = await Promise.all([tokenOf(env), caOf(env.CNAPI_CA_FILE)]);
   const isNamed = isGiven(env.CNAPI_TOKEN) || isGiven(env.CNAPI_TOKEN_FILE);
   return { token, ca, ...(isNamed ? {} : { localFolder: configFolder(env) }) };

@@ -16,11 +16,11 @@ import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Random } from '../platform/random.ts';
 import type { Clock } from '../platform/time/clock.ts';
 import type { ErrorCode } from '../protocol/api/contract/errors.ts';
-import { type Address, addressesOf, addressKey, addressText, type Discovery, tlsNamesOf } from './address.ts';
+import { type Address, addressKey, addressText, type Discovery, resolveAddresses, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
 import { bodyOf, Connections, describeHttpError, type HttpCall, type UpgradeOptions } from './http-call.ts';
-import { openedOf } from './upgrade.ts';
+import { waitUntilOpened } from './upgrade.ts';
 
 export interface FailoverClientDeps {
   discovery: Discovery;
@@ -193,7 +193,7 @@ export class FailoverClient {
     const attempts: FailedAttempt[] = [];
     for (const address of await this.#inOrder()) {
       const at = addressText(address);
-      const opened = await openedOf(await this.connections.upgrade(address, path, options), at);
+      const opened = await waitUntilOpened(await this.connections.upgrade(address, path, options), at);
       if ('socket' in opened) {
         this.#prefer(address);
         return opened.socket;
@@ -261,7 +261,7 @@ export class FailoverClient {
   /** Resolved again for each round, because instances come and go. */
   async #inOrder(): Promise<Address[]> {
     try {
-      this.#addresses = await addressesOf(this.#deps.discovery, this.#deps);
+      this.#addresses = await resolveAddresses(this.#deps.discovery, this.#deps);
     } catch (error) {
       // The addresses found before may still be valid while the name server does not answer.
       if (this.#addresses.length === 0 && this.#learnt.length === 0) throw error;

@@ -9,7 +9,7 @@ import { JOB_ENDS } from '../protocol/api/push/job-schemas.ts';
 import { TASK_EVENTS } from '../protocol/api/tasks.ts';
 import type { FailoverClient } from './failover-client.ts';
 import { follow } from './follow.ts';
-import { bodySchemaOf, isKnown, requestOf } from './request.ts';
+import { bodySchemaOf, buildRequest, isKnown } from './request.ts';
 
 interface FollowPushJobOptions {
   /** The stream broke off; it is resumed. */
@@ -23,7 +23,7 @@ export async function* followPushJob(
   options: FollowPushJobOptions = {},
 ): AsyncGenerator<PushEvent> {
   const { FollowPushJob } = pushEventContracts;
-  const { path } = requestOf(FollowPushJob, { id });
+  const { path } = buildRequest(FollowPushJob, { id });
   const known = new SeenEvents();
   for await (const { id: position, name, data } of follow(http, { path, ...options })) {
     const parsed = JSON.parse(data || '{}');

@@ -4,7 +4,7 @@
  */
 import { createSecureContext, type SecureContext } from 'node:tls';
 import { type ClientOptions, WebSocket } from 'ws';
-import { hostAndPort, tlsOptionsOf } from '../platform/http-client/connect.ts';
+import { buildTlsOptions, hostAndPort } from '../platform/http-client/connect.ts';
 import { HttpClient, type HttpRequest } from '../platform/http-client/http-client.ts';
 import type { HttpError } from '../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
@@ -70,7 +70,7 @@ export class Connections {
     const tls = { names: [name, ...otherNames], secureContext };
     return new WebSocket(`${secure ? 'wss' : 'ws'}://${hostAndPort({ host, port })}${path}`, protocol, {
       ...socket,
-      ...(secure && tlsOptionsOf(tls)),
+      ...(secure && buildTlsOptions(tls)),
       headers: {
         host: hostAndPort({ host: name, port }),
         ...(token !== undefined && { authorization: `Bearer ${token}` }),

@@ -21,7 +21,7 @@ export type Params<One extends Contract> = {
 /** What a contract answers when it does what was asked. */
 export type BodyOf<One extends Contract> = z.output<BodySchemaOf<One>>;
 
-export function requestOf<One extends Contract>(
+export function buildRequest<One extends Contract>(
   contract: One,
   params: Params<One>,
 ): { method: Method; path: string; body?: string } {

@@ -7,7 +7,7 @@ type Opened = { socket: WebSocket } | { reason: string; refusal?: ApiError };
 const MAX_BODY_BYTES = 64 * 1024;
 
 /** An open socket is paused: the caller listens, and resumes it. `address`: for messages. */
-export function openedOf(socket: WebSocket, address: string): Promise<Opened> {
+export function waitUntilOpened(socket: WebSocket, address: string): Promise<Opened> {
   return new Promise((resolve) => {
     socket.once('open', () => {
       // A message that came with the answer would be emitted before anybody listens.

@@ -17,7 +17,7 @@ export const templateDigest = (template: string): string => createHash('sha512')
  * The uuid of a configuration: the beginning of the digest in the form of a version 5 (RFC 9562,
  * section 5.5).
  */
-export function recoveryUuidOf(digest: string): string {
+export function deriveRecoveryUuid(digest: string): string {
   const variant = ((Number.parseInt(digest[16] ?? '0', 16) & 0x3) | 0x8).toString(16);
   return [
     digest.slice(0, 8),

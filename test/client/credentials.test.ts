@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t from 'tap';
 import { addressText, parseAddress } from '../../lib/client/address.ts';
-import { credentialsOf } from '../../lib/client/credentials.ts';
+import { readCredentials } from '../../lib/client/credentials.ts';
 
 const TOKEN = 'cnapi_0123456789abcdef0123456789abcdef_secret-secret-secret-secret-secret-secret-12';
 
@@ -12,26 +12,29 @@ t.test('the token comes from the environment, the named file, or the file in the
   t.teardown(() => rmSync(home, { recursive: true }));
   const named = path.join(home, 'named');
   writeFileSync(named, `${TOKEN}\n`, { mode: 0o600 });
-  t.equal((await credentialsOf({ HOME: home })).token, undefined);
-  t.equal((await credentialsOf({ HOME: home, CNAPI_TOKEN: 'cnapi_a', CNAPI_TOKEN_FILE: named })).token, 'cnapi_a');
-  t.equal((await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: named })).token, TOKEN);
+  t.equal((await readCredentials({ HOME: home })).token, undefined);
+  t.equal((await readCredentials({ HOME: home, CNAPI_TOKEN: 'cnapi_a', CNAPI_TOKEN_FILE: named })).token, 'cnapi_a');
+  t.equal((await readCredentials({ HOME: home, CNAPI_TOKEN_FILE: named })).token, TOKEN);
   mkdirSync(path.join(home, '.config/cnapi'), { recursive: true });
   writeFileSync(path.join(home, '.config/cnapi/token'), TOKEN, { mode: 0o600 });
-  t.equal((await credentialsOf({ HOME: home })).token, TOKEN);
+  t.equal((await readCredentials({ HOME: home })).token, TOKEN);
 
   for (const mode of [0o640, 0o604, 0o660, 0o610]) {
     chmodSync(named, mode);
-    const error = await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: named }).catch((thrown: Error) => thrown);
+    const error = await readCredentials({ HOME: home, CNAPI_TOKEN_FILE: named }).catch((thrown: Error) => thrown);
     t.match(error, { message: /others may use it; run chmod 600/ }, mode.toString(8));
     t.notMatch(String(error), 'secret');
   }
   chmodSync(named, 0o600);
   writeFileSync(named, `${TOKEN}\nsecond line`);
-  const error = await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: named }).catch((thrown: Error) => thrown);
+  const error = await readCredentials({ HOME: home, CNAPI_TOKEN_FILE: named }).catch((thrown: Error) => thrown);
   t.match(error, { message: /does not hold a token/ });
   t.notMatch(String(error), 'secret');
-  await t.rejects(credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: path.join(home, 'none') }), /cannot be read/);
-  await t.rejects(credentialsOf({ HOME: home, CNAPI_TOKEN: 'x', CNAPI_CA_FILE: named }), /does not hold certificates/);
+  await t.rejects(readCredentials({ HOME: home, CNAPI_TOKEN_FILE: path.join(home, 'none') }), /cannot be read/);
+  await t.rejects(
+    readCredentials({ HOME: home, CNAPI_TOKEN: 'x', CNAPI_CA_FILE: named }),
+    /does not hold certificates/,
+  );
 });
 
 t.test('an address has a scheme, a host and a port', (t) => {

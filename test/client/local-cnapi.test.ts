@@ -5,9 +5,9 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, w
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { createContext, discoveryOf } from '../../lib/cli/invocation/context.ts';
+import { createContext, parseDiscovery } from '../../lib/cli/invocation/context.ts';
 import { parseAddress } from '../../lib/client/address.ts';
-import { credentialsOf, tokenFor } from '../../lib/client/credentials.ts';
+import { readCredentials, tokenFor } from '../../lib/client/credentials.ts';
 import { announceLocal, localTokenFile, withdrawLocal } from '../../lib/client/local-cnapi.ts';
 
 const pid = process.pid;
@@ -45,20 +45,20 @@ t.test('without an address, the cnapi that runs locally is used, whatever its po
   const env = { XDG_CONFIG_HOME: home };
   const config = path.join(home, 'cnapi');
   const usual = { urls: ['http://127.0.0.1:8080'] };
-  t.same(discoveryOf({}, env), usual, 'none runs');
+  t.same(parseDiscovery({}, env), usual, 'none runs');
   const nine = ['http://127.0.0.1:9000', 'http://127.0.0.1:9001'];
   announceLocal(config, '/data/one', { pid, urls: nine });
-  t.same(discoveryOf({}, env), { urls: nine });
-  t.same(discoveryOf({ url: ['http://10.0.0.1'] }, env), { urls: ['http://10.0.0.1'] });
-  t.same(discoveryOf({}, { ...env, CNAPI_URL: 'http://10.0.0.1' }), { urls: ['http://10.0.0.1'] });
+  t.same(parseDiscovery({}, env), { urls: nine });
+  t.same(parseDiscovery({ url: ['http://10.0.0.1'] }, env), { urls: ['http://10.0.0.1'] });
+  t.same(parseDiscovery({}, { ...env, CNAPI_URL: 'http://10.0.0.1' }), { urls: ['http://10.0.0.1'] });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
   const several = /Several .* --url URL or CNAPI_URL: http:..127.0.0.1:\d+ \(its data: .data.\w+\) or http/;
-  t.throws(() => discoveryOf({}, env), { message: several });
+  t.throws(() => parseDiscovery({}, env), { message: several });
   const context = createContext({}, { env, rest: undefined, streams: process });
   t.throws(() => context.client, { message: several }, 'only for a command that makes a call');
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
-  t.throws(() => discoveryOf({}, env), { message: several }, 'the default address is not preferred');
-  t.same(discoveryOf({}, { ...env, CNAPI_URL: nine[0] }), { urls: [nine[0]] });
+  t.throws(() => parseDiscovery({}, env), { message: several }, 'the default address is not preferred');
+  t.same(parseDiscovery({}, { ...env, CNAPI_URL: nine[0] }), { urls: [nine[0]] });
 });
 
 t.test('a running caller no longer finds a local cnapi that was withdrawn or killed', async (t) => {
@@ -136,10 +136,13 @@ t.test('an explicit token precedes the local one, which precedes the one in the 
   writeFileSync(path.join(config, 'token'), 'cnapi_usual', { mode: 0o600 });
   announceLocal(config, '/data', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: local });
   const here = at('http://127.0.0.1:8080');
-  t.equal(await tokenFor(await credentialsOf({ HOME: home }), here), 'cnapi_local');
-  t.equal(await tokenFor(await credentialsOf({ HOME: home }), at('https://cnapi.example')), 'cnapi_usual');
-  t.equal(await tokenFor(await credentialsOf({ HOME: home, CNAPI_TOKEN: 'cnapi_named' }), here), 'cnapi_named');
-  t.equal(await tokenFor(await credentialsOf({ HOME: home, CNAPI_TOKEN_FILE: local }), at('http://h')), 'cnapi_local');
+  t.equal(await tokenFor(await readCredentials({ HOME: home }), here), 'cnapi_local');
+  t.equal(await tokenFor(await readCredentials({ HOME: home }), at('https://cnapi.example')), 'cnapi_usual');
+  t.equal(await tokenFor(await readCredentials({ HOME: home, CNAPI_TOKEN: 'cnapi_named' }), here), 'cnapi_named');
+  t.equal(
+    await tokenFor(await readCredentials({ HOME: home, CNAPI_TOKEN_FILE: local }), at('http://h')),
+    'cnapi_local',
+  );
   chmodSync(local, 0o644);
-  await t.rejects(tokenFor(await credentialsOf({ HOME: home }), here), /mode 0644: others may use it/);
+  await t.rejects(tokenFor(await readCredentials({ HOME: home }), here), /mode 0644: others may use it/);
 });

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
+import { parseHierarchies } from '../../lib/agent/containers/cgroups/mounts.ts';
 import { allContainers, exitsOf, runtimeRoot } from '../../lib/agent/containers/linux/container-paths.ts';
 import { allProcesses } from '../../lib/agent/machine/proc.ts';
 import { systemClock } from '../../lib/platform/time/clock.ts';
@@ -252,7 +252,7 @@ async function traces(data: string): Promise<string[]> {
   const directory = join(data, 'containers');
   const places = [allContainers(directory), exitsOf(directory), runtimeRoot(directory), join(data, 'vms')];
   const files = await Promise.all(places.map(async (place) => (await readdir(place)).map((name) => join(place, name))));
-  const trees = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
+  const trees = parseHierarchies(await readFile('/proc/self/mountinfo', 'utf8'));
   const groups = await Promise.all(
     trees.map(async (tree) => {
       const parent = join(tree.directory, cgroupParentOf(data));

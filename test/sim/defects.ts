@@ -178,7 +178,7 @@ export const defects: Defect[] = [
     breaks: 'I1',
     firstSeed: 6,
     kind: 'arriving-',
-    find: 'const measured = loadOf({ ...pressure, loopLateMs });',
+    find: 'const measured = measureLoad({ ...pressure, loopLateMs });',
     put: "const { load, why } = before.load === 'late' ? before : loadOf({ ...pressure, loopLateMs });\n  const measured: Measured = { load, why };",
   },
   {

@@ -19,7 +19,7 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import type { Test } from 'tap';
-import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
+import { parseHierarchies } from '../../lib/agent/containers/cgroups/mounts.ts';
 import { findRunCgroups } from '../../lib/agent/containers/cgroups/run-cgroups.ts';
 import type { ContainerSpec } from '../../lib/agent/containers/container.ts';
 import type { ContainerExit } from '../../lib/agent/containers/lifecycle.ts';
@@ -186,7 +186,7 @@ export class ContainerMachine {
   }
 
   async #parents(): Promise<string[]> {
-    const trees = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
+    const trees = parseHierarchies(await readFile('/proc/self/mountinfo', 'utf8'));
     return trees.map(({ directory }) => join(directory, this.cgroupParent));
   }
 }

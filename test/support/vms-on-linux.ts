@@ -4,7 +4,7 @@ import { readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Test } from 'tap';
-import { hierarchiesOf } from '../../lib/agent/containers/cgroups/mounts.ts';
+import { parseHierarchies } from '../../lib/agent/containers/cgroups/mounts.ts';
 import { type OpenedContainers, openContainers } from '../../lib/agent/containers/open-containers.ts';
 import { allowTraversal } from '../../lib/agent/data-directory.ts';
 import type { Images } from '../../lib/agent/images/images.ts';
@@ -82,7 +82,7 @@ async function removeAll(data: string): Promise<void> {
     for (const { uuid } of agent.vms.list()) await agent.vms.destroy(uuid);
   }
   const parent = cgroupParentOf(data);
-  for (const { directory } of hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8')))
+  for (const { directory } of parseHierarchies(await readFile('/proc/self/mountinfo', 'utf8')))
     await rmdir(join(directory, parent)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;
     });

@@ -1,7 +1,7 @@
 /** Generates docs/cli.md from the command table, so that it matches the help texts. Pure. */
 import type { Command } from 'commander';
 import { commandPath } from '../../lib/cli/invocation/command-runner.ts';
-import { allCommands, helpOf } from '../../lib/cli/program.ts';
+import { allCommands, buildHelp } from '../../lib/cli/program.ts';
 
 const HEAD = `# The command line
 
@@ -20,5 +20,5 @@ export function cliPage(program: Command): string {
 }
 
 function section(command: Command, title: string): string {
-  return `## ${title}\n\n\`\`\`\n${helpOf(command).trimEnd()}\n\`\`\`\n`;
+  return `## ${title}\n\n\`\`\`\n${buildHelp(command).trimEnd()}\n\`\`\`\n`;
 }

@@ -20,7 +20,7 @@ import {
   TooManyContainersError,
 } from './container-errors.ts';
 import { type ContainerEffect, type ContainerEvent, type ContainerState, stepContainer } from './lifecycle.ts';
-import { outcomeOf, preparationEvents, startEvents } from './outcomes.ts';
+import { preparationEvents, runForEvent, startEvents } from './outcomes.ts';
 import type { ContainerRuntime, ExecRequest, PreparedExec, RunConsole, RunId } from './runtime.ts';
 
 interface ContainersDeps {
@@ -322,7 +322,7 @@ export class Containers {
       case 'prepare':
         return this.#prepare(entry);
       case 'start':
-        return this.#step(entry, await outcomeOf(() => runtime.start(spec, effect.run), startEvents(effect.run)));
+        return this.#step(entry, await runForEvent(() => runtime.start(spec, effect.run), startEvents(effect.run)));
       case 'signal':
         return runtime.signal({ id, number: effect.run }, effect.signal);
       case 'arm-kill': {
@@ -346,8 +346,8 @@ export class Containers {
 
   async #prepare(entry: Entry): Promise<void> {
     const { spec } = entry.record;
-    const event = await outcomeOf(() => this.#deps.runtime.prepare(spec), preparationEvents);
-    const recorded = await outcomeOf(() => this.#step(entry, event), preparationEvents);
+    const event = await runForEvent(() => this.#deps.runtime.prepare(spec), preparationEvents);
+    const recorded = await runForEvent(() => this.#step(entry, event), preparationEvents);
     if (recorded.type === 'preparation-failed') await this.#step(entry, recorded);
   }
 

@@ -17,7 +17,7 @@ export const startEvents = (run: number): OutcomeEvents => ({
   failed: (reason) => ({ type: 'start-failed', run, reason }),
 });
 
-export async function outcomeOf(work: () => Promise<void>, { done, failed }: OutcomeEvents): Promise<ContainerEvent> {
+export async function runForEvent(work: () => Promise<void>, { done, failed }: OutcomeEvents): Promise<ContainerEvent> {
   try {
     await work();
     return done;

@@ -68,7 +68,7 @@ export class ArchiveFile {
   async append(piece: Buffer): Promise<void> {
     this.expect(this.#bytes + piece.length);
     await this.#file.appendFile(piece).catch((error: unknown) => {
-      throw spaceErrorOf(error) ?? error;
+      throw toSpaceError(error) ?? error;
     });
     this.#hash.update(piece);
     this.#bytes += piece.length;
@@ -101,8 +101,8 @@ export class ArchiveFile {
 }
 
 /** Undefined unless the disk or a quota is full, as the error or a cause of it says. */
-export function spaceErrorOf(error: unknown): NoImageSpaceError | undefined {
+export function toSpaceError(error: unknown): NoImageSpaceError | undefined {
   if (!(error instanceof Error)) return undefined;
-  if (!('code' in error && (error.code === 'ENOSPC' || error.code === 'EDQUOT'))) return spaceErrorOf(error.cause);
+  if (!('code' in error && (error.code === 'ENOSPC' || error.code === 'EDQUOT'))) return toSpaceError(error.cause);
   return new NoImageSpaceError('The disk has no room for this image; free some space, or delete images', error);
 }

@@ -5,7 +5,7 @@
 import type { Logger } from '../../platform/log.ts';
 import type { RecordFiles } from '../records/record-files.ts';
 import { RecordTable } from '../records/record-table.ts';
-import { spaceErrorOf } from './archive-file.ts';
+import { toSpaceError } from './archive-file.ts';
 import type { StoredImage } from './image.ts';
 import { ImageBusyError, ImageNotFoundError } from './image-errors.ts';
 import { type ImageEffect, type ImageEvent, type ImageState, stepImage } from './image-lifecycle.ts';
@@ -35,7 +35,7 @@ export class ImageTable {
             uuid,
             `Image ${uuid} is left as it is: its record cannot be read (${reason}); repair the record and restart the agent`,
           ),
-        unrecorded: (_, cause) => spaceErrorOf(cause) ?? cause,
+        unrecorded: (_, cause) => toSpaceError(cause) ?? cause,
       },
     });
   }

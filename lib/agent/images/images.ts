@@ -21,7 +21,7 @@ import { untilAborted } from '../../platform/time/until-aborted.ts';
 import { NoContainersError } from '../containers/container-errors.ts';
 import type { LookUp } from './allowed-addresses.ts';
 import { type AllowedSources, allowedFile, allowedUrl, isFileUrl, shownUrl } from './allowed-sources.ts';
-import { type ArchiveLimits, type Arrived, spaceErrorOf } from './archive-file.ts';
+import { type ArchiveLimits, type Arrived, toSpaceError } from './archive-file.ts';
 import { download } from './download.ts';
 import { checkNames, imageConfigOf, type StoredImage } from './image.ts';
 import {
@@ -35,7 +35,7 @@ import {
 import { ImageFiles, type ImageFilesDeps, type Unpacked } from './image-files.ts';
 import type { ImageContents, ImageDefaults, ImageStore, VmImage } from './image-store.ts';
 import { ImageTable, type ImageTableDeps } from './image-table.ts';
-import { loadFailureOf } from './load-failure.ts';
+import { toLoadFailure } from './load-failure.ts';
 import { receiveArchive } from './receive-archive.ts';
 
 export type ImageOptions = AllowedSources & Pick<ImageFilesDeps, 'maxBytes'>;
@@ -204,7 +204,7 @@ export class Images implements ImageStore {
         await this.#table.apply(uuid, { type: 'unpacked' });
       });
     } catch (error) {
-      const failure = spaceErrorOf(error) ?? error;
+      const failure = toSpaceError(error) ?? error;
       await this.#table.apply(uuid, { type: 'failed', code: 'Failed', reason: messageOf(failure) });
       await this.delete(uuid);
       throw failure;
@@ -290,7 +290,7 @@ export class Images implements ImageStore {
       await this.#files.removeArchive(uuid);
       return this.read(uuid);
     } catch (error) {
-      const failure = loadFailureOf(error, signal);
+      const failure = toLoadFailure(error, signal);
       // What is wrong stays wrong; a download that is not complete may be continued.
       if (failure instanceof ImageSourceError && /^https?:/.test(source)) await this.#files.keepArchive(uuid);
       else await this.#files.removeArchive(uuid);

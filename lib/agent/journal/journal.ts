@@ -208,7 +208,7 @@ export function maxEndBytes(state: JournalState): number {
  * Only tasks that instances sent; they do not know posted tasks. `isHeld`: whether this process has
  * not continued it.
  */
-export function inventoryOf(
+export function buildInventory(
   state: JournalState,
   isHeld: (task: JournalTask) => boolean = () => false,
 ): InventoryFrame['tasks'] {

@@ -16,17 +16,17 @@ export type AgentDiscovery =
 
 const RESOLVE_TIMEOUT_MS = 2000;
 
-export function resolverOf(
+export function createResolver(
   discovery: AgentDiscovery,
   deps: { clock: Clock; random: Random },
 ): () => Promise<readonly Endpoint[]> {
-  if ('endpoints' in discovery) return () => addressesOf(discovery.endpoints, deps.clock);
+  if ('endpoints' in discovery) return () => resolveHosts(discovery.endpoints, deps.clock);
   const { dns: server, datacenter, domain } = discovery;
   return () => resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, ...deps });
 }
 
 /** Replaces a host name by each of its addresses. A name that is not resolved in time is kept. */
-async function addressesOf(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
+async function resolveHosts(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
   const each = endpoints.map(async (endpoint) => {
     if (isIP(endpoint.host)) return [endpoint];
     const found = await lookUpHost(endpoint.host, { clock, withinMs: RESOLVE_TIMEOUT_MS });

@@ -1,6 +1,6 @@
 /** What the link logs of its steps. */
 import type { Logger } from '../../platform/log.ts';
-import { type LinkEvent, type LinkState, transitionOf } from './link-state.ts';
+import { describeTransition, type LinkEvent, type LinkState } from './link-state.ts';
 
 /** After this many failed rounds a warning is logged once. */
 const WARN_AFTER_ROUNDS = 3;
@@ -19,7 +19,7 @@ export function logTransition(
 ): void {
   const isSameSession = before.session?.socketId === after.session?.socketId;
   if (before.phase === after.phase && isSameSession) return;
-  const fields = { server_uuid: serverUuid, ...transitionOf(before, event, after) };
+  const fields = { server_uuid: serverUuid, ...describeTransition(before, event, after) };
   if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
     log.warn(fields, 'link: another agent has this uuid');
   else if (!isSameSession) log.info(fields, after.session ? 'link: live' : 'link: lost');

@@ -5,7 +5,7 @@
  */
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
-import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
+import { buildTlsOptions, hostAndPort } from '../../platform/http-client/connect.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { closeReason } from '../../protocol/link/close-reason.ts';
@@ -63,7 +63,7 @@ const ROUTE_WITHIN_MS = 2000;
 export function dialWebSocket(clock: Clock, credentials = NO_CREDENTIALS): Dial {
   return (target, events) => {
     const opened = openWebSocket(target, credentials);
-    const socket = linkSocketOf(opened, events, clock);
+    const socket = createLinkSocket(opened, events, clock);
     events.begun();
     return socket;
   };
@@ -82,7 +82,7 @@ export function openWebSocket(target: DialTarget, credentials: AgentCredentials)
   const connectionCredentials = credentials.credentialsTo(endpoint);
   const scheme = connectionCredentials.tls ? 'wss' : 'ws';
   const socket = new WebSocket(`${scheme}://${hostAndPort(endpoint)}/agents/${serverUuid}/link`, {
-    ...(connectionCredentials.tls && tlsOptionsOf(connectionCredentials.tls)),
+    ...(connectionCredentials.tls && buildTlsOptions(connectionCredentials.tls)),
     headers: connectionCredentials.headers,
     perMessageDeflate: false,
     maxPayload: maxFrameBytes,
@@ -92,7 +92,7 @@ export function openWebSocket(target: DialTarget, credentials: AgentCredentials)
   return { socket, endpoint, credentials: connectionCredentials };
 }
 
-export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
+export function createLinkSocket(opened: OpenedSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
   const { socket } = opened;
   let wire: Duplex | undefined;
   let isClosed = false;

@@ -169,7 +169,7 @@ export function upgradeWithinMs({ upgradeTimeoutDoublings }: LinkState): number 
  * The endpoints left to try in this round. The session's own instance comes last, and only if it is
  * silent: perhaps only the connection is dead. The instance of a lost session also comes last.
  */
-export function candidatesOf(link: LinkState, now: number): Endpoint[] {
+export function listCandidates(link: LinkState, now: number): Endpoint[] {
   const { session, tried, avoidUntil } = link;
   if (tried.length >= MAX_TRIES_A_ROUND) return [];
   const open = link.known.filter(
@@ -181,7 +181,7 @@ export function candidatesOf(link: LinkState, now: number): Endpoint[] {
 }
 
 /** The log fields of a transition. */
-export function transitionOf(before: LinkState, event: LinkEvent, after: LinkState) {
+export function describeTransition(before: LinkState, event: LinkEvent, after: LinkState) {
   return {
     from: before.phase,
     to: after.phase,

@@ -33,11 +33,11 @@ import type { RefuseFrame, WelcomeFrame } from '../../protocol/link/frames.ts';
 import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
 import { areAllLegacy, lookAgainMs, namesAnother, shouldFallBack } from './fallback.ts';
 import {
-  candidatesOf,
   type LinkEffect,
   type LinkEvent,
   type LinkState,
   LinkTransitionError,
+  listCandidates,
   type Phase,
   type StepInputs,
   upgradeWithinMs,
@@ -331,7 +331,7 @@ function startRound(link: Draft): void {
 /** Tries each known endpoint, in random order, before any wait. */
 function nextAddress(link: Draft): void {
   if (link.session && link.leaveReason === 'no') return enter(link, 'live');
-  const candidates = candidatesOf(link, link.now);
+  const candidates = listCandidates(link, link.now);
   const chosen = candidates[Math.floor(link.chance * candidates.length)];
   if (chosen) return connect(link, chosen);
   if (link.session && link.leaveReason === 'soft') {

@@ -28,7 +28,7 @@ import { type CommandFiles, writeCommandFiles } from './command-files.ts';
 import { signalOfStatus } from './exit-status.ts';
 import type { Command, CommandResult, CommandRun, StreamedCommand } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
-import { type Account, executablePath, type Launch, launchOf, startOf } from './run-as.ts';
+import { type Account, executablePath, type Launch, prepareLaunch, prepareStart } from './run-as.ts';
 
 export interface CommandDeps {
   clock: Clock;
@@ -70,7 +70,7 @@ const READ_BURST_BYTES = 4 * 1024 * 1024;
 const READ_PAUSE_MS = FLUSH_MS;
 
 export async function runCommand(deps: CommandDeps, command: Command, run: CommandRun): Promise<CommandResult> {
-  const launch = await launchOf(deps.clock, command);
+  const launch = await prepareLaunch(deps.clock, command);
   const files = await writeCommandFiles(command, { ...deps, id: run.id, account: launch.account });
   try {
     return await runScript(deps, { command, run, launch, files });
@@ -80,7 +80,7 @@ export async function runCommand(deps: CommandDeps, command: Command, run: Comma
 }
 
 /** Parses the first line as a kernel does: the interpreter and at most one argument. */
-export function interpreterOf(script: string): string[] {
+export function parseInterpreter(script: string): string[] {
   const line = /^#![ \t]*([^\s]+)[ \t]*([^\n]*)/.exec(script);
   if (!line?.[1]) return ['/bin/sh'];
   const argument = line[2]?.trim();
@@ -91,7 +91,7 @@ export function interpreterOf(script: string): string[] {
  * Passes only PATH, HOME and LANG of the agent's own environment; another user has a HOME of its
  * own.
  */
-export function environmentOf(
+export function buildEnvironment(
   given: Record<string, string>,
   own: NodeJS.ProcessEnv,
   account?: Account,
@@ -109,14 +109,14 @@ interface LaunchedScript {
 
 async function runScript(deps: CommandDeps, { command, run, launch, files }: LaunchedScript): Promise<CommandResult> {
   const file = files.file === undefined ? {} : { CHEF_PUSH_JOB_FILE: files.file };
-  const variables = environmentOf({ ...command.env, ...file }, process.env, launch.account);
-  const { env, prefix } = startOf(launch, variables, process.env);
-  const argv = [...prefix, ...interpreterOf(command.script), files.script, ...command.args];
+  const variables = buildEnvironment({ ...command.env, ...file }, process.env, launch.account);
+  const { env, prefix } = prepareStart(launch, variables, process.env);
+  const argv = [...prefix, ...parseInterpreter(command.script), files.script, ...command.args];
   const { child, pgid } = await spawned(argv, env);
   const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
   const isPaced = command.isPaced === true;
   const live = new OutputStreamer(deps.clock, run.output, { isPaced });
-  const ended = endOf(deps, child, pgid);
+  const ended = waitForExit(deps, child, pgid);
   for (const name of OUTPUT_STREAMS) {
     readPaced(deps.clock, child[name] as Readable, (chunk) => {
       kept[name].add(chunk);
@@ -187,7 +187,7 @@ export interface Exit {
 /**
  * Resolves when the leader has exited and its outputs are closed, by their holders or by the agent.
  */
-function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promise<Exit> {
+function waitForExit({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promise<Exit> {
   return new Promise((resolve) => {
     let timer: Timer | undefined;
     const outputs = [child.stdout, child.stderr].filter((stream) => stream instanceof Socket);

@@ -48,7 +48,7 @@ export const ownProcess = (): OwnProcess => ({
 });
 
 /** @throws TaskFailure with a sentence when this agent cannot run a command like that */
-export async function launchOf(clock: Clock, command: Command, own: OwnProcess = ownProcess()): Promise<Launch> {
+export async function prepareLaunch(clock: Clock, command: Command, own: OwnProcess = ownProcess()): Promise<Launch> {
   const { user, directory } = command;
   if (directory !== undefined && (!isAbsolute(directory) || directory.includes('\0')))
     throw cannot(`the directory ${quoted(directory)} is not an absolute path`);
@@ -74,7 +74,7 @@ interface Start {
  * other names until then, and the user's shell exports them under their own. Their values are not
  * in arguments, because everybody on the machine can read those.
  */
-export function startOf({ account, prefix }: Launch, env: Record<string, string>, own: NodeJS.ProcessEnv): Start {
+export function prepareStart({ account, prefix }: Launch, env: Record<string, string>, own: NodeJS.ProcessEnv): Start {
   if (account === undefined) return { env, prefix };
   const all = Object.entries(env);
   const carried = all.map(([name, value], index) => [`${CARRIED}${index}`, `${name}=${value}`] as const);
@@ -89,7 +89,7 @@ export function startOf({ account, prefix }: Launch, env: Record<string, string>
 /** Tries the whole start without the command itself. Returns why the command cannot run. */
 export async function launchRefusal(clock: Clock, command: Command, own?: OwnProcess): Promise<string | undefined> {
   try {
-    const { prefix } = await launchOf(clock, command, own);
+    const { prefix } = await prepareLaunch(clock, command, own);
     if (prefix.length === 0) return undefined;
     const { code, stderr } = await outputOf(clock, [...prefix, '/bin/sh', '-c', ':']);
     if (code === 0) return undefined;

@@ -16,13 +16,13 @@ import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 import {
   beginAtGate,
+  buildEnvironment,
   bytesRead,
   type CommandDeps,
   type Exit,
-  environmentOf,
-  interpreterOf,
   isWaiting,
   killAtAbort,
+  parseInterpreter,
   spawned,
 } from './command.ts';
 import { writeCommandFiles } from './command-files.ts';
@@ -64,7 +64,7 @@ async function startable(deps: CommandDeps, { program, env }: StreamedCommand, i
   if ('argv' in program) return { argv: program.argv, remove: async () => undefined };
   const files = await writeCommandFiles({ ...program, env }, { ...deps, id, account: undefined });
   return {
-    argv: [...interpreterOf(program.script), files.script, ...program.args],
+    argv: [...parseInterpreter(program.script), files.script, ...program.args],
     remove: () => files.remove(),
   };
 }
@@ -80,7 +80,7 @@ interface LaunchedProgram {
 async function runStreamed(deps: CommandDeps, { argv, env, command, run, ttyFile }: LaunchedProgram) {
   const { clock } = deps;
   const { streams } = command;
-  const { child, pgid } = await spawned([...argv], environmentOf(env, process.env), 'pipe');
+  const { child, pgid } = await spawned([...argv], buildEnvironment(env, process.env), 'pipe');
   const stdin = child.stdin as Writable;
   const outputs = [child.stdout, child.stderr] as Socket[];
   // The command may end, or close its input, before its caller does.

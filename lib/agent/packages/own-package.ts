@@ -4,7 +4,7 @@
  * back, in the former version (agent-versions.ts).
  */
 import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { endOf, rollBackOf, settledVersion, type VersionEnd } from '../versions/agent-versions.ts';
+import { findEnd, findRollBack, settledVersion, type VersionEnd } from '../versions/agent-versions.ts';
 import type { Trial } from '../versions/trial.ts';
 import { compareVersions } from '../versions/version-order.ts';
 import type { VersionsFile } from '../versions/versions-file.ts';
@@ -68,7 +68,7 @@ export class OwnPackage {
   async outcomeOf(taskId: string, signal: AbortSignal): Promise<OwnInstallation | undefined> {
     const { versions, trial } = this.#deps;
     if (trial !== undefined && versions.versions.change.name === 'trial') await untilAborted(trial.confirmed, signal);
-    const end = endOf(versions.versions, taskId);
+    const end = findEnd(versions.versions, taskId);
     if (end === undefined) return undefined;
     const { version, from, outcome, reason = '' } = end;
     if (outcome === 'rolled-back') throw new RolledBackError(version, from, reason);
@@ -90,7 +90,7 @@ export class OwnPackage {
         'PackageDowngrade',
         `Version ${found.version} is older than ${running}, which runs; say "downgrade": true if that is meant`,
       );
-    const failure = rollBackOf(versions.versions, found.digest);
+    const failure = findRollBack(versions.versions, found.digest);
     if (failure !== undefined && !allowRetry)
       throw new PackageRefusedError(
         'PackageFailedBefore',

@@ -4,7 +4,7 @@
  */
 import { CnapiError } from '../../platform/errors.ts';
 import { LayerError } from '../containers/layers/layer-error.ts';
-import { spaceErrorOf } from '../images/archive-file.ts';
+import { toSpaceError } from '../images/archive-file.ts';
 import {
   ImageSourceError,
   ImageSourceNotAllowedError,
@@ -54,12 +54,12 @@ export class RolledBackError extends CnapiError {
 class PackageSourceError extends CnapiError {}
 
 /** Images arrive in the same way, so their errors are translated. */
-export function packageErrorOf(error: unknown): unknown {
+export function toPackageError(error: unknown): unknown {
   if (error instanceof InvalidImageError || error instanceof LayerError)
     return new InvalidPackageError(error.message.replace(/^.*? is refused: /, ''), error);
   if (error instanceof ImageSourceNotAllowedError) return sourceError('PackageSourceNotAllowed', error);
   if (error instanceof ImageSourceError) return sourceError('PackageSourceFailed', error);
-  const full = error instanceof NoImageSpaceError ? error : spaceErrorOf(error);
+  const full = error instanceof NoImageSpaceError ? error : toSpaceError(error);
   if (full !== undefined)
     return new PackageSourceError('NoPackageSpace', 507, 'The disk has no room for this package; free some space', {
       cause: full,

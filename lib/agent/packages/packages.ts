@@ -18,7 +18,7 @@ import { OWN_PACKAGE } from './manifest.ts';
 import { type InstalledPackage, OtherPackages } from './other-packages.ts';
 import { OwnPackage, type OwnPackageDeps } from './own-package.ts';
 import { type VerifiedPackage, verifyPackage } from './package-archive.ts';
-import { PackageRefusedError, packageErrorOf, TooManyStartsError } from './package-errors.ts';
+import { PackageRefusedError, TooManyStartsError, toPackageError } from './package-errors.ts';
 import type { ScriptCaller } from './package-script.ts';
 import { fetchPackage } from './package-source.ts';
 
@@ -138,7 +138,7 @@ export class Packages {
     } catch (error) {
       // The next process continues the download.
       if (!signal.aborted) await this.#removeFile(file);
-      throw packageErrorOf(error);
+      throw toPackageError(error);
     }
   }
 

@@ -8,7 +8,7 @@ import type { Command } from '../machine/machine.ts';
 import { TaskFailure } from '../task-failure.ts';
 
 /** @throws TaskFailure with a sentence about the option that is wrong */
-export function preparedCommandOf({ command, env = {}, user, dir, file }: PushPrepareFrame): Command {
+export function prepareCommand({ command, env = {}, user, dir, file }: PushPrepareFrame): Command {
   return {
     script: command,
     args: [],

@@ -4,7 +4,7 @@ import type { PushRefusal } from '../../protocol/push.ts';
 import type { Machine } from '../machine/machine.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { AllowedCommands } from './allow-list.ts';
-import { preparedCommandOf } from './prepared-command.ts';
+import { prepareCommand } from './prepared-command.ts';
 
 export interface PrepareRefusal {
   reason: PushRefusal;
@@ -28,7 +28,7 @@ export async function refusalOf(
   const rule = allowed?.reasonNotAllowed(prepare);
   if (rule !== undefined) return { reason: 'not-allowed', message: rule };
   try {
-    const message = await machine.reasonNotRunnable(preparedCommandOf(prepare));
+    const message = await machine.reasonNotRunnable(prepareCommand(prepare));
     return message === undefined ? undefined : { reason: 'bad-options', message };
   } catch (error) {
     if (error instanceof TaskFailure) return { reason: 'bad-options', message: error.message };

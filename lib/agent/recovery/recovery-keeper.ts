@@ -6,7 +6,7 @@
  */
 import { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { recoveryUuidOf, templateDigest } from '../../protocol/recovery.ts';
+import { deriveRecoveryUuid, templateDigest } from '../../protocol/recovery.ts';
 import type { RecordFiles } from '../records/record-files.ts';
 import {
   type RecoveryConfig,
@@ -77,7 +77,7 @@ export class RecoveryKeeper {
   /** @throws RecoveryMismatchError, RecoveryRefusedError */
   async stage(given: Omit<RecoveryConfig, 'digest'>): Promise<void> {
     const digest = templateDigest(given.template);
-    if (recoveryUuidOf(digest) !== given.uuid) throw new RecoveryMismatchError(given.uuid);
+    if (deriveRecoveryUuid(digest) !== given.uuid) throw new RecoveryMismatchError(given.uuid);
     await this.#step(given.uuid, { type: 'stage', config: { ...given, digest } });
   }
 

@@ -28,7 +28,7 @@ type CancelAnswer =
  * The record to append before the answer if the frame has a higher attempt: the known task
  * continues under that attempt.
  */
-export function renumberingOf(
+export function renumber(
   { tasks }: JournalState,
   { id, attempt }: Attempt,
 ): Extract<JournalRecord, { record: 'renumbered' }> | undefined {

@@ -38,7 +38,7 @@ import { TaskFailure } from '../task-failure.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentServices, TaskContext, TaskDefinition } from '../tasks/task.ts';
 import type { ActiveTask } from './active-task.ts';
-import { answerCancel, answerTask, renumberingOf } from './answers.ts';
+import { answerCancel, answerTask, renumber } from './answers.ts';
 import { confirmDrain } from './confirm-drain.ts';
 import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
@@ -46,7 +46,7 @@ import type { Outbox } from './outbox.ts';
 import { passedMsOf, startRecord, startsOf } from './starts.ts';
 import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
 import { TaskEnds } from './task-ends.ts';
-import { agentFull, agentPaused, alreadyEnded, cancelled, timeoutOf, tooDeep, unknownTask } from './task-failures.ts';
+import { agentFull, agentPaused, alreadyEnded, cancelled, timedOut, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
 
 interface RunnerDeps extends Pick<TaskContext, 'clock' | 'allowReboot' | 'pushJobs'> {
@@ -226,7 +226,7 @@ export class Runner {
     if (!known || known.attempt === attempt) return;
     const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
     this.#warnings.warn(fields, 'task: another attempt of a task this agent already has');
-    const record = renumberingOf(journal.state, { id, attempt });
+    const record = renumber(journal.state, { id, attempt });
     if (record === undefined) return;
     const active = this.#active.get(id);
     if (active) active.frame = { ...active.frame, attempt };
@@ -265,7 +265,7 @@ export class Runner {
   #addActive(frame: TaskFrame, task: TaskDefinition, phase: ActiveTask['phase']): ActiveTask {
     const { clock, journal } = this.#deps;
     const known = journal.state.tasks.get(frame.id);
-    const onOver = (ms: number) => this.#abort(active, timeoutOf(active, ms));
+    const onOver = (ms: number) => this.#abort(active, timedOut(active, ms));
     const timer = new TimeLimit({ clock, timeoutMs: frame.timeoutMs, passedMs: passedMsOf(known, clock), onOver });
     const abort = new AbortController();
     const hasStarted = known?.state === 'running';

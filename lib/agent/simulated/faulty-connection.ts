@@ -8,11 +8,11 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { type AgentCredentials, NO_CREDENTIALS } from '../link/credentials.ts';
 import {
+  createLinkSocket,
   type Dial,
   type DialTarget,
   type LinkSocket,
   type LinkSocketEvents,
-  linkSocketOf,
   openWebSocket,
 } from '../link/link-socket.ts';
 import type { DialQueue } from './dial-queue.ts';
@@ -135,7 +135,7 @@ class Line implements LinkSocket {
     socket.on('close', () => lines.delete(this));
     const received = (text: string) =>
       state.delayMs === 0 ? events.received(text) : this.#later(() => events.received(text));
-    this.#link = linkSocketOf(opened, { ...events, received }, clock);
+    this.#link = createLinkSocket(opened, { ...events, received }, clock);
   }
 
   #later(act: () => void): void {

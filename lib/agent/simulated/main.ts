@@ -11,7 +11,7 @@ import { systemRandom as random } from '../../platform/random.ts';
 import { type Clock, systemClock as clock } from '../../platform/time/clock.ts';
 import { VERSION as agentVersion } from '../../platform/version.ts';
 import { openCredentials } from '../link/credentials.ts';
-import { resolverOf } from '../link/discovery.ts';
+import { createResolver } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { asUsageError } from '../options.ts';
 import { runProgram, waitForSignal } from '../program.ts';
@@ -41,7 +41,7 @@ async function main(): Promise<void> {
 
 async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Promise<SimulatedAgents> {
   const { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses } = options;
-  const resolve = shared(clock, resolverOf(discovery, { clock, random }));
+  const resolve = shared(clock, createResolver(discovery, { clock, random }));
   // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);

@@ -4,7 +4,13 @@ import { parseArgs } from 'node:util';
 import type { LogLevel } from '../../platform/log.ts';
 import type { AgentDiscovery } from '../link/discovery.ts';
 import { discoveryOptions } from '../option-table.ts';
-import { agentDiscoveryOf, asUsageError, type CredentialValues, credentialValuesOf, logLevelOf } from '../options.ts';
+import {
+  asUsageError,
+  type CredentialValues,
+  checkCredentialValues,
+  logLevelOf,
+  parseAgentDiscovery,
+} from '../options.ts';
 import { AgentUsageError } from '../usage-error.ts';
 import type { SysinfoSize } from './simulated-sysinfo.ts';
 
@@ -59,8 +65,8 @@ export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
   if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
   const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });
   return {
-    discovery: agentDiscoveryOf(values),
-    credentials: credentialValuesOf(values, env),
+    discovery: parseAgentDiscovery(values),
+    credentials: checkCredentialValues(values, env),
     agents,
     legacy: wholeNumber('--legacy', values.legacy ?? '0', { min: 0, max: agents }),
     agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),

@@ -19,7 +19,7 @@ import {
   taskAddressSysinfo,
 } from '../machine/machine.ts';
 import type { SettingsKeeper } from '../settings/settings-keeper.ts';
-import { statementsOf } from './simulated-shell.ts';
+import { parseStatements } from './simulated-shell.ts';
 import { type SysinfoSize, simulatedHostname, simulatedSysinfo } from './simulated-sysinfo.ts';
 
 interface SimulatedMachineDeps {
@@ -39,7 +39,7 @@ interface SimulatedMachineDeps {
   onReboot?: (() => void) | undefined;
 }
 
-/** Commands that succeed and print nothing; statementsOf has carried out `export`. */
+/** Commands that succeed and print nothing; parseStatements has carried out `export`. */
 const SILENT: ReadonlySet<string> = new Set(['true', ':', 'exec', 'command', 'set', 'export']);
 /** Exit code of a command with arguments that it does not take, and of syntax that is not known. */
 const WRONG_USAGE = 2;
@@ -88,7 +88,7 @@ export class SimulatedMachine implements Machine {
     let exitCode = 0;
     /** After `set -e`. */
     let endsAtFailure = false;
-    for (const statement of statementsOf(script, { args, env })) {
+    for (const statement of parseStatements(script, { args, env })) {
       if ('unknown' in statement) return this.#failed(statement.unknown, stdout, run);
       const step = await this.#interpret(statement.words, exitCode, run.signal);
       if (run.signal.aborted) return { exitCode: null, signal: 'SIGTERM', stdout, stderr: '', killed: true };

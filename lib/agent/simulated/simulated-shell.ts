@@ -13,7 +13,7 @@ interface ShellValues {
 }
 
 /** Ends with the first statement that cannot be run. */
-export function statementsOf(script: string, values: ShellValues): ShellStatement[] {
+export function parseStatements(script: string, values: ShellValues): ShellStatement[] {
   const foreign = /^#!(?!.*sh\b).+/.exec(script)?.[0];
   if (foreign !== undefined) return [{ unknown: foreign }];
   const statements: ShellStatement[] = [];

@@ -1,7 +1,7 @@
 /** The agent's ends of streams: it opens a WebSocket to the instance where the caller waits. */
 import { WebSocket } from 'ws';
 import { messageOf } from '../../platform/errors.ts';
-import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
+import { buildTlsOptions, hostAndPort } from '../../platform/http-client/connect.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { STREAM_SUBPROTOCOL, type StreamPlace } from '../../protocol/streams/stream.ts';
 import { keepAlive, STREAM_SOCKET } from '../../protocol/streams/stream-socket.ts';
@@ -35,7 +35,7 @@ export class AgentStreams {
     const { tls, headers } = credentials.credentialsTo(endpoint);
     const url = `${tls ? 'wss' : 'ws'}://${hostAndPort(endpoint)}/agents/${serverUuid}/streams/${name}`;
     const socket = new WebSocket(url, STREAM_SUBPROTOCOL, {
-      ...(tls && tlsOptionsOf(tls)),
+      ...(tls && buildTlsOptions(tls)),
       ...STREAM_SOCKET,
       headers,
       followRedirects: false,

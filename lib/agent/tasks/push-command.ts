@@ -4,7 +4,7 @@
  * `command_execute`. A command that had to be killed is a failure that carries its output.
  */
 import { z } from 'zod';
-import { preparedCommandOf } from '../push/prepared-command.ts';
+import { prepareCommand } from '../push/prepared-command.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { defineTask } from './task.ts';
 
@@ -17,7 +17,7 @@ export const pushCommand = defineTask({
     const { prepare, signal: aborted, ended } = pushJobs.begin(jobId, changeTimeout);
     const signal = AbortSignal.any([context.signal, aborted]);
     try {
-      const command = preparedCommandOf(prepare);
+      const command = prepareCommand(prepare);
       const env = { ...command.env, CHEF_PUSH_JOB_ID: jobId, CHEF_PUSH_NODE_NAME: machine.hostname };
       const { killed, ...result } = await machine.execute({ ...command, env }, { id, signal, begin, output });
       if (!killed) return result;

@@ -1,7 +1,7 @@
 /** Writes the log of a VM to the stream of a caller. Used by `vm_logs` and `vm_console`. */
 import { untilAborted } from '../../platform/time/until-aborted.ts';
 import type { LogPosition } from '../containers/logs/last-lines.ts';
-import { piecesOf } from '../containers/logs/log-pieces.ts';
+import { splitIntoPieces } from '../containers/logs/log-pieces.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import type { Vms } from '../vms/vms.ts';
 import { written } from './run-on-stream.ts';
@@ -65,7 +65,7 @@ export async function writeLog(
   });
   for await (const entries of lines) {
     await writeSkipped();
-    for (const { stream: name, bytes } of piecesOf(entries)) await writeRest(name, bytes);
+    for (const { stream: name, bytes } of splitIntoPieces(entries)) await writeRest(name, bytes);
   }
   signal.throwIfAborted();
   await writeSkipped();

@@ -120,14 +120,14 @@ export const versionToRun = ({ change, current }: AgentVersions): InstalledVersi
 export const settledVersion = ({ current, base }: AgentVersions): string => current?.version ?? base;
 
 /** How the installation by this task ended; undefined if it has not. */
-export const endOf = ({ ends }: AgentVersions, taskId: string): VersionEnd | undefined =>
+export const findEnd = ({ ends }: AgentVersions, taskId: string): VersionEnd | undefined =>
   ends.findLast((end) => end.task === taskId);
 
 /**
  * How the last installation of this package ended, if that was rolled back after it had been
  * started: it would probably fail again.
  */
-export function rollBackOf({ ends }: AgentVersions, digest: string): VersionEnd | undefined {
+export function findRollBack({ ends }: AgentVersions, digest: string): VersionEnd | undefined {
   const last = ends.findLast((end) => end.digest === digest && end.wasStarted !== false);
   return last?.outcome === 'rolled-back' ? last : undefined;
 }

@@ -15,7 +15,7 @@ import type { RootSnapshots } from '../containers/root/root-snapshots.ts';
 import type { ImageStore } from '../images/image-store.ts';
 import { InvalidVmError, VmError } from './vm-errors.ts';
 import type { VmEffect, VmEvent } from './vm-lifecycle.ts';
-import { containerInputOf, vmFields } from './vm-spec.ts';
+import { buildContainerInput, vmFields } from './vm-spec.ts';
 import type { VmEntry, VmTable } from './vm-table.ts';
 
 export interface VmExecutorDeps {
@@ -48,7 +48,7 @@ export class VmExecutor {
         `Image ${properties.image_uuid} is not on this server; load it with image_ensure_present`,
       );
     try {
-      return await parse(containerInputOf(uuid, properties, image));
+      return await parse(buildContainerInput(uuid, properties, image));
     } catch (error) {
       if (error instanceof InvalidContainerSpecError) throw new InvalidVmError(vmFields(error.errors ?? []));
       throw error;

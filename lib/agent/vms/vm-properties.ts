@@ -21,7 +21,7 @@ import {
 import { InvalidVmError } from './vm-errors.ts';
 
 /** @throws InvalidVmError */
-export function propertiesOf(request: VmCreate, random: Random): VmProperties {
+export function buildVmProperties(request: VmCreate, random: Random): VmProperties {
   const { uuid, brand, image_uuid, customer_metadata, internal_metadata, tags } = request;
   return {
     ...VM_DEFAULTS,

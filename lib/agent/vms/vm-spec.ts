@@ -17,7 +17,7 @@ const TERM = 'xterm';
 const words = z.array(z.string());
 
 /** The input of `parseContainerSpec`, which checks it. @throws InvalidVmError */
-export function containerInputOf(uuid: string, properties: VmProperties, image: VmImage): Record<string, unknown> {
+export function buildContainerInput(uuid: string, properties: VmProperties, image: VmImage): Record<string, unknown> {
   const { hostname, max_physical_memory, cpu_cap, max_lwps, nics, resolvers } = properties;
   return {
     id: uuid,

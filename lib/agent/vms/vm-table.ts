@@ -13,7 +13,7 @@ import { type RecordEntry, RecordTable } from '../records/record-table.ts';
 import { VmError, vmNotFound, vmStateError } from './vm-errors.ts';
 import { stepVm, type VmCommand, type VmEffect, type VmEvent, type VmLife } from './vm-lifecycle.ts';
 import type { VmRecord } from './vm-record.ts';
-import { type VmContainer, vmOf } from './vm-view.ts';
+import { toVm, type VmContainer } from './vm-view.ts';
 
 export type VmEntry = RecordEntry<VmRecord>;
 
@@ -83,7 +83,7 @@ export class VmTable {
   }
 
   view(entry: VmEntry): Vm {
-    return vmOf(entry.record, this.containerOf(entry));
+    return toVm(entry.record, this.containerOf(entry));
   }
 
   /**

@@ -16,7 +16,7 @@ export interface VmContainer {
   changedAt: number;
 }
 
-export function vmOf(record: VmRecord, container: VmContainer | undefined): Vm {
+export function toVm(record: VmRecord, container: VmContainer | undefined): Vm {
   const state = shownState(record.phase, container?.state);
   const exit = container?.state.name === 'stopped' ? container.state.exit : undefined;
   const changedAt = Math.max(record.modifiedAt, container?.changedAt ?? 0);
@@ -41,7 +41,7 @@ export function vmOf(record: VmRecord, container: VmContainer | undefined): Vm {
  * A VM whose record cannot be read, in the form of a status frame. `reason`: why it cannot be read.
  * Its container has the limits, for placement: it may run.
  */
-export function damagedVmOf(uuid: string, reason: string, container: Container | undefined): Partial<VmSummary> {
+export function toDamagedVm(uuid: string, reason: string, container: Container | undefined): Partial<VmSummary> {
   const limits = container?.spec.limits;
   return {
     uuid,

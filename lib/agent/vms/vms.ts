@@ -24,9 +24,9 @@ import { VmConsoles } from './vm-consoles.ts';
 import { VmError } from './vm-errors.ts';
 import { signalName, VmExecutor, type VmExecutorDeps } from './vm-executor.ts';
 import { NEW_VM, type VmCommand, type VmWork } from './vm-lifecycle.ts';
-import { networkUpdate, propertiesOf, updatedProperties } from './vm-properties.ts';
+import { buildVmProperties, networkUpdate, updatedProperties } from './vm-properties.ts';
 import { type VmEntry, VmTable, type VmTableDeps } from './vm-table.ts';
-import { damagedVmOf } from './vm-view.ts';
+import { toDamagedVm } from './vm-view.ts';
 
 interface VmsDeps extends VmTableDeps, Omit<VmExecutorDeps, 'table'> {
   random: Random;
@@ -155,7 +155,7 @@ export class Vms {
     const digest = digestOf(request);
     const repeated = this.#repeated(uuid, digest);
     if (repeated !== undefined) return repeated;
-    const properties = propertiesOf(request, random);
+    const properties = buildVmProperties(request, random);
     const spec = await this.#executor.specOf(uuid, properties);
     // Another create of the same VM may have come meanwhile.
     const known = this.#repeated(uuid, digest);
@@ -303,7 +303,7 @@ export class Vms {
     const { records } = this.#table;
     const { containers } = this.#deps;
     const container = containers.unreadableReason(uuid) === undefined ? containers.find(uuid) : undefined;
-    return damagedVmOf(uuid, records.unreadableReason(uuid) ?? '', container);
+    return toDamagedVm(uuid, records.unreadableReason(uuid) ?? '', container);
   }
 
   /** @throws VmError */

@@ -9,12 +9,12 @@ import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { shownSource, sourceUrl } from '../images/source-url.ts';
 import type { Context } from '../invocation/context.ts';
-import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
+import { findTargets, readServers, type TargetOptions } from '../lookup/targets.ts';
 import { createLabelOf } from '../output/reports.ts';
 import { endOfTask, errorOf } from '../output/task-end.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
-import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
+import { buildErrorReport, errorReportText } from '../terminal/error-report.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
@@ -59,7 +59,7 @@ export async function upgradeAgents(
 ): Promise<number> {
   const upgrade = upgradeOf(options);
   const wave = parseWave(options.wave ?? '10%');
-  const targets = await serversOf(context, await targetsOf(context, names, options));
+  const targets = await readServers(context, await findTargets(context, names, options));
   const servers = await withVersions(context, targets);
   const failed = await failedServers(context.client, serversToUpgrade(servers, upgrade.version), upgrade.version);
   const plan = planUpgrade(servers, { version: upgrade.version, wave, failed });
@@ -208,7 +208,7 @@ class UpgradeRun {
       const installed = (end.result as { version?: unknown } | undefined)?.version;
       return installed === version ? undefined : `the package has version ${String(installed)}, and not ${version}`;
     } catch (error) {
-      if (error instanceof ApiError || error instanceof NoAnswerError) return errorReportText(errorReportOf(error));
+      if (error instanceof ApiError || error instanceof NoAnswerError) return errorReportText(buildErrorReport(error));
       throw error;
     }
   }

@@ -3,7 +3,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
-import { requestOf } from '../../client/request.ts';
+import { buildRequest } from '../../client/request.ts';
 import { withoutUndefined } from '../../platform/defined-fields.ts';
 import { bootContracts } from '../../protocol/api/boot.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
@@ -164,7 +164,7 @@ async function change(client: Context['client'], server: string, changes: JsonOb
   const { ChangeBootDefaults, ChangeBootParams } = bootContracts;
   await client.http.call(
     server === DEFAULT
-      ? requestOf(ChangeBootDefaults, changes)
-      : requestOf(ChangeBootParams, { server_uuid: server, ...changes }),
+      ? buildRequest(ChangeBootDefaults, changes)
+      : buildRequest(ChangeBootParams, { server_uuid: server, ...changes }),
   );
 }

@@ -4,12 +4,18 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../invocation/remote-program.ts';
+import {
+  buildJobCommand,
+  buildJobVariables,
+  buildTaskParams,
+  parseVariables,
+  readProgram,
+} from '../invocation/remote-program.ts';
 import { findTicket } from '../lookup/find.ts';
-import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
+import { findTargets, readServers, type TargetOptions } from '../lookup/targets.ts';
 import type { RemoteCommand, ResultListener } from '../output/outcome.ts';
-import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../output/reports.ts';
-import { ticketOf } from '../push-jobs/job-options.ts';
+import { createLabelOf, createListener, exitCodeOfRun, type ReportOptions, summarize } from '../output/reports.ts';
+import { findJobTicket } from '../push-jobs/job-options.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
@@ -109,8 +115,8 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   if (options.interactive || options.tty) return execWithStream(context, names as string[], options);
   const input = options.script === '-' ? undefined : new UnreadInput(context);
   const asked = await askedOf(context, options);
-  const servers = await serversOf(context, await targetsOf(context, names as string[], options));
-  const listener = listenerOf(context, servers, options);
+  const servers = await readServers(context, await findTargets(context, names as string[], options));
+  const listener = createListener(context, servers, options);
   const run = await runOf(context, { servers, asked, concurrency, options, listener });
   await client.learnInstances().catch(() => undefined);
   input?.refuse('send what it needs with --script - or as arguments');
@@ -165,13 +171,13 @@ async function execWithStream(context: Context, names: string[], options: Option
   if (options.detach || context.output.json) throw new UsageError('-i and -t work with neither --detach nor --json');
   if (options.script === '-' && options.interactive)
     throw new UsageError('--script - and -i both read standard input; write the script to a file');
-  const [server, ...others] = await serversOf(context, await targetsOf(context, names, options));
+  const [server, ...others] = await readServers(context, await findTargets(context, names, options));
   if (server === undefined || others.length > 0) throw new UsageError('-i and -t work with one server; name one');
   if (options.ticket?.includes('/'))
     throw new UsageError('--ticket SCOPE/ID does not work with -i and -t; give the uuid of a ticket');
   const ticketUuid = options.ticket === undefined ? undefined : await findTicket(context.client, options.ticket);
   const { interactive = false, tty = false } = options;
-  const request = { serverUuid: server.uuid, params: taskParamsOf(program, variables), timeoutMs, ticketUuid };
+  const request = { serverUuid: server.uuid, params: buildTaskParams(program, variables), timeoutMs, ticketUuid };
   return interactiveExec(context, {
     serverUuid: server.uuid,
     create: (stream, terminal) => createExec(context, { ...request, terminal })(stream),
@@ -202,11 +208,11 @@ async function leave({ output }: Context, run: RemoteCommand, { servers, code }:
 
 /** @throws UsageError */
 async function askedOf({ rest, env }: Context, options: Options) {
-  const variables = variablesOf(options, env);
+  const variables = parseVariables(options, env);
   const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout, '--timeout');
   if (timeoutMs !== undefined && (timeoutMs < 1 || timeoutMs > MAX_TASK_TIMEOUT_MS))
     throw new UsageError(`--timeout ${options.timeout} is not between 1ms and 1d`);
-  return { program: await programOf(rest, options.script), variables, timeoutMs };
+  return { program: await readProgram(rest, options.script), variables, timeoutMs };
 }
 
 interface Asked {
@@ -230,14 +236,14 @@ async function runOf(
   if (only !== undefined && others.length === 0 && !isOfJob) {
     const ticketUuid = options.ticket === undefined ? undefined : await findTicket(client, options.ticket);
     // All output can be shown, because the command waits for it.
-    const params = { ...taskParamsOf(program, variables), ...(detach ? {} : { paced: true }) };
+    const params = { ...buildTaskParams(program, variables), ...(detach ? {} : { paced: true }) };
     return new TaskRun({ client, random, listener }, { server: only, params, timeoutMs, ticketUuid, detach });
   }
   if (options.ticket !== undefined && !isOfJob)
     throw new UsageError(
       `--ticket ${escapeControls(options.ticket)} is a ticket for one server; on several, --ticket SCOPE/ID waits for a lock and holds it`,
     );
-  const ticket = await ticketOf(context, { ticket: options.ticket });
+  const ticket = await findJobTicket(context, { ticket: options.ticket });
   const onJob = (id: string) => {
     if (output.json) output.record({ event: 'job', job: id, servers: servers.length });
     else if (detach) output.line(id);
@@ -247,8 +253,8 @@ async function runOf(
       );
   };
   return new PushJobRun({ client, random, listener, onJob }, servers, {
-    ...jobCommandOf(program),
-    ...jobVariablesOf(variables),
+    ...buildJobCommand(program),
+    ...buildJobVariables(variables),
     ticket,
     quorum: 1,
     concurrency,

@@ -10,7 +10,7 @@ import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandOutcome, endedAs, endingOf, type RemoteCommand, type ResultListener } from '../output/outcome.ts';
+import { type CommandOutcome, endedAs, type RemoteCommand, type ResultListener, toOutcome } from '../output/outcome.ts';
 import { endOfTask } from '../output/task-end.ts';
 
 interface TaskCommand extends Required<Pick<TaskOptions, 'params'>>, Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
@@ -42,7 +42,7 @@ export class TaskRun implements RemoteCommand {
   }
 
   async run(): Promise<CommandOutcome[]> {
-    const ending = await this.#run().catch((error: unknown) => endingOf(error, { id: this.#id }));
+    const ending = await this.#run().catch((error: unknown) => toOutcome(error, { id: this.#id }));
     this.#state = 'ended';
     this.#deps.listener.onEnd(this.#command.server, ending);
     return [ending];

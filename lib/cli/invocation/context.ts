@@ -4,7 +4,7 @@
  */
 import type { Discovery } from '../../client/address.ts';
 import { CnapiClient } from '../../client/client.ts';
-import { configFolder, credentialsOf } from '../../client/credentials.ts';
+import { configFolder, readCredentials } from '../../client/credentials.ts';
 import { runningLocals } from '../../client/local-cnapi.ts';
 import { parseServer } from '../../platform/dns/resolve.ts';
 import { type Random, systemRandom } from '../../platform/random.ts';
@@ -68,7 +68,7 @@ export function createContext(
 
 /** @throws UsageError */
 function clientFor(options: GlobalOptions, { env, output }: Pick<Context, 'env' | 'output'>): CnapiClient {
-  const discovery = discoveryOf(options, env);
+  const discovery = parseDiscovery(options, env);
   const secure = options.tls === true || env.CNAPI_TLS === '1';
   if (secure && 'urls' in discovery && discovery.urls.some((url) => !url.startsWith('https:')))
     throw new UsageError('--tls and CNAPI_TLS=1 need addresses with TLS: write https://HOST:PORT');
@@ -77,7 +77,7 @@ function clientFor(options: GlobalOptions, { env, output }: Pick<Context, 'env' 
     secure,
     // Read at the first call: commands that make no call must work without valid credentials, to
     // repair them.
-    credentials: () => credentialsOf(env),
+    credentials: () => readCredentials(env),
     clock: systemClock,
     random: systemRandom,
     agent: `cnapi-cli/${VERSION}`,
@@ -87,7 +87,7 @@ function clientFor(options: GlobalOptions, { env, output }: Pick<Context, 'env' 
 }
 
 /** Options take precedence over the environment, addresses over names. @throws UsageError */
-export function discoveryOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Discovery {
+export function parseDiscovery(options: GlobalOptions, env: NodeJS.ProcessEnv): Discovery {
   const { url = [], dns, dnsName } = options;
   if (url.length > 0 && (dns ?? dnsName) !== undefined)
     throw new UsageError('--url cannot be combined with --dns or --dns-name');

@@ -4,7 +4,7 @@
  */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
-import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
+import { buildErrorReport, errorReportText } from '../terminal/error-report.ts';
 import type { Output } from '../terminal/output.ts';
 
 interface Done<Result> {
@@ -29,7 +29,7 @@ export async function forEach<Result>(
     } catch (error) {
       const isOfObject = error instanceof ApiError || error instanceof UsageError;
       if (!isOfObject && !(error instanceof NoAnswerError)) throw error;
-      const report = errorReportOf(error);
+      const report = buildErrorReport(error);
       output.complain(errorReportText(report));
       exitCodes.push(report.exitCode);
       refused.push({ id, error });

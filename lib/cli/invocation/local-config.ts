@@ -3,7 +3,7 @@ import path from 'node:path';
 import { addressKey, parseAddress } from '../../client/address.ts';
 import { configFolder } from '../../client/credentials.ts';
 import { runningLocals } from '../../client/local-cnapi.ts';
-import { discoveryOf, type GlobalOptions } from './context.ts';
+import { type GlobalOptions, parseDiscovery } from './context.ts';
 
 /**
  * The configuration file of one of its instances; undefined if this call's address belongs to no
@@ -11,7 +11,7 @@ import { discoveryOf, type GlobalOptions } from './context.ts';
  * @throws UsageError if several run and nothing says which one is meant; AddressError
  */
 export function localConfigFile(options: GlobalOptions, env: NodeJS.ProcessEnv): string | undefined {
-  const discovery = discoveryOf(options, env);
+  const discovery = parseDiscovery(options, env);
   if (!('urls' in discovery)) return undefined;
   const asked = new Set(discovery.urls.map(addressOf));
   const local = runningLocals(configFolder(env)).find(({ urls }) => urls.some((url) => asked.has(addressOf(url))));

@@ -26,7 +26,7 @@ const MAX_SCRIPT_BYTES = 1024 * 1024;
 const RUN_WORDS = '#!/bin/sh\nexec "$@"\n';
 
 /** @throws UsageError */
-export function variablesOf(
+export function parseVariables(
   { env = [], secretEnv = [] }: { env?: readonly string[]; secretEnv?: readonly string[] },
   own: NodeJS.ProcessEnv,
 ): Variables {
@@ -54,7 +54,7 @@ function secretOf(text: string, own: NodeJS.ProcessEnv): [string, string] {
 }
 
 /** @throws UsageError */
-export async function programOf(words: readonly string[] | undefined, file: string | undefined): Promise<Program> {
+export async function readProgram(words: readonly string[] | undefined, file: string | undefined): Promise<Program> {
   if (file !== undefined) return { words: words ?? [], script: await scriptIn(file) };
   if (words?.[0] === undefined || words[0] === '')
     throw new UsageError(
@@ -72,7 +72,7 @@ async function scriptIn(file: string): Promise<string> {
 }
 
 /** Params of a task `command_execute`. */
-export function taskParamsOf({ words, script }: Program, variables: Variables): Record<string, unknown> {
+export function buildTaskParams({ words, script }: Program, variables: Variables): Record<string, unknown> {
   const [first, ...others] = words;
   const command =
     script !== undefined
@@ -80,11 +80,11 @@ export function taskParamsOf({ words, script }: Program, variables: Variables): 
       : others.length === 0
         ? { script: `${first}\n` }
         : { script: RUN_WORDS, args: [...words] };
-  return { ...command, ...variableParamsOf(variables) };
+  return { ...command, ...buildVariableParams(variables) };
 }
 
 /** The variables as params of a task. */
-export function variableParamsOf({ env, secrets }: Variables): Record<string, unknown> {
+export function buildVariableParams({ env, secrets }: Variables): Record<string, unknown> {
   return {
     ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(secrets.length === 0 ? {} : { secret_params: secrets.map((name) => `/env/${escaped(name)}`) }),
@@ -95,7 +95,7 @@ export function variableParamsOf({ env, secrets }: Variables): Record<string, un
 const escaped = (key: string): string => key.replaceAll('~', '~0').replaceAll('/', '~1');
 
 /** The part of a request for a push job. @throws UsageError */
-export function jobCommandOf({ words, script }: Program): { command: string; file?: string } {
+export function buildJobCommand({ words, script }: Program): { command: string; file?: string } {
   const command = script === undefined ? wordsOnly(words) : commandOfScript(script, words);
   if (command.length > MAX_PUSH_COMMAND_CHARS)
     throw new UsageError(
@@ -108,7 +108,10 @@ export function jobCommandOf({ words, script }: Program): { command: string; fil
 }
 
 /** The variables in a request for a push job. */
-export function jobVariablesOf({ env, secrets }: Variables): { env?: Record<string, string>; secret_env?: string[] } {
+export function buildJobVariables({ env, secrets }: Variables): {
+  env?: Record<string, string>;
+  secret_env?: string[];
+} {
   return {
     ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(secrets.length === 0 ? {} : { secret_env: secrets }),
@@ -116,7 +119,7 @@ export function jobVariablesOf({ env, secrets }: Variables): { env?: Record<stri
 }
 
 /** One word is for sh as it is; several are quoted, so that sh passes them on unchanged. */
-export function shellCommandOf(words: readonly string[]): string {
+export function quoteShellCommand(words: readonly string[]): string {
   const [only = '', ...others] = words;
   return others.length === 0 ? only.trim() : words.map(quoted).join(' ');
 }
@@ -125,7 +128,7 @@ const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`;
 
 /** Several words run a program, never a command of the shell itself, as they do on one server. */
 const wordsOnly = (words: readonly string[]): string =>
-  words.length === 1 ? shellCommandOf(words) : `exec ${shellCommandOf(words)}`;
+  words.length === 1 ? quoteShellCommand(words) : `exec ${quoteShellCommand(words)}`;
 
 /**
  * Names the interpreter as a kernel does: where the file lies, executing files may be forbidden.

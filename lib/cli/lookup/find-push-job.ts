@@ -48,7 +48,7 @@ export async function newestPushJobs(
   return jobs;
 }
 
-export function nodesOf(
+export function readJobNodes(
   { client }: Pick<Context, 'client'>,
   id: string,
   status?: PushNode['status'],
@@ -63,7 +63,7 @@ export function nodesOf(
 /** The node that a server is in a push job. @throws UsageError when it is not one */
 export async function findNode(context: Pick<Context, 'client'>, jobId: string, name: string): Promise<PushNode> {
   const { uuid } = await findServer(context.client, name);
-  const node = (await nodesOf(context, jobId)).find(({ server_uuid }) => server_uuid === uuid);
+  const node = (await readJobNodes(context, jobId)).find(({ server_uuid }) => server_uuid === uuid);
   if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${jobId}`);
   return node;
 }

@@ -1,7 +1,7 @@
 /**
  * On which servers a command is to run: by name, by a property, all, those of a server group or of
  * an earlier push job. Names become uuids here; the rest is left to the API, which looks up the
- * servers when it creates the job. `serversOf` looks them up for what needs them before: `cnapi
+ * servers when it creates the job. `readServers` looks them up for what needs them before: `cnapi
  * exec`, `--dry-run`, a share of the servers.
  */
 
@@ -15,7 +15,7 @@ import { sortByName } from '../terminal/name-order.ts';
 import type { Output } from '../terminal/output.ts';
 import { findServers, findServersWhere } from './find.ts';
 import { findDocument } from './find-document.ts';
-import { findPushJob, nodesOf } from './find-push-job.ts';
+import { findPushJob, readJobNodes } from './find-push-job.ts';
 import { parseWhereOption } from './where.ts';
 
 export interface TargetOptions {
@@ -38,7 +38,7 @@ export type Targets =
 type Finder = Pick<Context, 'client'>;
 
 /** @throws UsageError when servers are named in none of these ways, or in several */
-export async function targetsOf(
+export async function findTargets(
   context: Finder,
   words: readonly string[],
   { all = false, where = [], group, fromJob, status }: TargetOptions,
@@ -75,7 +75,7 @@ export const targetFieldsOf = (targets: Targets) =>
   'servers' in targets ? { servers: targets.servers.map(({ uuid }) => uuid) } : targets;
 
 /** The servers that the targets name at this moment. @throws UsageError when there are none */
-export async function serversOf(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
+export async function readServers(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
   const servers = await foundNow(context, targets);
   if (servers.length > 0) return servers;
   throw new UsageError('from_job' in targets ? 'No node of that job matches' : 'No server matches');
@@ -93,7 +93,7 @@ async function foundNow(context: Finder, targets: Targets): Promise<readonly Nam
   if ('servers' in targets) return targets.servers;
   if ('where' in targets) return findServersWhere(client, targets.where);
   if ('from_job' in targets) {
-    const nodes = await nodesOf(context, targets.from_job, targets.from_status);
+    const nodes = await readJobNodes(context, targets.from_job, targets.from_status);
     return nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   }
   const { servers = [], where } = await findDocument<ServerGroup>(client, serverGroups, targets.group);

@@ -69,7 +69,7 @@ export function endedAs(id: string, end: Readonly<Record<string, unknown>>): Com
  * What was created continues, whatever prevents following it. If it may have been created, its
  * outcome is unknown.
  */
-export function endingOf(
+export function toOutcome(
   error: unknown,
   { id, mayRun = id !== undefined }: { id?: string | undefined; mayRun?: boolean },
 ): CommandOutcome {

@@ -34,7 +34,7 @@ interface Leavable {
   isIncomplete(): boolean;
 }
 
-export function listenerOf(
+export function createListener(
   context: Context,
   servers: readonly NamedServer[],
   options: ReportOptions,

@@ -8,15 +8,15 @@ import { messageOf } from '../../platform/errors.ts';
 import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { Context } from '../invocation/context.ts';
-import { nodesOf } from '../lookup/find-push-job.ts';
+import { readJobNodes } from '../lookup/find-push-job.ts';
 import { mayRetry } from '../output/node-ending.ts';
-import { listenerOf } from '../output/reports.ts';
+import { createListener } from '../output/reports.ts';
 import { EXIT, RefusedError } from '../terminal/command-errors.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { FollowedPushJob } from './followed-job.ts';
-import { hasEnded, hasJobSucceeded, NODE_COLUMNS, nodeCountLines, progressOf } from './job-progress.ts';
+import { describeProgress, hasEnded, hasJobSucceeded, NODE_COLUMNS, nodeCountLines } from './job-progress.ts';
 
 const LOOK_MS = 500;
 
@@ -58,9 +58,9 @@ async function showOutput(context: Context, job: PushJob): Promise<void> {
 }
 
 async function followOutput(context: Context, job: PushJob): Promise<void> {
-  const nodes = await nodesOf(context, job.id);
+  const nodes = await readJobNodes(context, job.id);
   const servers = nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
-  const listener = { ...listenerOf(context, servers, { prefix: true }), onBroken: () => undefined };
+  const listener = { ...createListener(context, servers, { prefix: true }), onBroken: () => undefined };
   await new FollowedPushJob({ client: context.client, listener }, servers).follow(job.id);
 }
 
@@ -95,7 +95,7 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
   while (!hasEnded(current) && !left.signal.aborted) {
     await clock.sleep(LOOK_MS, left.signal);
     current = await client.ask(pushJobContracts.GetPushJob, { id: job.id }).catch(unlessDeleted);
-    const progress = progressOf(current);
+    const progress = describeProgress(current);
     if (progress === shown || isAsking) continue;
     output.progress(progress);
     shown = progress;
@@ -158,7 +158,7 @@ const WHETHER_TO_ABORT =
 /** Shows the job. Returns its nodes. */
 export async function showJob(context: Context, job: PushJob): Promise<readonly PushNode[]> {
   const { output } = context;
-  const nodes = await nodesOf(context, job.id);
+  const nodes = await readJobNodes(context, job.id);
   if (output.json) {
     output.document({ ...job, nodes });
     return nodes;

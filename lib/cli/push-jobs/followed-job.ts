@@ -10,7 +10,7 @@ import { followPushJob } from '../../client/follow-push-job.ts';
 import type { PushEvent } from '../../protocol/api/push/events.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { endingOfNode, hasNodeEnded } from '../output/node-ending.ts';
-import { type CommandOutcome, endingOf, type ResultListener } from '../output/outcome.ts';
+import { type CommandOutcome, type ResultListener, toOutcome } from '../output/outcome.ts';
 
 export class FollowedPushJob {
   readonly #deps: { client: CnapiClient; listener: ResultListener };
@@ -49,7 +49,7 @@ export class FollowedPushJob {
   endings(jobId: string | undefined, error: unknown): CommandOutcome[] {
     const see = jobId === undefined ? 'cnapi job list' : `cnapi job status ${jobId.slice(0, 8)}`;
     const endingFor = (id: string | undefined): CommandOutcome => {
-      const ending = endingOf(error, { id, mayRun: jobId !== undefined });
+      const ending = toOutcome(error, { id, mayRun: jobId !== undefined });
       return ending.kind === 'unknown' ? { ...ending, see } : ending;
     };
     const open = this.#servers.filter((server) => !this.#endings.has(server));

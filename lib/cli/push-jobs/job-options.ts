@@ -6,7 +6,7 @@ import { NODE_STATUSES } from '../../protocol/api/push/job-schemas.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { jobVariablesOf, shellCommandOf, variablesOf } from '../invocation/remote-program.ts';
+import { buildJobVariables, parseVariables, quoteShellCommand } from '../invocation/remote-program.ts';
 import { findServer } from '../lookup/find.ts';
 import type { TargetOptions } from '../lookup/targets.ts';
 import { UsageError, unreadable } from '../terminal/command-errors.ts';
@@ -81,8 +81,8 @@ export const nodeStatusOption = (about: string): Option =>
  * names of servers.
  * @throws UsageError
  */
-export function commandOf({ rest = [] }: Pick<Context, 'rest'>): string {
-  const command = shellCommandOf(rest);
+export function requireCommand({ rest = [] }: Pick<Context, 'rest'>): string {
+  const command = quoteShellCommand(rest);
   if (command !== '') return command;
   throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
 }
@@ -91,15 +91,15 @@ export function commandOf({ rest = [] }: Pick<Context, 'rest'>): string {
  * The request for the job, without its servers. `nodeCount`: undefined if it is not known.
  * @throws UsageError
  */
-export async function jobBodyOf(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
-  const command = commandOf(context);
+export async function buildJobBody(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
+  const command = requireCommand(context);
   if (options.maxFail !== undefined && options.concurrency === undefined && options.startRate === undefined)
     throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start concurrently');
-  return { command, ...(await jobFieldsOf(context, options, nodeCount)) };
+  return { command, ...(await buildJobFields(context, options, nodeCount)) };
 }
 
 /** The fields of a job that the options set; all others are undefined. @throws UsageError */
-export async function jobFieldsOf(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
+export async function buildJobFields(context: Context, options: PushJobOptions, nodeCount: number | undefined) {
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);
   return {
@@ -110,9 +110,9 @@ export async function jobFieldsOf(context: Context, options: PushJobOptions, nod
     run_timeout_ms: ms(options.timeout, '--timeout'),
     node_timeout_ms: ms(options.nodeTimeout, '--node-timeout'),
     voting_timeout_ms: ms(options.votingTimeout, '--voting-timeout'),
-    ticket: await ticketOf(context, options),
-    ...jobVariablesOf(variablesOf(options, context.env)),
-    file: await fileOf(options.file),
+    ticket: await findJobTicket(context, options),
+    ...buildJobVariables(parseVariables(options, context.env)),
+    file: await readJobFile(options.file),
     capture_output: options.capture,
     user: options.user,
     dir: options.dir,
@@ -133,7 +133,7 @@ function maxFailuresOf(options: PushJobOptions, nodeCount: number | undefined): 
  * The lock that a job is to hold.
  * @throws UsageError
  */
-export async function ticketOf(
+export async function findJobTicket(
   { client }: Context,
   { ticket, ticketServer, ticketTimeout }: { [Name in `ticket${'' | 'Server' | 'Timeout'}`]?: string | undefined },
 ) {
@@ -153,7 +153,7 @@ export async function ticketOf(
 }
 
 /** @throws UsageError */
-export async function fileOf(path: string | undefined): Promise<string | undefined> {
+export async function readJobFile(path: string | undefined): Promise<string | undefined> {
   if (path === undefined) return undefined;
   const bytes = await readFile(path).catch(unreadable('--file', path));
   if (bytes.length > MAX_PUSH_FILE_BYTES)

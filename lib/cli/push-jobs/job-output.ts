@@ -8,7 +8,7 @@ import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
-import { findNode, findPushJob, nodesOf } from '../lookup/find-push-job.ts';
+import { findNode, findPushJob, readJobNodes } from '../lookup/find-push-job.ts';
 import { LiveOutput, prefixOf } from '../output/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../output/node-ending.ts';
 import { createLabelOf } from '../output/reports.ts';
@@ -82,7 +82,7 @@ const isOverload = (error: unknown): boolean =>
  */
 async function ofAll(context: Context, id: string, status: PushNode['status'] | undefined): Promise<number> {
   const { client, output } = context;
-  const nodes = sortByName(await nodesOf(context, id, status));
+  const nodes = sortByName(await readJobNodes(context, id, status));
   const started = nodes.flatMap(({ task_id, ...node }) => (task_id === undefined ? [] : [{ ...node, task_id }]));
   const servers = started.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   const labelOf = createLabelOf(servers);

@@ -41,7 +41,7 @@ export function nodeCountLines({ counts }: PushJob): string[] {
 const nodesOf = (count: number): string => `${count} ${count === 1 ? 'node' : 'nodes'}`;
 
 /** The same in one line, for a job that runs: `running: 3 nodes ready, 14 running, 4 succeeded`. */
-export function progressOf(job: PushJob): string {
+export function describeProgress(job: PushJob): string {
   const counts = SUMMARY.flatMap(([status]) => {
     const count = job.counts[status] ?? 0;
     return count === 0 ? [] : { count, words: status.replace('_', ' ') };

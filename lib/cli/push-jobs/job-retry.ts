@@ -6,12 +6,12 @@ import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { SECRET_MASK } from '../../protocol/secret-params.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { jobVariablesOf, type Variables, variablesOf } from '../invocation/remote-program.ts';
-import { findPushJob, nodesOf } from '../lookup/find-push-job.ts';
+import { buildJobVariables, parseVariables, type Variables } from '../invocation/remote-program.ts';
+import { findPushJob, readJobNodes } from '../lookup/find-push-job.ts';
 import { hasNodeEnded } from '../output/node-ending.ts';
 import { RefusedError, UsageError, WithheldError } from '../terminal/command-errors.ts';
 import { followStarted } from './follow-job.ts';
-import { fileOf, nodeStatusOption } from './job-options.ts';
+import { nodeStatusOption, readJobFile } from './job-options.ts';
 import { hasEnded } from './job-progress.ts';
 
 interface Options {
@@ -69,12 +69,12 @@ async function retry(context: Context, [text]: readonly unknown[], options: Opti
     throw new RefusedError(`Push job ${shortId} is ${former.status}; wait for its end or abort it`);
   const { command } = former;
   if (command === undefined) throw new WithheldError('The command and the options of a push job');
-  const nodes = (await nodesOf(context, former.id)).filter((node) => isAgain(node, options.status));
+  const nodes = (await readJobNodes(context, former.id)).filter((node) => isAgain(node, options.status));
   if (nodes.length === 0) {
     if (options.status !== undefined) throw new UsageError('No node of that job matches');
     throw new RefusedError(`All nodes of push job ${shortId} have succeeded: there is nothing to retry`);
   }
-  const file = await fileOf(options.file);
+  const file = await readJobFile(options.file);
   if (former.file_specified && file === undefined)
     throw new UsageError('The job had a file, which is not kept: give it again with --file');
   const job = await client.createPushJob(
@@ -82,7 +82,7 @@ async function retry(context: Context, [text]: readonly unknown[], options: Opti
       command,
       servers: nodes.map(({ server_uuid }) => server_uuid),
       ...optionsOf(former, nodes.length),
-      ...jobVariablesOf(variablesAgain(former, variablesOf(options, context.env))),
+      ...buildJobVariables(variablesAgain(former, parseVariables(options, context.env))),
       file,
       capture_output: options.capture ?? former.capture_output,
     },

@@ -3,10 +3,10 @@ import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { printServers, serversOf, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
+import { findTargets, printServers, readServers, targetFieldsOf } from '../lookup/targets.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { followStarted } from './follow-job.ts';
-import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from './job-options.ts';
+import { buildJobBody, type PushJobOptions, requireCommand, withJobOptions } from './job-options.ts';
 import { createSchedule } from './schedule-create.ts';
 
 interface StartOptions extends PushJobOptions {
@@ -61,14 +61,14 @@ export function startCommand(runner: CommandRunner): Command {
 async function start(context: Context, [names]: readonly unknown[], options: StartOptions): Promise<number> {
   const { client, random } = context;
   if (options.at !== undefined) return startLater(context, names as string[], { ...options, at: options.at });
-  if (!options.dryRun) commandOf(context);
-  const targets = await targetsOf(context, names as string[], options);
-  if (options.dryRun) return list(context, await serversOf(context, targets));
+  if (!options.dryRun) requireCommand(context);
+  const targets = await findTargets(context, names as string[], options);
+  if (options.dryRun) return list(context, await readServers(context, targets));
   // A share of the servers is a share of those that the job has, so they are looked up once.
-  const asked = options.maxFail?.endsWith('%') ? { servers: await serversOf(context, targets) } : targets;
+  const asked = options.maxFail?.endsWith('%') ? { servers: await readServers(context, targets) } : targets;
   const count = 'servers' in asked ? asked.servers.length : undefined;
   const job = await client.createPushJob(
-    { ...targetFieldsOf(asked), ...(await jobBodyOf(context, options, count)) },
+    { ...targetFieldsOf(asked), ...(await buildJobBody(context, options, count)) },
     random.uuid(),
   );
   return followStarted(context, { job, detach: options.detach, capture: options.capture });

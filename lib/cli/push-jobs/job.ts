@@ -5,7 +5,7 @@ import { JOB_STATUSES, type PushJob, type PushNode } from '../../protocol/api/pu
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findNode, findPushJob, newestPushJobs, nodesOf } from '../lookup/find-push-job.ts';
+import { findNode, findPushJob, newestPushJobs, readJobNodes } from '../lookup/find-push-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { type Condition, matches, parseWhereOption } from '../lookup/where.ts';
 import { lateReportOf } from '../output/node-ending.ts';
@@ -60,7 +60,7 @@ async function status(
     const found = await findNode(context, job.id, node);
     return output.json ? output.document(found) : output.line(nodeLine(found, job, await lateReport(client, found)));
   }
-  if (output.json) return output.document(summary ? job : { ...job, nodes: await nodesOf(context, job.id) });
+  if (output.json) return output.document(summary ? job : { ...job, nodes: await readJobNodes(context, job.id) });
   if (summary) return showSummary(output, job);
   await showJob(context, job);
 }

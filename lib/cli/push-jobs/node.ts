@@ -5,7 +5,7 @@ import { chunksOf } from '../../platform/chunks.ts';
 import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push/nodes.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { serversOf, targetsOf } from '../lookup/targets.ts';
+import { findTargets, readServers } from '../lookup/targets.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
 
@@ -54,7 +54,7 @@ async function status(
   const { client, output } = context;
   const asked = names as string[];
   const which = group === undefined ? { all: asked.length === 0 } : { group };
-  const servers = await serversOf(context, await targetsOf(context, asked, which));
+  const servers = await readServers(context, await findTargets(context, asked, which));
   const states: PushNodeState[] = [];
   for (const some of chunksOf(servers, SERVERS_A_REQUEST)) {
     const server_uuid = some.map(({ uuid }) => uuid);

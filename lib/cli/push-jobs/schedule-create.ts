@@ -8,10 +8,10 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { printServers, serversOf, type Targets, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
+import { findTargets, printServers, readServers, type Targets, targetFieldsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
-import { commandOf, jobBodyOf, type PushJobOptions, withJobOptions } from './job-options.ts';
+import { buildJobBody, type PushJobOptions, requireCommand, withJobOptions } from './job-options.ts';
 
 export interface TimeOptions {
   at?: string;
@@ -74,7 +74,7 @@ const ZONE_OF_CRON =
   '--time-zone is for --cron. --at takes the time of this terminal, or one with its offset: --at 2030-01-31T22:00:00+01:00';
 
 /** @throws UsageError */
-export function scheduleTimesOf({ at, cron, timeZone }: TimeOptions, now: number): Times {
+export function parseTimeOptions({ at, cron, timeZone }: TimeOptions, now: number): Times {
   if (at !== undefined && cron !== undefined) throw new UsageError('Give --at or --cron, and not both');
   if (at !== undefined && timeZone !== undefined) throw new UsageError(ZONE_OF_CRON);
   return { at: at === undefined ? undefined : laterTime(at, now), cron, time_zone: timeZone };
@@ -94,13 +94,13 @@ export async function createSchedule(
   const { client, clock, output } = context;
   if (options.at === undefined && options.cron === undefined)
     throw new UsageError('When? Give --at TIME, such as --at 22:00, or --cron FIELDS, such as --cron @daily');
-  const times = scheduleTimesOf(options, clock.wallTime());
+  const times = parseTimeOptions(options, clock.wallTime());
   checkNoSecrets(options);
-  if (!options.dryRun) commandOf(context);
-  const targets = await targetsOf(context, names, options);
+  if (!options.dryRun) requireCommand(context);
+  const targets = await findTargets(context, names, options);
   if (options.dryRun) return showPlan(context, times, await matchingNow(context, targets));
   const count = 'servers' in targets ? targets.servers.length : undefined;
-  const body = { ...targetFieldsOf(targets), ...(await jobBodyOf(context, options, count)) };
+  const body = { ...targetFieldsOf(targets), ...(await buildJobBody(context, options, count)) };
   const schedule = await client.ask(pushScheduleContracts.CreatePushSchedule, {
     ...times,
     overlap: options.overlap,
@@ -127,7 +127,7 @@ const warningOf = (complaint: string): string => `warning: a time that came now 
 /** The servers of a job that would start now. */
 async function matchingNow(context: Context, targets: Targets): Promise<Matching> {
   try {
-    return { servers: await serversOf(context, targets) };
+    return { servers: await readServers(context, targets) };
   } catch (error) {
     if (error instanceof UsageError || (error instanceof ApiError && error.statusCode < 500))
       return { servers: [], complaint: error.message };

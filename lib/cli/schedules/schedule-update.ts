@@ -5,15 +5,16 @@ import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
-import { targetFieldsOf, targetsOf } from '../lookup/targets.ts';
-import { commandOf, jobFieldsOf, type PushJobOptions } from '../push-jobs/job-options.ts';
+import { findTargets, targetFieldsOf } from '../lookup/targets.ts';
+import { buildJobFields, type PushJobOptions, requireCommand } from '../push-jobs/job-options.ts';
 import {
   checkNoSecrets,
-  scheduleTimesOf,
+  parseTimeOptions,
   type TimeOptions,
   withScheduledJobOptions,
   withTimeOptions,
 } from '../push-jobs/schedule-create.ts';
+
 import { UsageError } from '../terminal/command-errors.ts';
 import { showSchedule } from './schedule-view.ts';
 
@@ -85,7 +86,7 @@ function repeatedRemovable(text: string, others: string[] | undefined): string[]
 async function update(context: Context, text: string, names: readonly string[], options: UpdateOptions): Promise<void> {
   const { client, clock } = context;
   checkNoSecrets(options);
-  const times = scheduleTimesOf(options, clock.wallTime());
+  const times = parseTimeOptions(options, clock.wallTime());
   const { overlap } = options;
   const job = await changesOf(context, names, options);
   if ([...Object.values(times), overlap, job].every((value) => value === undefined))
@@ -98,15 +99,15 @@ async function update(context: Context, text: string, names: readonly string[], 
 async function changesOf(context: Context, names: readonly string[], options: UpdateOptions) {
   const { all, where, group, fromJob, status, without = [] } = options;
   const namesServers = names.length > 0 || [all, where, group, fromJob, status].some((one) => one !== undefined);
-  const command = context.rest === undefined ? undefined : commandOf(context);
-  const fields: Readonly<Record<string, unknown>> = { command, ...(await jobFieldsOf(context, options, undefined)) };
+  const command = context.rest === undefined ? undefined : requireCommand(context);
+  const fields: Readonly<Record<string, unknown>> = { command, ...(await buildJobFields(context, options, undefined)) };
   const removed = without.map((option) => [option, REMOVABLE[option as keyof typeof REMOVABLE]] as const);
   const [both] = removed.find(([, field]) => fields[field] !== undefined) ?? [];
   if (both !== undefined) throw new UsageError(`--${both} and --without ${both} cannot be combined`);
   const job = {
     ...Object.fromEntries(removed.map(([, field]) => [field, null])),
     ...withoutUndefined(fields),
-    ...(namesServers ? targetFieldsOf(await targetsOf(context, names, options)) : {}),
+    ...(namesServers ? targetFieldsOf(await findTargets(context, names, options)) : {}),
   };
   return Object.keys(job).length === 0 ? undefined : job;
 }

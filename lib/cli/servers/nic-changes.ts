@@ -17,7 +17,7 @@ interface WithSysinfo {
 }
 
 /** The NICs that the sysinfo names, which an agent may have sent in any form. */
-export function nicsOf({ sysinfo }: WithSysinfo): ShownNic[] {
+export function parseNics({ sysinfo }: WithSysinfo): ShownNic[] {
   const interfaces = membersOf(membersOf(sysinfo)['Network Interfaces']);
   return Object.entries(interfaces).map(([name, value]) => {
     const nic = membersOf(value);
@@ -37,8 +37,8 @@ const membersOf = (value: unknown): Record<string, unknown> =>
 /**
  * @throws UsageError for a text that is not NIC=TAGS, or an interface that the server does not have
  */
-export function nicChangesOf(texts: readonly string[], server: WithSysinfo): NicChange[] {
-  const nics = nicsOf(server);
+export function parseNicChanges(texts: readonly string[], server: WithSysinfo): NicChange[] {
+  const nics = parseNics(server);
   return texts.map((text) => {
     const [, name, tags] = /^([^=]+)=([\w,]*)$/.exec(text) ?? [];
     if (name === undefined || tags === undefined)

@@ -10,7 +10,7 @@ import { findServer } from '../lookup/find.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import type { Column } from '../terminal/table.ts';
 import { showCreatedWorkflow } from '../workflows/follow-workflow.ts';
-import { NIC_HELP, nicChangesOf, nicsOf, type ShownNic } from './nic-changes.ts';
+import { NIC_HELP, parseNicChanges, parseNics, type ShownNic } from './nic-changes.ts';
 
 const MORE = `
 Without --update, --replace or --delete it shows the NICs and their tags. A NIC tag names a network that a NIC reaches; placement \
@@ -53,12 +53,12 @@ async function nics(context: Context, [name]: readonly unknown[], options: Optio
   const { uuid: server_uuid } = await findServer(client, String(name));
   const server = await client.server(server_uuid);
   if (action !== undefined) {
-    const changes = nicChangesOf(options[action] ?? [], server);
+    const changes = parseNicChanges(options[action] ?? [], server);
     const request = { server_uuid, action, nics: changes };
     const { job_uuid: uuid } = await client.ask(serverSetupContracts.UpdateServerNics, request);
     return showCreatedWorkflow(context, { uuid, wait: options.wait });
   }
-  const found = nicsOf(server);
+  const found = parseNics(server);
   if (output.json) output.document(found.map(({ name: nic, mac, tags }) => ({ name: nic, mac, nic_tags: tags })));
   else output.table(COLUMNS, found);
   return EXIT.ok;

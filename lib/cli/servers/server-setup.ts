@@ -11,7 +11,7 @@ import { findServer } from '../lookup/find.ts';
 import { EXIT, RefusedError, UsageError, unreadable } from '../terminal/command-errors.ts';
 import { showCreatedWorkflow } from '../workflows/follow-workflow.ts';
 import { confirmServer, YES } from './confirm-server.ts';
-import { NIC_HELP, nicChangesOf } from './nic-changes.ts';
+import { NIC_HELP, parseNicChanges } from './nic-changes.ts';
 
 const JOB = `
 It prints the uuid of the workflow job. With --wait, Ctrl-C or a lost terminal ends this program and not the job.
@@ -90,7 +90,7 @@ async function setUp(context: Context, [name]: readonly unknown[], options: Setu
   const { job_uuid: uuid } = await client.documents(serverSetupContracts.SetupServer, {
     ...{ server_uuid, hostname, postsetup_script: script },
     ...(secretScript && { secret_params: ['/postsetup_script'] }),
-    ...(nic && { nics: nicChangesOf(nic, server) }),
+    ...(nic && { nics: parseNicChanges(nic, server) }),
   });
   return showCreatedWorkflow(context, { uuid: String(uuid), wait });
 }

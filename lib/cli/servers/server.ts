@@ -11,9 +11,9 @@ import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { newestWorkflows } from '../lookup/find-workflow.ts';
 import { TASK_COLUMNS } from '../tasks/task-table.ts';
-import { tasksOf } from '../tasks/tasks.ts';
+import { readTasks } from '../tasks/tasks.ts';
 import { shortTime } from '../terminal/duration.ts';
-import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
+import { buildErrorReport, errorReportText } from '../terminal/error-report.ts';
 import type { Column } from '../terminal/table.ts';
 import { deleteServerCommand } from './server-delete.ts';
 import { serverNicsCommand } from './server-nics.ts';
@@ -52,14 +52,14 @@ export function serverCommand(runner: CommandRunner): Command {
 async function server({ client, output }: Context, [name]: readonly unknown[]): Promise<void> {
   const { uuid } = await findServer(client, String(name));
   const unreadable = (what: string) => (error: unknown) => {
-    output.complain(`its ${what} cannot be read: ${errorReportText(errorReportOf(error))}`);
+    output.complain(`its ${what} cannot be read: ${errorReportText(buildErrorReport(error))}`);
     return undefined;
   };
   const [found, jobs, changes, tasks] = await Promise.all([
     client.server(uuid),
     unfinishedJobs(client, uuid).catch(unreadable('workflow jobs')),
     client.statusHistory(uuid, CHANGES),
-    tasksOf(client, uuid, { limit: CHANGES }).catch(unreadable('tasks')),
+    readTasks(client, uuid, { limit: CHANGES }).catch(unreadable('tasks')),
   ]);
   if (output.json)
     return output.document({

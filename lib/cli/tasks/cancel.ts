@@ -4,7 +4,7 @@ import { type CommandRunner, withExamples } from '../invocation/command-runner.t
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { explainNoTask, findTask } from '../lookup/find.ts';
-import { errorReportOf } from '../terminal/error-report.ts';
+import { buildErrorReport } from '../terminal/error-report.ts';
 
 export function cancelCommand(runner: CommandRunner): Command {
   const command = new Command('cancel')
@@ -29,6 +29,6 @@ async function cancel({ client, output }: Context, [ids]: readonly unknown[]): P
 }
 
 function fieldsOf(error: Error) {
-  const { code, message, requestId } = errorReportOf(error);
+  const { code, message, requestId } = buildErrorReport(error);
   return { code, message, ...(requestId === undefined ? {} : { request_id: requestId }) };
 }

@@ -56,7 +56,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
   const server = name === undefined ? undefined : await findServer(client, String(name));
   const limit = parseCount(options.limit, '--limit', MAX_TASKS);
   if (server !== undefined) {
-    const { found, lines } = await tasksOf(client, server.uuid, { limit, query });
+    const { found, lines } = await readTasks(client, server.uuid, { limit, query });
     if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
     if (output.json) return output.document(found);
     output.table(TASK_COLUMNS, lines);
@@ -72,7 +72,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
 }
 
 /** Reads the list of all tasks. An instance of an earlier version has only the server's history. */
-export async function tasksOf(
+export async function readTasks(
   client: CnapiClient,
   serverUuid: string,
   { limit, query = {} }: { limit: number; query?: TaskQuery },

@@ -25,7 +25,7 @@ const HOW_TO_SEE_CONTENTS =
 export const UNKNOWN_TASK_HINT =
   'The agent of the server runs without --containers, which VMs and images need; or it is simulated, or of an earlier version';
 
-export function errorReportOf(error: unknown): ErrorReport {
+export function buildErrorReport(error: unknown): ErrorReport {
   if (error instanceof UsageError || error instanceof AddressError)
     return { code: 'Usage', message: error.message, exitCode: EXIT.usage };
   if (error instanceof CredentialsError) return { code: error.code, message: error.message, exitCode: EXIT.usage };

@@ -8,7 +8,7 @@ import { ESCAPE_TEXT, interactiveExec } from '../exec/interactive-exec.ts';
 import { UnreadInput } from '../exec/unread-input.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { variableParamsOf, variablesOf } from '../invocation/remote-program.ts';
+import { buildVariableParams, parseVariables } from '../invocation/remote-program.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { findVm, VM_TEXT } from './vm-lookup.ts';
@@ -69,8 +69,8 @@ async function vmExec(context: Context, [vm]: readonly unknown[], options: Optio
     throw new UsageError('Which program should run? Write it after --, as in cnapi vm exec web -- ps');
   const input = interactive ? undefined : new UnreadInput(context);
   try {
-    const variables = variableParamsOf(variablesOf(options, env));
-    const timeout_ms = timeoutOf(options);
+    const variables = buildVariableParams(parseVariables(options, env));
+    const timeout_ms = parseTimeout(options);
     const { server_uuid, uuid } = await findVm(client, String(vm));
     input?.refuse('give -i');
     return await interactiveExec(context, {
@@ -93,7 +93,7 @@ async function vmExec(context: Context, [vm]: readonly unknown[], options: Optio
 }
 
 /** @throws UsageError */
-function timeoutOf({ timeout }: Options): number | undefined {
+function parseTimeout({ timeout }: Options): number | undefined {
   if (timeout === undefined) return undefined;
   const timeoutMs = parseDuration(timeout, '--timeout');
   if (timeoutMs >= 1 && timeoutMs <= MAX_TASK_TIMEOUT_MS) return timeoutMs;

@@ -8,7 +8,7 @@ import { suggestion } from '../../platform/suggestion.ts';
 import { provisioningContracts } from '../../protocol/api/provisioning.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
 import { vmCreate, vmUpdate } from '../../protocol/vms.ts';
-import { variablesOf } from '../invocation/remote-program.ts';
+import { parseVariables } from '../invocation/remote-program.ts';
 import { UsageError, unreadable } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 
@@ -23,10 +23,13 @@ export interface FieldOptions {
  * What is in the file counts least, so that one file serves for several VMs.
  * @throws UsageError
  */
-export async function vmFieldsOf(words: readonly string[], { file, cmd, tty, env }: FieldOptions): Promise<JsonObject> {
+export async function buildVmFields(
+  words: readonly string[],
+  { file, cmd, tty, env }: FieldOptions,
+): Promise<JsonObject> {
   const fields = { ...(file !== undefined && (await fieldsIn(file))), ...parseFields(words) };
   const metadata = {
-    ...(cmd !== undefined && { 'docker:cmd': JSON.stringify(commandOf(cmd)) }),
+    ...(cmd !== undefined && { 'docker:cmd': JSON.stringify(parseCommand(cmd)) }),
     ...(tty === true && { 'docker:tty': 'true' }),
     ...(env !== undefined && { 'docker:env': JSON.stringify(environmentOf(env)) }),
   };
@@ -105,7 +108,7 @@ async function fieldsIn(file: string): Promise<JsonObject> {
 }
 
 /** Parses a command like a Dockerfile does: a JSON list is run as it is, a text by a shell. */
-function commandOf(text: string): string[] {
+function parseCommand(text: string): string[] {
   if (!text.startsWith('[')) return ['/bin/sh', '-c', text];
   try {
     const words: unknown = JSON.parse(text);
@@ -117,4 +120,4 @@ function commandOf(text: string): string[] {
 }
 
 const environmentOf = (env: readonly string[]): string[] =>
-  Object.entries(variablesOf({ env }, {}).env).map(([name, value]) => `${name}=${value}`);
+  Object.entries(parseVariables({ env }, {}).env).map(([name, value]) => `${name}=${value}`);

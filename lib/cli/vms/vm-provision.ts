@@ -7,7 +7,7 @@ import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { Context } from '../invocation/context.ts';
 import { EXIT } from '../terminal/command-errors.ts';
 import { showCreatedWorkflow } from '../workflows/follow-workflow.ts';
-import { checkFields, type FieldOptions, vmFieldsOf } from './vm-fields.ts';
+import { buildVmFields, checkFields, type FieldOptions } from './vm-fields.ts';
 import { noteEarlyEnd, warnOfNamesakes } from './vm-notes.ts';
 
 /** Returns the exit code. @throws UsageError */
@@ -17,7 +17,7 @@ export async function provision(
   { detach = false, ...others }: { detach?: boolean } & FieldOptions,
 ): Promise<number> {
   const { client, random, output } = context;
-  const given: JsonObject = { uuid: random.uuid(), ...(await vmFieldsOf(fields, others)) };
+  const given: JsonObject = { uuid: random.uuid(), ...(await buildVmFields(fields, others)) };
   checkFields(given, { action: 'provision', brand: given.brand });
   const uuid = String(given.uuid);
   await warnOfNamesakes(context, given);

@@ -17,7 +17,7 @@ import type { Column } from '../terminal/table.ts';
 import { vmConsoleCommand } from './vm-console.ts';
 import { vmCpCommand } from './vm-cp.ts';
 import { vmExecCommand } from './vm-exec.ts';
-import { checkFields, type FieldOptions, parseFields, vmFieldsOf } from './vm-fields.ts';
+import { buildVmFields, checkFields, type FieldOptions, parseFields } from './vm-fields.ts';
 import { vmLogsCommand } from './vm-logs.ts';
 import { findVm, listVms, VM_TEXT } from './vm-lookup.ts';
 import { noteEarlyEnd, warnOfNamesakes } from './vm-notes.ts';
@@ -247,7 +247,7 @@ async function create(
   { detach = false, ...others }: DetachOptions & FieldOptions,
 ): Promise<number> {
   const { client, random, output } = context;
-  const given: JsonObject = { uuid: random.uuid(), ...(await vmFieldsOf(fields, others)) };
+  const given: JsonObject = { uuid: random.uuid(), ...(await buildVmFields(fields, others)) };
   checkFields(given, { action: 'create', brand: given.brand });
   const { uuid: server_uuid } = await findServer(client, server);
   const uuid = String(given.uuid);

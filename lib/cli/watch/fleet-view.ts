@@ -77,7 +77,7 @@ interface Appearance {
 const MAX_ERROR_LINES = 6;
 
 /** Formats the view as a screen. */
-export function screenOf(view: FleetView, { width, time, silence, paint }: Appearance): string[] {
+export function renderScreen(view: FleetView, { width, time, silence, paint }: Appearance): string[] {
   const title = 'cnapi watch   q to leave';
   const clip = (line: string) => truncateToWidth(line, width);
   const head = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];

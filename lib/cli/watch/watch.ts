@@ -6,10 +6,10 @@ import { type CommandRunner, withExamples } from '../invocation/command-runner.t
 import type { Context } from '../invocation/context.ts';
 import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
-import { errorReportOf } from '../terminal/error-report.ts';
+import { buildErrorReport } from '../terminal/error-report.ts';
 import { Screen } from '../terminal/screen.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { countByStatus, type FleetView, fleetSummary, screenOf } from './fleet-view.ts';
+import { countByStatus, type FleetView, fleetSummary, renderScreen } from './fleet-view.ts';
 import { Freshness } from './freshness.ts';
 
 interface Options {
@@ -97,7 +97,7 @@ class FleetWatch {
     this.#freshness.asked(clock.now());
     const onPart = () => this.#freshness.heardPart(clock.now());
     const view = await readFleet(this.#context, onPart).catch((error: unknown) => {
-      const errorMessage = errorReportOf(error).message;
+      const errorMessage = buildErrorReport(error).message;
       return { ...(before ?? EMPTY), errorMessage };
     });
     if (this.#ending.signal.aborted) return;
@@ -112,7 +112,7 @@ class FleetWatch {
     const { output, clock } = this.#context;
     const silence = this.#freshness.silence(clock.now());
     if (this.#last === undefined && silence === undefined) return;
-    this.#screen?.draw(screenOf(this.#last ?? EMPTY, { ...appearanceOf(output), time: isoNow(clock), silence }));
+    this.#screen?.draw(renderScreen(this.#last ?? EMPTY, { ...appearanceOf(output), time: isoNow(clock), silence }));
   }
 
   #onKey(key: string): void {
@@ -162,7 +162,7 @@ function show({ output, clock }: Context, view: FleetView): void {
   const time = isoNow(clock);
   if (output.json) return output.record({ time, ...view });
   if (!output.isTerminal) return output.line(`${shortTime(time)}  ${fleetSummary(view)}`);
-  for (const line of screenOf(view, { ...appearanceOf(output), time })) output.raw(`${line}\n`);
+  for (const line of renderScreen(view, { ...appearanceOf(output), time })) output.raw(`${line}\n`);
 }
 
 function appearanceOf(output: Context['output']) {

@@ -2,7 +2,7 @@
 import { type DocumentBucket, documentBucket } from '../../platform/moray/bucket.ts';
 import type { DocumentNoun } from '../../protocol/api/documents/document-noun.ts';
 
-export function bucketOf({
+export function buildBucket({
   name,
   plural,
   version,

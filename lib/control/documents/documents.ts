@@ -13,7 +13,7 @@ import type { Random } from '../../platform/random.ts';
 import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents/document-noun.ts';
 import type { WithAuditRecord } from '../audit-part.ts';
 import { ResourceNotFoundError } from '../request-errors.ts';
-import { bucketOf } from './document-bucket.ts';
+import { buildBucket } from './document-bucket.ts';
 
 interface DocumentsDeps<Value> {
   buckets: BucketStore;
@@ -67,7 +67,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
 
   constructor(noun: Noun, deps: DocumentsDeps<Document<Noun>>) {
     this.noun = noun;
-    this.#bucket = bucketOf(noun);
+    this.#bucket = buildBucket(noun);
     this.#deps = deps;
   }
 

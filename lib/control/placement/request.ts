@@ -35,7 +35,7 @@ export interface PlacementRequest {
 }
 
 /** @throws InvalidParametersError when the VM is smaller or larger than its image allows */
-export function placementRequestOf({
+export function buildPlacementRequest({
   vm,
   image,
   package: pack = {},

@@ -64,7 +64,7 @@ function hasCredentials(file: string): boolean {
 }
 
 /** The message for Ur that installs the agent. */
-export function installationOf(
+export function buildInstallation(
   serverUuid: string,
   { package_file: source }: JsonObject,
   { key, program, options, directory, node, start }: AgentToInstall,

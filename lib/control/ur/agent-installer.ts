@@ -18,7 +18,7 @@ import {
   agentCameUp,
   agentNotConnected,
   askForLog,
-  installationOf,
+  buildInstallation,
   installedVersion,
   notConfigured,
   reasonNotInstallable,
@@ -54,7 +54,7 @@ export async function installAgent(
   } catch (error) {
     return failure('NeedsAgent', `The key of urAgent cannot be read: ${messageOf(error)}; nothing was sent`);
   }
-  const ran = await run(installationOf(serverUuid, params, agent), timeoutMs);
+  const ran = await run(buildInstallation(serverUuid, params, agent), timeoutMs);
   if ('outcome' in ran) return ran;
   const installed = installedVersion(ran.reply);
   if ('outcome' in installed) return installed;

@@ -30,7 +30,7 @@ export interface UrReply {
 export const askForSysinfo = { type: 'file', file: SYSINFO_PROGRAM };
 
 /** Undefined: Ur cannot do it. `params` are those of a task, which the agent would check. */
-export function executionOf(name: string, params: JsonObject): Execution | undefined {
+export function buildExecution(name: string, params: JsonObject): Execution | undefined {
   if (name === 'server_sysinfo') return { message: askForSysinfo, waitMs: undefined, endOf: endOfSysinfo };
   if (name !== 'command_execute' || typeof params.script !== 'string') return undefined;
   const { script, args, env, timeout } = params;

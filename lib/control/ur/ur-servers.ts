@@ -19,7 +19,7 @@ import { installAgent } from './agent-installer.ts';
 import {
   askForSysinfo,
   badReply,
-  executionOf,
+  buildExecution,
   needsAgent,
   noReply,
   REBOOT_STATUS,
@@ -128,7 +128,7 @@ export class UrServers {
   async post(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
     const { serverUuid, name, params } = task;
     if (name === 'agent_install') return this.#installAgent(task, options);
-    const execution = executionOf(name, params);
+    const execution = buildExecution(name, params);
     if (execution === undefined) return needsAgent(serverUuid, name);
     const { message, waitMs = options.timeoutMs } = execution;
     const ran = await this.#run(task, message, { ...options, timeoutMs: Math.min(waitMs, options.timeoutMs) });

@@ -305,7 +305,7 @@ export function workflowStep(workflow: string, name: string): WorkflowStep {
 }
 
 /** The plan of a job with these steps. @throws for a step that this version does not know */
-export function planOf(workflow: string, names: { chain: readonly string[]; onerror: readonly string[] }): Plan {
+export function buildPlan(workflow: string, names: { chain: readonly string[]; onerror: readonly string[] }): Plan {
   const planned = (name: string) => {
     const { maxTries = 1, work, undoes } = workflowStep(workflow, name);
     return { name, maxTries, isTask: work.kind === 'task', undoes };

@@ -26,7 +26,7 @@ import { orRefusal, TaskEndedError, TaskNotCancellableError, TaskNotFoundError }
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import { TICKETS_TOPIC } from '../waitlist/waitlist.ts';
-import { planOf, type StepWork, type WorkflowStep, workflowStep } from './definitions.ts';
+import { buildPlan, type StepWork, type WorkflowStep, workflowStep } from './definitions.ts';
 import { ProvisionSteps, type ProvisionStepsDeps } from './provision-steps.ts';
 import { ServerChanges, type ServerChangesDeps, WorkflowJobMovedError } from './server-changes.ts';
 import {
@@ -308,7 +308,7 @@ export class WorkflowRunner implements DutyHandler {
 }
 
 function currentStepOf(duty: HeldDuty, job: HeldWorkflowJob, state: Unfinished): CurrentStep {
-  const plan = planOf(job.name, job);
+  const plan = buildPlan(job.name, job);
   const { name: stepName } = stepOf(plan, state);
   return { duty, job, plan, state, stepName, step: workflowStep(job.name, stepName) };
 }

@@ -84,7 +84,7 @@ async function findByServer(asker: Asker, name: string): Promise<Found[]> {
 
 /** Finds the addresses of one instance: in the reply if it has them, otherwise by another query. */
 async function locate(asker: Asker, reply: DecodedPacket, { target, port }: SrvData): Promise<Found[]> {
-  const known = addressesOf(reply.additionals, target);
+  const known = selectAddresses(reply.additionals, target);
   const hosts = known.length > 0 ? known : await askAddresses(asker, target);
   return hosts.map((host) => ({ target, host, port }));
 }
@@ -92,10 +92,10 @@ async function locate(asker: Asker, reply: DecodedPacket, { target, port }: SrvD
 /** Returns an empty list, not an error, for an instance that has left since it was named. */
 async function askAddresses(asker: Asker, target: string): Promise<string[]> {
   const replies = await Promise.all([askNameServer(asker, target, 'A'), askNameServer(asker, target, 'AAAA')]);
-  return replies.flatMap(({ answers }) => addressesOf(answers, target));
+  return replies.flatMap(({ answers }) => selectAddresses(answers, target));
 }
 
-function addressesOf(records: DecodedPacket['answers'], target: string): string[] {
+function selectAddresses(records: DecodedPacket['answers'], target: string): string[] {
   const name = target.toLowerCase();
   return (records ?? []).flatMap((record) =>
     (record.type === 'A' || record.type === 'AAAA') && record.name.toLowerCase() === name ? [record.data] : [],

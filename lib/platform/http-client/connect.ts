@@ -39,7 +39,7 @@ export function hostAndPort({ host, port }: Pick<HttpTarget, 'host' | 'port'>): 
   return `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
 }
 
-export function tlsOptionsOf({ names, secureContext, isVerified }: TlsTarget): ConnectionOptions {
+export function buildTlsOptions({ names, secureContext, isVerified }: TlsTarget): ConnectionOptions {
   return {
     minVersion: 'TLSv1.2',
     // SNI allows host names only, no addresses.
@@ -69,7 +69,7 @@ export function connectorTo({ clock, target, connectMs, onSocket }: ConnectorDep
   return (_options, callback) => {
     const { host, port, tls, localAddress } = target;
     const to = { host, port, ...(localAddress !== undefined && { localAddress }) };
-    const socket = tls ? connectTls({ ...to, ...tlsOptionsOf(tls), ALPNProtocols: ['http/1.1'] }) : connect(to);
+    const socket = tls ? connectTls({ ...to, ...buildTlsOptions(tls), ALPNProtocols: ['http/1.1'] }) : connect(to);
     socket.setNoDelay(true).setKeepAlive(true, KEEPALIVE_AFTER_MS);
     const late = () => socket.destroy(new Error(`no connection within ${connectMs} ms`));
     const timer = clock.after(connectMs, late);

@@ -80,7 +80,7 @@ const UNEXPECTED = /^bad (response|upgrade)$/;
 const EARLY_END = /\(Invalid EOF state\)$/;
 
 /** What an error of a socket or of undici means. That of a connection attempt is a cause. */
-export function failureOf(error: Error, wasSent: boolean): { kind: HttpFailureKind; reason: string } {
+export function describeHttpFailure(error: Error, wasSent: boolean): { kind: HttpFailureKind; reason: string } {
   const { code = '' } = (error.cause ?? error) as NodeJS.ErrnoException;
   const { name, message } = error;
   const untrusted = UNTRUSTED[code];

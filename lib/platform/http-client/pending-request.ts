@@ -8,7 +8,7 @@
  */
 import type { Dispatcher } from 'undici';
 import type { Clock, Timer } from '../time/clock.ts';
-import { failureOf, HttpError, type HttpFailureKind } from './http-error.ts';
+import { describeHttpFailure, HttpError, type HttpFailureKind } from './http-error.ts';
 
 type HttpHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
@@ -157,7 +157,7 @@ export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
 
   onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
     if (this.isOver) return;
-    const { kind, reason } = failureOf(error, this.wasSent);
+    const { kind, reason } = describeHttpFailure(error, this.wasSent);
     this.#fail(kind, reason, error);
   }
 

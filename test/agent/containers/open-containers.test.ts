@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
-import { hierarchiesOf } from '../../../lib/agent/containers/cgroups/mounts.ts';
+import { parseHierarchies } from '../../../lib/agent/containers/cgroups/mounts.ts';
 import { DEFAULT_UID_RANGE } from '../../../lib/agent/containers/linux/linux-host.ts';
 import { openContainers } from '../../../lib/agent/containers/open-containers.ts';
 import { LayeredRootFileSystems } from '../../../lib/agent/containers/root/layered-root-file-systems.ts';
@@ -47,7 +47,7 @@ async function removeAll(data: string): Promise<void> {
   const { containers } = agent;
   for (const { spec } of containers.list()) await containers.delete(spec.id, { force: true });
   const hash = createHash('sha256').update(join(data, 'containers')).digest('hex').slice(0, 12);
-  const trees = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
+  const trees = parseHierarchies(await readFile('/proc/self/mountinfo', 'utf8'));
   for (const { directory } of trees)
     await rmdir(join(directory, `cnapi-${hash}`)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;

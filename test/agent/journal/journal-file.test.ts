@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { inventoryOf } from '../../../lib/agent/journal/journal.ts';
+import { buildInventory } from '../../../lib/agent/journal/journal.ts';
 import { JournalFile } from '../../../lib/agent/journal/journal-file.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -49,7 +49,7 @@ t.test('after a crash the journal holds what was appended, under the same id', a
   const next = await reopened(directory);
   t.equal(next.state.journalId, id);
   t.equal(next.state.epoch, 3);
-  t.same(inventoryOf(next.state), [{ id: 'a', attempt: 1, state: 'accepted' }]);
+  t.same(buildInventory(next.state), [{ id: 'a', attempt: 1, state: 'accepted' }]);
   t.match(next.state.tasks.get('a'), { task: { params: { text: 'line\u2028separator\n' } } });
   t.ok(next.state.acknowledged.has('b'));
   await Promise.all([journal.close(), next.close()]);

@@ -1,9 +1,9 @@
 import t from 'tap';
 import {
   ACKNOWLEDGED_KEPT_MS,
+  buildInventory,
   fold,
   hasRoom,
-  inventoryOf,
   type JournalRecord,
   JournalRecordError,
   type JournalState,
@@ -39,13 +39,13 @@ t.test('records fold into the states that the inventory lists', async (t) => {
     { record: 'ended', end: ended('d') },
     { record: 'acknowledged', id: 'd' },
   );
-  t.same(inventoryOf(state), [
+  t.same(buildInventory(state), [
     { id: 'a', attempt: 1, state: 'accepted' },
     { id: 'b', attempt: 1, state: 'running' },
     { id: 'c', attempt: 1, state: 'ended' },
     { id: 'cancelled before it came', attempt: 1, state: 'ended' },
   ]);
-  const held = inventoryOf(state, ({ id }) => id === 'b');
+  const held = buildInventory(state, ({ id }) => id === 'b');
   t.same(held[1], { id: 'b', attempt: 1, state: 'running', held: true });
   t.equal(held[0]?.held, undefined);
   t.equal(state.epoch, 4);
@@ -83,7 +83,7 @@ t.test('a compacted journal folds into the same state', async (t) => {
   t.same(begin, { record: 'begin', version: 1, journalId: 'journal', epoch: 9 });
   const again = { ...newJournal('journal'), epoch: 9 };
   for (const record of rest) fold(again, record, 100, 0);
-  t.same(inventoryOf(again), inventoryOf(state));
+  t.same(buildInventory(again), buildInventory(state));
   t.match(again.tasks.get('b'), { state: 'running', group, starts: 1 });
   t.match(again.tasks.get('continues'), { state: 'running', startedAt: 1_000, starts: 2 });
   t.ok(again.acknowledged.has('old'));
@@ -136,11 +136,11 @@ t.test('a renumbered task keeps its state under the new number, also after a com
     { id: 'b', attempt: 3, state: 'running' },
     { id: 'c', attempt: 3, state: 'ended' },
   ];
-  t.same(inventoryOf(state), expected);
+  t.same(buildInventory(state), expected);
   t.match(state.tasks.get('b'), { group, task: { attempt: 3 } });
   t.match(state.tasks.get('c'), { end: { attempt: 3 } });
   const [, ...records] = recordsOf(state);
-  t.same(inventoryOf(folded(...records)), expected);
+  t.same(buildInventory(folded(...records)), expected);
 });
 
 t.test('in a journal that is full of bytes, ends are kept short', async (t) => {

@@ -3,7 +3,7 @@ import type { AgentDeps } from '../../../lib/agent/agent.ts';
 import { LegacyCnapiClient } from '../../../lib/agent/legacy/legacy-cnapi-client.ts';
 import { backoffMs, LegacyReporter } from '../../../lib/agent/legacy/legacy-reporter.ts';
 import { openCredentials } from '../../../lib/agent/link/credentials.ts';
-import { resolverOf } from '../../../lib/agent/link/discovery.ts';
+import { createResolver } from '../../../lib/agent/link/discovery.ts';
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import { parseConfig } from '../../../lib/control/config.ts';
@@ -189,7 +189,7 @@ t.test('with new instances behind the same name, agents never post to the legacy
   const named = [old, one, two].map(({ address }) => ({ uuid: random.uuid(), ...address }));
   const { port } = await startNameServer(t, named);
   const discovery = { dns: `127.0.0.1:${port}`, datacenter: 'local', domain: 'cnapi.internal' };
-  const resolve = resolverOf(discovery, { clock, random });
+  const resolve = createResolver(discovery, { clock, random });
   const agents = await Promise.all(Array.from({ length: 12 }, () => agentOf(t, [], { resolve })));
   await until(() => agents.every(({ agent: made }) => made.link.isLive), 'all their sessions');
   t.ok(old.upgrades > 0, 'some agents tried it');

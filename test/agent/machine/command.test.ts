@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import t, { type Test } from 'tap';
 import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
-import { environmentOf, interpreterOf, runCommand } from '../../../lib/agent/machine/command.ts';
+import { buildEnvironment, parseInterpreter, runCommand } from '../../../lib/agent/machine/command.ts';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import type { Command } from '../../../lib/agent/machine/machine.ts';
 import { allProcesses, parseStat } from '../../../lib/agent/machine/proc.ts';
@@ -164,8 +164,8 @@ t.test('the first line selects the interpreter as the kernel would', async (t) =
     ['#!\necho', ['/bin/sh']],
     [' #!/bin/bash', ['/bin/sh']],
   ];
-  for (const [script, argv] of rows) t.same(interpreterOf(script), argv, JSON.stringify(script));
-  t.same(environmentOf({ HOME: '/x' }, { PATH: '/p', SECRET: 's' }), { PATH: '/p', HOME: '/x', LANG: 'C.UTF-8' });
+  for (const [script, argv] of rows) t.same(parseInterpreter(script), argv, JSON.stringify(script));
+  t.same(buildEnvironment({ HOME: '/x' }, { PATH: '/p', SECRET: 's' }), { PATH: '/p', HOME: '/x', LANG: 'C.UTF-8' });
 });
 
 t.test('a command does not run before its process group is journalled', async (t) => {

@@ -7,7 +7,7 @@ import {
   InvalidImageError,
   NoImageSpaceError,
 } from '../../../lib/agent/images/image-errors.ts';
-import { packageErrorOf, UntrustedPackageError } from '../../../lib/agent/packages/package-errors.ts';
+import { toPackageError, UntrustedPackageError } from '../../../lib/agent/packages/package-errors.ts';
 
 const full = (code: string) => Object.assign(new Error(`${code}: no space`), { code });
 const SPACE = { code: 'NoPackageSpace', statusCode: 507, message: /^The disk has no room for this package; / };
@@ -49,12 +49,12 @@ const rows: [name: string, error: Error, translated: { code: string; statusCode:
 
 for (const [name, error, translated] of rows)
   t.test(`${name} is said in words of packages, with its cause`, async (t) => {
-    const found = packageErrorOf(error);
+    const found = toPackageError(error);
     t.match(found, translated);
     t.match(found, { cause: Error });
     t.notMatch((found as Error).message, /image|layer/);
   });
 
 t.test('other errors stay as they are', async (t) => {
-  for (const error of [new UntrustedPackageError(), full('EIO'), 'text']) t.equal(packageErrorOf(error), error);
+  for (const error of [new UntrustedPackageError(), full('EIO'), 'text']) t.equal(toPackageError(error), error);
 });

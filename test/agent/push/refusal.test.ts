@@ -1,5 +1,5 @@
 import t from 'tap';
-import { preparedCommandOf } from '../../../lib/agent/push/prepared-command.ts';
+import { prepareCommand } from '../../../lib/agent/push/prepared-command.ts';
 import { refusalOf } from '../../../lib/agent/push/refusal.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../../lib/protocol/limits.ts';
 import type { PushPrepareFrame } from '../../../lib/protocol/link/frames.ts';
@@ -9,7 +9,7 @@ const able = { machine: { reasonNotRunnable: async () => undefined }, reasonPaus
 
 t.test('the options of a job become those of its command', async (t) => {
   const file = Buffer.from('hello').toString('base64');
-  t.same(preparedCommandOf(prepareFrame({ command: 'echo', user: 'u', dir: '/d', env: { A: '=' }, file })), {
+  t.same(prepareCommand(prepareFrame({ command: 'echo', user: 'u', dir: '/d', env: { A: '=' }, file })), {
     script: 'echo',
     args: [],
     env: { A: '=' },
@@ -17,7 +17,7 @@ t.test('the options of a job become those of its command', async (t) => {
     directory: '/d',
     file: Buffer.from('hello'),
   });
-  t.same(preparedCommandOf(prepareFrame({ command: 'echo' })), { script: 'echo', args: [], env: {} });
+  t.same(prepareCommand(prepareFrame({ command: 'echo' })), { script: 'echo', args: [], env: {} });
 });
 
 t.test('options that cannot be used are refused with a sentence that names them', async (t) => {

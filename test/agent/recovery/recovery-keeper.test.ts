@@ -5,11 +5,11 @@ import { recordFiles } from '../../../lib/agent/records/record-files.ts';
 import { RecoveryKeeper, slotOf } from '../../../lib/agent/recovery/recovery-keeper.ts';
 import { recoveryConfig } from '../../../lib/agent/tasks/recovery-config.ts';
 import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
-import { recoveryUuidOf, templateDigest } from '../../../lib/protocol/recovery.ts';
+import { deriveRecoveryUuid, templateDigest } from '../../../lib/protocol/recovery.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 
 const SECRETS = { token: 'secret-token', pivtoken: 'secret-pivtoken' };
-const configOf = (template: string) => ({ uuid: recoveryUuidOf(templateDigest(template)), template, ...SECRETS });
+const configOf = (template: string) => ({ uuid: deriveRecoveryUuid(templateDigest(template)), template, ...SECRETS });
 const [first, second] = [configOf('secret-template'), configOf('another-secret')];
 const encrypted = (recovery: object) => ({ 'Zpool Encrypted': true, 'Zpool Recovery': recovery });
 const digest = templateDigest;

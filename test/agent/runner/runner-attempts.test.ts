@@ -1,6 +1,6 @@
 /** Which attempt an agent answers under, and what it does when its journal is full. */
 import t from 'tap';
-import { inventoryOf } from '../../../lib/agent/journal/journal.ts';
+import { buildInventory } from '../../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
 import { PARALLEL_TASKS } from '../../../lib/agent/runner/lanes.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -17,7 +17,7 @@ t.test('a higher attempt of a known task starts nothing; the task continues unde
   await until(() => runs.length === 1, 'the task to run');
   give({ id, attempt: 2 });
   t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
-  matchLists(t, inventoryOf(journal.state), [{ id, attempt: 2, state: 'running' }]);
+  matchLists(t, buildInventory(journal.state), [{ id, attempt: 2, state: 'running' }]);
   runs[0]?.finish();
   t.match(await end(id), { attempt: 2, outcome: 'complete' });
   give({ id, attempt: 3 });
@@ -130,5 +130,5 @@ t.test('refused tasks do not make the journal larger than an inventory may be', 
     refused.map((id) => ends(id)[0]?.error?.code),
     ['UnknownTask', 'AgentPaused', 'Cancelled'],
   );
-  t.equal(inventoryOf(journal.state).length, MAX_INVENTORY_TASKS);
+  t.equal(buildInventory(journal.state).length, MAX_INVENTORY_TASKS);
 });

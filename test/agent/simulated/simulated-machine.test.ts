@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import t from 'tap';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
-import { jobCommandOf, taskParamsOf } from '../../../lib/cli/invocation/remote-program.ts';
+import { buildJobCommand, buildTaskParams } from '../../../lib/cli/invocation/remote-program.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import type { Clock } from '../../../lib/platform/time/clock.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
@@ -63,9 +63,9 @@ t.test('several words after -- are the command itself, on one server and on many
   ];
   for (const [words, result] of rows) {
     const program = { words, script: undefined };
-    const { script, args } = taskParamsOf(program, { env: {}, secrets: [] }) as { script: string; args: string[] };
+    const { script, args } = buildTaskParams(program, { env: {}, secrets: [] }) as { script: string; args: string[] };
     t.match(await machine().run(script, undefined, args), result, `${words} on one server`);
-    t.match(await machine().run(jobCommandOf(program).command), result, `${words} on many servers`);
+    t.match(await machine().run(buildJobCommand(program).command), result, `${words} on many servers`);
   }
 });
 

@@ -1,9 +1,9 @@
 import t from 'tap';
 import {
   type AgentVersions,
-  endOf,
+  findEnd,
+  findRollBack,
   newAgentVersions,
-  rollBackOf,
   settledVersion,
   stepVersions,
   type VersionEvent,
@@ -140,9 +140,9 @@ t.test('an impossible step throws and names both', (t) => {
 
 t.test('the task finds its own end, and files in use are known', (t) => {
   const versions = after(stage(one), start, confirm, { ...stage(two), task: 'other' } as VersionEvent, start, fail);
-  t.match(endOf(versions, task), { outcome: 'confirmed', version: '1.1.0' });
-  t.match(endOf(versions, 'other'), { outcome: 'rolled-back', reason: 'it exited' });
-  t.equal(endOf(versions, 'a third'), undefined);
+  t.match(findEnd(versions, task), { outcome: 'confirmed', version: '1.1.0' });
+  t.match(findEnd(versions, 'other'), { outcome: 'rolled-back', reason: 'it exited' });
+  t.equal(findEnd(versions, 'a third'), undefined);
   t.same(versionsInUse(after(stage(one), start, confirm, stage(two))), [one, two]);
   t.same(versionsInUse(versions), [one]);
   t.end();
@@ -157,7 +157,8 @@ t.test('a version counts as failed from its roll back until it is confirmed', (t
     ['it was withdrawn at the second attempt', [stage(one), start, fail, stage(one), withdraw], 'it exited'],
     ['it was confirmed at the second attempt', [stage(one), start, fail, stage(one), start, confirm], undefined],
   ];
-  for (const [name, events, reason] of failed) t.equal(rollBackOf(after(...events), one.digest)?.reason, reason, name);
+  for (const [name, events, reason] of failed)
+    t.equal(findRollBack(after(...events), one.digest)?.reason, reason, name);
   t.end();
 });
 

@@ -1,12 +1,12 @@
 import t from 'tap';
-import { propertiesOf, updatedProperties } from '../../../lib/agent/vms/vm-properties.ts';
+import { buildVmProperties, updatedProperties } from '../../../lib/agent/vms/vm-properties.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { VmProperties } from '../../../lib/protocol/vms.ts';
 import { vmCreate, vmUpdate } from '../../../lib/protocol/vms.ts';
 import { payload } from '../../support/vm-rig.ts';
 
 const updated = (one: VmProperties, update: object) => updatedProperties(one, vmUpdate.parse(update), random);
-const created = () => propertiesOf(vmCreate.parse(payload(1)), random);
+const created = () => buildVmProperties(vmCreate.parse(payload(1)), random);
 const numbered = (prefix: string, count: number, value = 'x') =>
   Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, value]));
 

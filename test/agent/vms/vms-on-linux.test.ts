@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { hierarchiesOf } from '../../../lib/agent/containers/cgroups/mounts.ts';
+import { parseHierarchies } from '../../../lib/agent/containers/cgroups/mounts.ts';
 import { vmUpdate } from '../../../lib/protocol/vms.ts';
 import { runPrepared, scriptRequest } from '../../support/container-exec.ts';
 import { lacksContainers } from '../../support/container-machine.ts';
@@ -49,7 +49,7 @@ t.test('a real VM: limits, processes, update, snapshots and destroy', { skip }, 
   const processes = await vms.running.processes(A);
   t.ok(processes.some(({ command, args, rss_bytes }) => command === 'sh' && args[1] === '-c' && rss_bytes > 0));
 
-  const groups = hierarchiesOf(await readFile('/proc/self/mountinfo', 'utf8'));
+  const groups = parseHierarchies(await readFile('/proc/self/mountinfo', 'utf8'));
   const limitOf = async () => {
     for (const { directory } of groups)
       for (const file of ['memory.limit_in_bytes', 'memory.max']) {

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { Context } from '../../../lib/cli/invocation/context.ts';
 import type { CommandOutcome } from '../../../lib/cli/output/outcome.ts';
-import { listenerOf, summarize } from '../../../lib/cli/output/reports.ts';
+import { createListener, summarize } from '../../../lib/cli/output/reports.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const SERVER = { uuid: '00000000-0000-4000-8000-000000000001', hostname: 'web-1' };
@@ -18,7 +18,7 @@ function listening() {
   const streams = { raw: say, rawError: say, note: say, complain: say, isTerminalOf: () => false };
   const output = { ...streams, line: say, json: false, ready: async () => undefined };
   const context = { clock, output } as unknown as Context;
-  return { listener: listenerOf(context, [SERVER], {}), clock, said };
+  return { listener: createListener(context, [SERVER], {}), clock, said };
 }
 
 t.test('when nobody reads the output, late output and its gaps are not reported', async (t) => {

@@ -1,6 +1,6 @@
 /** How a push job is summed up for people. */
 import t from 'tap';
-import { nodeCountLines, progressOf } from '../../../lib/cli/push-jobs/job-progress.ts';
+import { describeProgress, nodeCountLines } from '../../../lib/cli/push-jobs/job-progress.ts';
 
 t.test('the summary has a line for each state, with numbers below each other', (t) => {
   const job = { status: 'complete', counts: { succeeded: 14, nacked: 1, failed: 0 } } as never;
@@ -8,7 +8,7 @@ t.test('the summary has a line for each state, with numbers below each other', (
     ' 1 node nacked: busy, not allowed or not able to run it',
     '14 nodes completed successfully',
   ]);
-  t.equal(progressOf(job), 'complete: 1 node nacked, 14 succeeded');
+  t.equal(describeProgress(job), 'complete: 1 node nacked, 14 succeeded');
   t.end();
 });
 

@@ -1,7 +1,7 @@
 /** What is said of a refusal: whose right is missing, and who can give it. */
 import t from 'tap';
 import { WithheldError } from '../../../lib/cli/terminal/command-errors.ts';
-import { errorReportOf, errorReportText } from '../../../lib/cli/terminal/error-report.ts';
+import { buildErrorReport, errorReportText } from '../../../lib/cli/terminal/error-report.ts';
 import { ApiError } from '../../../lib/client/client-errors.ts';
 import { RoleTooSmallError, TokenOfAnotherServerError } from '../../../lib/control/access/access-errors.ts';
 import { NoAccessError } from '../../../lib/control/organizations/organization-errors.ts';
@@ -36,13 +36,13 @@ t.test('what an instance refused is said in plain words, with the exit code of t
       errors: [{ field, code: 'Invalid', message: text }],
     });
   const invalid = () => of('InvalidParameters', 400, 'Request parameters failed validation', 'cron', 'value is wrong');
-  const report = errorReportOf(invalid());
+  const report = buildErrorReport(invalid());
   t.match(report, { code: 'InvalidParameters', exitCode: 2 });
   t.equal(errorReportText(report), 'cron: value is wrong (at http://a, request r)');
   const unsure = Object.assign(invalid(), { mayBeDone: true });
-  t.equal(errorReportOf(unsure).exitCode, 1, 'an earlier attempt may have changed something');
+  t.equal(buildErrorReport(unsure).exitCode, 1, 'an earlier attempt may have changed something');
   const away = of('ServerNotRunning', 409, 'not running', 'server_uuid', `server ${SERVER} is unknown`);
-  t.match(errorReportOf(away), {
+  t.match(buildErrorReport(away), {
     message: `server ${SERVER} is unknown: its agent is not connected; this request started nothing`,
     exitCode: 1,
   });
@@ -51,7 +51,7 @@ t.test('what an instance refused is said in plain words, with the exit code of t
 for (const [name, [error, said]] of Object.entries(rows))
   t.test(`the advice of a refusal is that of the instance: ${name}`, async (t) => {
     const { statusCode, code, message } = error;
-    const report = errorReportOf(
+    const report = buildErrorReport(
       new ApiError(code, statusCode, message, { address: 'a', requestId: undefined } as never),
     );
     t.match(report, { message: said, exitCode: 1 });
@@ -59,7 +59,7 @@ for (const [name, [error, said]] of Object.entries(rows))
   });
 
 t.test('for contents that are withheld, the smallest role that may see them is named', async (t) => {
-  t.match(errorReportOf(new WithheldError('The command')), {
+  t.match(buildErrorReport(new WithheldError('The command')), {
     message: /^The command are shown only to tokens with the right task-contents/,
     hint: /--role operator\./,
     exitCode: 1,

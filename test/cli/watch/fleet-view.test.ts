@@ -1,6 +1,6 @@
 import t from 'tap';
 import { displayWidth } from '../../../lib/cli/terminal/table.ts';
-import { countByStatus, screenOf } from '../../../lib/cli/watch/fleet-view.ts';
+import { countByStatus, renderScreen } from '../../../lib/cli/watch/fleet-view.ts';
 import type { NamedServer } from '../../../lib/protocol/api/servers.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -43,7 +43,7 @@ const paint = { bold: same, red: same, dim: same };
 t.test('no line of the watch screen is wider than the terminal', (t) => {
   for (const width of [20, 72, 200])
     for (const how of [{}, { silence }])
-      for (const line of screenOf({ ...view, errorMessage }, { width, time, paint, ...how })) {
+      for (const line of renderScreen({ ...view, errorMessage }, { width, time, paint, ...how })) {
         t.ok(displayWidth(line) <= width, line);
         t.notMatch(line, '\x1b');
       }
@@ -52,10 +52,15 @@ t.test('no line of the watch screen is wider than the terminal', (t) => {
 
 t.test('a screen that may no longer be true says since when, is dim, and puts its states in the past', (t) => {
   const dim = (text: string) => `<${text}>`;
-  const fresh = screenOf(view, { width: 100, time, paint: { ...paint, dim } }).join('\n');
+  const fresh = renderScreen(view, { width: 100, time, paint: { ...paint, dim } }).join('\n');
   t.match(fresh, /^servers {2}2, 1 running[\s\S]* live [\s\S]* unknown$/m);
   t.notMatch(fresh, /was |</);
-  const [head, blank, notice, gap, ...rows] = screenOf(view, { width: 100, time, silence, paint: { ...paint, dim } });
+  const [head, blank, notice, gap, ...rows] = renderScreen(view, {
+    width: 100,
+    time,
+    silence,
+    paint: { ...paint, dim },
+  });
   t.match(head, /2030-01-01 00:00:20Z$/);
   t.same([blank, notice, gap], ['', 'no answer for 3s; what follows is from 2030-01-01 00:00:16Z', '']);
   t.match(rows.join('\n'), /^<servers {2}was 2, 1 running[\s\S]* was live [\s\S]* was unknown>$/m);
@@ -68,14 +73,22 @@ t.test('a screen that may no longer be true says since when, is dim, and puts it
 
 t.test('the reason why there is no update is shown whole, on as many lines as it needs', (t) => {
   const errorMessage = `No instance answered GET /instances: ${'http://127.0.0.1:8080: connection refused; '.repeat(3)}end`;
-  const lines = screenOf({ ...view, errorMessage }, { width: 60, time, silence: { ...silence, forMs: 12_000 }, paint });
+  const lines = renderScreen(
+    { ...view, errorMessage },
+    { width: 60, time, silence: { ...silence, forMs: 12_000 }, paint },
+  );
   const notice = lines.slice(2, lines.indexOf('', 2)).join(' ');
   t.equal(notice, `no update for 12s; what follows is from 2030-01-01 00:00:16Z ${errorMessage}`);
   t.end();
 });
 
 t.test('before the first answer nothing is shown as if it were known', (t) => {
-  const [, , ...lines] = screenOf(view, { width: 60, time, silence: { forMs: 2_000, answeredAt: undefined }, paint });
+  const [, , ...lines] = renderScreen(view, {
+    width: 60,
+    time,
+    silence: { forMs: 2_000, answeredAt: undefined },
+    paint,
+  });
   t.same(lines, ['no answer for 2s']);
   t.end();
 });

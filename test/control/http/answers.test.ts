@@ -9,7 +9,7 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
 import { EVENT_KINDS } from '../../../lib/protocol/api/events.ts';
-import { recoveryUuidOf, templateDigest } from '../../../lib/protocol/recovery.ts';
+import { deriveRecoveryUuid, templateDigest } from '../../../lib/protocol/recovery.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { answered, mismatchOf } from '../../support/contracts.ts';
@@ -91,7 +91,7 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(202, 'POST', `${server}/exec`, { script: 'cat', stream: `${cnapiUuid}.${randomUUID()}` });
   await expect(202, 'POST', `${server}/connect`, { port: 80, stream: `${cnapiUuid}.${randomUUID()}` });
   await expect(200, 'POST', `${server}/sysinfo-refresh`, {});
-  const recovery_uuid = recoveryUuidOf(templateDigest('x'));
+  const recovery_uuid = deriveRecoveryUuid(templateDigest('x'));
   const recovery = { action: 'stage', recovery_uuid, pivtoken: 'x', template: 'x', token: 'x' };
   const { id: staging } = await expect(200, 'POST', `${server}/recovery-config`, recovery);
   await expect(200, 'GET', `/tasks/${staging}/wait`);

@@ -1,7 +1,7 @@
 /** What is sought, from the parameters of a request. */
 import t from 'tap';
-import { propertiesOf } from '../../../lib/agent/vms/vm-properties.ts';
-import { namedVmsOf, placementRequestOf } from '../../../lib/control/placement/request.ts';
+import { buildVmProperties } from '../../../lib/agent/vms/vm-properties.ts';
+import { buildPlacementRequest, namedVmsOf } from '../../../lib/control/placement/request.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { checkParams } from '../../../lib/protocol/api/contract/contract.ts';
 import { type AllocationParams, placementContracts } from '../../../lib/protocol/api/placement.ts';
@@ -21,7 +21,7 @@ function requestOf(vm: JsonObject, further: JsonObject = {}) {
   const given = { vm: { vm_uuid: A, owner_uuid: B, ram: 1024, ...vm }, image: {}, nic_tags: [], ...further };
   const { data, issues } = checkParams(placementContracts.SelectServer, given);
   if (data === undefined) throw new Error(issues.map(({ message }) => message).join('; '));
-  return placementRequestOf(data as AllocationParams);
+  return buildPlacementRequest(data as AllocationParams);
 }
 
 t.test('uuids are in lower case, and a VM without disk and CPU takes those of its package', async (t) => {
@@ -33,7 +33,7 @@ t.test('uuids are in lower case, and a VM without disk and CPU takes those of it
 
 t.test('a VM without disk and CPU, and without a package, is as large as its agent will make it', async (t) => {
   const asked = vmCreate.parse({ uuid: B, image_uuid: B, max_physical_memory: 1024 });
-  const { quota, cpu_cap } = propertiesOf(asked, systemRandom);
+  const { quota, cpu_cap } = buildVmProperties(asked, systemRandom);
   t.match(requestOf({}).size, { disk: quota * 1024, cpu: cpu_cap });
   t.match(requestOf({ brand: 'oci' }).size, { disk: quota * 1024, cpu: cpu_cap });
   t.match(requestOf({ brand: 'lx' }).size, { disk: 0, cpu: 0 }, 'other agents set no limits');

@@ -1,30 +1,30 @@
 import t from 'tap';
-import { executionOf, readReply } from '../../../lib/control/ur/execution.ts';
+import { buildExecution, readReply } from '../../../lib/control/ur/execution.ts';
 
 const bytes = (value: unknown) => Buffer.from(JSON.stringify(value));
 const reply = (exitStatus: number, stdout = '') => ({ exitStatus, stdout, stderr: '' });
 
 t.test('a script is sent with its arguments and its environment', async (t) => {
   const params = { script: '#!/bin/sh\necho', args: ['a', 1], env: { A: 'b' }, timeout: 500 };
-  const execution = executionOf('command_execute', params);
+  const execution = buildExecution('command_execute', params);
   t.same(execution?.message, { type: 'script', script: params.script, args: ['a', '1'], env: { A: 'b' } });
   t.equal(execution?.waitMs, 500);
-  t.same(executionOf('command_execute', { script: 'x' })?.message, { type: 'script', script: 'x', args: [] });
+  t.same(buildExecution('command_execute', { script: 'x' })?.message, { type: 'script', script: 'x', args: [] });
 });
 
 t.test('a server without an agent can only run scripts, and say its sysinfo', async (t) => {
-  t.equal(executionOf('machine_boot', { uuid: 'x' }), undefined);
-  t.equal(executionOf('command_execute', {}), undefined);
-  t.same(executionOf('server_sysinfo', {})?.message, { type: 'file', file: '/usr/bin/sysinfo' });
+  t.equal(buildExecution('machine_boot', { uuid: 'x' }), undefined);
+  t.equal(buildExecution('command_execute', {}), undefined);
+  t.same(buildExecution('server_sysinfo', {})?.message, { type: 'file', file: '/usr/bin/sysinfo' });
 });
 
 t.test('a script that failed is a task that is complete, with its exit status', async (t) => {
-  const end = executionOf('command_execute', { script: 'x' })?.endOf({ exitStatus: 3, stdout: 'o', stderr: 'e' });
+  const end = buildExecution('command_execute', { script: 'x' })?.endOf({ exitStatus: 3, stdout: 'o', stderr: 'e' });
   t.same(end, { outcome: 'complete', result: { exitCode: 3, signal: null, stdout: 'o', stderr: 'e' } });
 });
 
 t.test('a script that asks for a reboot has not failed', async (t) => {
-  t.match(executionOf('command_execute', { script: 'x' })?.endOf(reply(113)), { result: { exitCode: 0 } });
+  t.match(buildExecution('command_execute', { script: 'x' })?.endOf(reply(113)), { result: { exitCode: 0 } });
 });
 
 const sysinfos = [
@@ -38,7 +38,7 @@ const sysinfos = [
 ];
 for (const { name, reply, expect } of sysinfos)
   t.test(`the reply to a request for sysinfo: ${name}`, async (t) => {
-    t.match(executionOf('server_sysinfo', {})?.endOf(reply), expect);
+    t.match(buildExecution('server_sysinfo', {})?.endOf(reply), expect);
   });
 
 const replies = [

@@ -1,6 +1,6 @@
 /** How a workflow job goes from step to step: each row of its table. */
 import t from 'tap';
-import { planOf, type StepJob, stepNames, workflowStep } from '../../../lib/control/workflows/definitions.ts';
+import { buildPlan, type StepJob, stepNames, workflowStep } from '../../../lib/control/workflows/definitions.ts';
 import {
   type Plan,
   stepWorkflow,
@@ -148,7 +148,7 @@ t.test('every workflow ends, whatever its steps become', async (t) => {
     ['vm-provision', { image_url: 'http://images/one' }],
   ] as const;
   for (const [name, params] of all) {
-    const workflow = planOf(name, stepNames(name, params));
+    const workflow = buildPlan(name, stepNames(name, params));
     for (const event of [done(), failed(), failed(true), done(true), cancel, timedOut] as const) {
       let state: WorkflowState = at('due', 0);
       for (let turns = 0; state.name !== 'ended' && turns < 100; turns += 1) {
@@ -164,7 +164,7 @@ t.test('every workflow ends, whatever its steps become', async (t) => {
 });
 
 t.test('a reboot with drain resumes the agent if it fails after the pause', async (t) => {
-  const reboot = planOf('server-reboot', stepNames('server-reboot', { drain: true }));
+  const reboot = buildPlan('server-reboot', stepNames('server-reboot', { drain: true }));
   t.strictSame(
     reboot.chain.map(({ name }) => name),
     ['begin-drain', 'await-idle', 'reboot', 'mark-rebooting', 'await-boot', 'end-drain'],
@@ -178,7 +178,7 @@ t.test('a reboot with drain resumes the agent if it fails after the pause', asyn
 });
 
 t.test('a job that creates a VM gives up its ticket and its room at each point', async (t) => {
-  const provision = planOf('vm-provision', stepNames('vm-provision', { image_url: 'http://images/one' }));
+  const provision = buildPlan('vm-provision', stepNames('vm-provision', { image_url: 'http://images/one' }));
   const undone = (from: WorkflowState) => {
     const names: string[] = [];
     let { state } = stepWorkflow(provision, from, from.name === 'due' ? cancel : failed(true), 'job');
@@ -201,10 +201,10 @@ t.test('a job that creates a VM gives up its ticket and its room at each point',
 
 t.test('a step that this version does not know is an error', async (t) => {
   t.throws(
-    () => planOf('server-reboot', { chain: ['dance'], onerror: [] }),
+    () => buildPlan('server-reboot', { chain: ['dance'], onerror: [] }),
     /does not know step dance of workflow server-reboot/,
   );
-  t.throws(() => planOf('server-dance', { chain: ['reboot'], onerror: [] }), /does not know step reboot/);
+  t.throws(() => buildPlan('server-dance', { chain: ['reboot'], onerror: [] }), /does not know step reboot/);
 });
 
 t.test('a server whose reset fails is set up as before, unless the reset has begun', async (t) => {
@@ -226,7 +226,7 @@ t.test('a server whose reset fails is set up as before, unless the reset has beg
 
 t.test('a job of a former version ends the pause that it has begun', async (t) => {
   const names = { chain: ['pause-agent', 'await-idle', 'reboot'], onerror: ['resume-agent'] };
-  const { state } = stepWorkflow(planOf('server-reboot', names), at('begun', 2), failed(), 'job');
+  const { state } = stepWorkflow(buildPlan('server-reboot', names), at('begun', 2), failed(), 'job');
   t.strictSame(state, undo('due', 0, left('failed', 3)));
   const job: StepJob = { id: 'job', chain: names.chain, params: { drain: true }, facts: {}, results: [] };
   for (const name of [...names.onerror, 'pause-agent', 'reboot']) {

@@ -2,17 +2,17 @@
  * The product's parts that a world of tasks runs on, so that a test can replace one with a defect.
  */
 
-import { fold, inventoryOf } from '../../../lib/agent/journal/journal.ts';
-import { answerCancel, answerTask, renumberingOf } from '../../../lib/agent/runner/answers.ts';
+import { buildInventory, fold } from '../../../lib/agent/journal/journal.ts';
+import { answerCancel, answerTask, renumber } from '../../../lib/agent/runner/answers.ts';
 import { decideAtInventory } from '../../../lib/control/tasks/store/task.ts';
 import { cancel, claim, record, settle, sweep } from './model.ts';
 
 export interface Rules {
   answerTask: typeof answerTask;
   answerCancel: typeof answerCancel;
-  renumberingOf: typeof renumberingOf;
+  renumberingOf: typeof renumber;
   fold: typeof fold;
-  inventoryOf: typeof inventoryOf;
+  inventoryOf: typeof buildInventory;
   decideAtInventory: typeof decideAtInventory;
   claim: typeof claim;
   settle: typeof settle;
@@ -30,9 +30,9 @@ export interface Rules {
 export const rules: Rules = {
   answerTask,
   answerCancel,
-  renumberingOf,
+  renumberingOf: renumber,
   fold,
-  inventoryOf,
+  inventoryOf: buildInventory,
   decideAtInventory,
   claim,
   settle,

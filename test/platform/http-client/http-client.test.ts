@@ -8,7 +8,7 @@ import { createServer as createTlsServer } from 'node:https';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import t from 'tap';
-import { type HttpTarget, targetOf, tlsOptionsOf } from '../../../lib/platform/http-client/connect.ts';
+import { buildTlsOptions, type HttpTarget, targetOf } from '../../../lib/platform/http-client/connect.ts';
 import { HttpClient, type HttpRequest } from '../../../lib/platform/http-client/http-client.ts';
 import { HttpError } from '../../../lib/platform/http-client/http-error.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
@@ -364,7 +364,7 @@ t.test('the certificate must be of a trusted CA and valid for one of the names, 
   const plain = await serving(t, (_request, response) => response.end('x'));
   const target = { ...plain.target, tls: { names: ['a.example'], secureContext } };
   t.match(await failure(client.request({ ...get(plain), target })), { kind: 'no-tls' });
-  t.equal(tlsOptionsOf({ names: ['a.example'] }).rejectUnauthorized, true);
+  t.equal(buildTlsOptions({ names: ['a.example'] }).rejectUnauthorized, true);
 });
 
 t.test('a request that is not valid fails without being sent', async (t) => {

@@ -30,8 +30,8 @@ interface Removal {
 /** Idempotent. @throws ContainerError if it is not empty in time */
 export async function removeWhenEmpty(clock: Clock, cgroup: string, { until, empty }: Removal): Promise<void> {
   for (;;) {
-    for (const name of await directoriesIn(cgroup)) await problemOf(() => rmdir(join(cgroup, name)));
-    const problem = await problemOf(() => rmdir(cgroup));
+    for (const name of await directoriesIn(cgroup)) await tryForError(() => rmdir(join(cgroup, name)));
+    const problem = await tryForError(() => rmdir(cgroup));
     if (problem === undefined || problem === 'ENOENT') return;
     if (clock.now() > until) throw new ContainerError(`The control group ${cgroup} cannot be removed: ${problem}`);
     await empty();
@@ -62,7 +62,7 @@ export async function directoriesIn(path: string): Promise<string[]> {
 }
 
 /** The code of the error, or its message; undefined if `work` succeeds. */
-export async function problemOf(work: () => Promise<unknown>): Promise<string | undefined> {
+export async function tryForError(work: () => Promise<unknown>): Promise<string | undefined> {
   try {
     await work();
     return undefined;

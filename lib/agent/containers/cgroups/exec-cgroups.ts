@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { signalProcess } from '../../machine/proc.ts';
 import { ContainerError } from '../container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, removeCgroup, removeWhenEmpty } from './cgroup.ts';
+import { directoriesIn, pidsIn, removeCgroup, removeWhenEmpty, tryForError } from './cgroup.ts';
 
 interface ExecCgroupsDeps {
   clock: Clock;
@@ -40,7 +40,7 @@ export class ExecCgroups {
    * Makes the group of a program. Returns it as the OCI runtime takes it. @throws ContainerError
    */
   async open({ run, id }: ExecId): Promise<string> {
-    const problem = await problemOf(() => mkdir(join(this.#needCgroup(run), id)));
+    const problem = await tryForError(() => mkdir(join(this.#needCgroup(run), id)));
     if (problem !== undefined) throw new ContainerError(`The control group of a program cannot be made: ${problem}`);
     return this.#deps.isV1 ? `pids:${id}` : id;
   }

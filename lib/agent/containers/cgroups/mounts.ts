@@ -10,7 +10,7 @@ export interface Hierarchy {
 const OPTIONS = new Set(['rw', 'ro', 'xattr', 'noprefix', 'clone_children']);
 
 /** A tree that is mounted twice counts once. */
-export function hierarchiesOf(mountInfo: string): Hierarchy[] {
+export function parseHierarchies(mountInfo: string): Hierarchy[] {
   const found = new Map<string, Hierarchy>();
   for (const line of mountInfo.split('\n')) {
     const [mount = '', fileSystem = ''] = line.split(' - ');

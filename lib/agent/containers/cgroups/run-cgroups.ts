@@ -14,9 +14,9 @@ import type { Clock } from '../../../platform/time/clock.ts';
 import { readTextFile } from '../../machine/read-text-file.ts';
 import type { ContainerUsage } from '../container.ts';
 import { ContainerError } from '../container-errors.ts';
-import { directoriesIn, pidsIn, problemOf, removeCgroup } from './cgroup.ts';
+import { directoriesIn, pidsIn, removeCgroup, tryForError } from './cgroup.ts';
 import { ExecCgroups } from './exec-cgroups.ts';
-import { type Hierarchy, hierarchiesOf } from './mounts.ts';
+import { type Hierarchy, parseHierarchies } from './mounts.ts';
 
 export interface RunCgroups {
   /**
@@ -66,7 +66,7 @@ const NS_PER_US = 1000;
 export async function findRunCgroups(options: RunCgroupsOptions): Promise<RunCgroups> {
   const { clock, parent } = options;
   const mountInfo = options.mountInfo ?? (await readTextFile('/proc/self/mountinfo')) ?? '';
-  const all = hierarchiesOf(mountInfo);
+  const all = parseHierarchies(mountInfo);
   const isV1 = all.some(
     ({ version, controllers }) => version === 1 && LIMITED.some((one) => controllers.includes(one)),
   );
@@ -126,7 +126,7 @@ async function findV1Problem(all: readonly Hierarchy[], inside: Inside): Promise
     const tree = all.find(({ controllers }) => controllers.includes(controller));
     if (tree === undefined) return noLimits(`no control groups of ${controller} are mounted`);
     const cgroup = inside(tree);
-    const problem = await problemOf(() => mkdir(cgroup, { recursive: true }));
+    const problem = await tryForError(() => mkdir(cgroup, { recursive: true }));
     if (problem !== undefined)
       return noLimits(`the group ${cgroup} cannot be made (${problem}); run the agent as root`);
     const file = join(cgroup, LIMIT_FILES[controller]);
@@ -142,7 +142,7 @@ async function findV2Problem(tree: Hierarchy | undefined, inside: Inside): Promi
   if (missing.length > 0)
     return noLimits(`${tree.directory} does not have ${missing.join(', ')}; delegate these controllers`);
   const wanted = LIMITED.map((controller) => `+${controller}`).join(' ');
-  const problem = await problemOf(async () => {
+  const problem = await tryForError(async () => {
     await mkdir(inside(tree), { recursive: true });
     for (const cgroup of [tree.directory, inside(tree)])
       await writeFile(join(cgroup, 'cgroup.subtree_control'), wanted);

@@ -4,7 +4,7 @@
  */
 import { chmod, chown, mkdir, rename, writeFile } from 'node:fs/promises';
 import type { ContainerSpec } from '../container.ts';
-import { type MachineFacts, ociConfigOf } from '../oci/oci-config.ts';
+import { buildOciConfig, type MachineFacts } from '../oci/oci-config.ts';
 import type { ContainerPaths } from './container-paths.ts';
 
 interface BundleOptions {
@@ -32,7 +32,7 @@ export async function writeBundle(spec: ContainerSpec, { paths, facts, root, cgr
   await writeNew(paths.hosts, hostsOf(spec), 0o644);
   await writeNew(paths.hostname, `${spec.hostname}\n`, 0o644);
   await writeNew(paths.resolvers, spec.resolvers.map((address) => `nameserver ${address}\n`).join(''), 0o644);
-  await writeNew(paths.config, JSON.stringify(ociConfigOf(spec, { ...facts, root, files, cgroup })), 0o600);
+  await writeNew(paths.config, JSON.stringify(buildOciConfig(spec, { ...facts, root, files, cgroup })), 0o600);
 }
 
 /** Writes new limits for a container that runs. @returns the path of the file */

@@ -21,7 +21,7 @@ import { ContainerError } from '../container-errors.ts';
 import type { ContainerExit } from '../lifecycle.ts';
 import { monitorLimit } from '../logs/log-files.ts';
 import { prepareExec } from '../oci/exec.ts';
-import { ociLimitsOf } from '../oci/oci-config.ts';
+import { buildOciLimits } from '../oci/oci-config.ts';
 import { deleteOci, freezeOci, limitOci, namesOfOci, signalOci, startOci, statusOfOci } from '../oci/oci-runtime.ts';
 import type { ContainerRuntime, ExecRequest, FoundRun, PreparedExec, RunConsole, RunId } from '../runtime.ts';
 import { makeTraversable, writeBundle, writeLimits } from './bundle.ts';
@@ -199,7 +199,7 @@ export class LinuxRuntime implements ContainerRuntime {
   async updateLimits(spec: ContainerSpec, run: number): Promise<void> {
     const { oci, cgroups } = this.#needHost();
     if (cgroups.noLimitsReason !== undefined) return;
-    const file = await writeLimits(containerPaths(this.#deps.directory, spec.id), ociLimitsOf(spec, cgroups));
+    const file = await writeLimits(containerPaths(this.#deps.directory, spec.id), buildOciLimits(spec, cgroups));
     await limitOci(oci, runName({ id: spec.id, number: run }), file);
   }
 

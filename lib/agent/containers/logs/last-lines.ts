@@ -1,7 +1,7 @@
 /** Finds where the last lines of a log begin, from its end backwards, with one block in memory. */
 import { type FileHandle, open } from 'node:fs/promises';
 import type { LogFiles } from './log-files.ts';
-import { headOf } from './log-parser.ts';
+import { parseHead } from './log-parser.ts';
 
 export interface LogPosition {
   /** The number of the file. */
@@ -87,7 +87,8 @@ async function scan(path: string, wanted: number): Promise<Scan> {
       // The first line has no newline before it.
       for (let at = length - 1; at >= (start === 0 ? -1 : 0); at -= 1) {
         if (at >= 0 && block[at] !== NEWLINE) continue;
-        const isWhole = end !== undefined && end > start + at + 1 && headOf(block.subarray(at + 1))?.isPartial !== true;
+        const isWhole =
+          end !== undefined && end > start + at + 1 && parseHead(block.subarray(at + 1))?.isPartial !== true;
         if (isWhole && lines === wanted) return { offset: end ?? 0, lines, isEnough: true };
         if (isWhole) lines += 1;
         end = start + at + 1;

@@ -24,7 +24,7 @@ const NEWLINE = 0x0a;
 const NOTHING = Buffer.alloc(0);
 
 /** The beginning of a line and its length; undefined if the monitor has not written it. */
-export function headOf(line: Buffer): (Head & { length: number }) | undefined {
+export function parseHead(line: Buffer): (Head & { length: number }) | undefined {
   const [all, time = '', stream, tag] =
     /^(\S+) (stdout|stderr) ([FP]) /.exec(line.toString('latin1', 0, MAX_HEAD_BYTES)) ?? [];
   const at = Date.parse(time);
@@ -74,7 +74,7 @@ export class LogParser {
   }
 
   *#line(line: Buffer, isWhole: boolean): Generator<LogEntry> {
-    const found = this.#begun === undefined ? headOf(line) : undefined;
+    const found = this.#begun === undefined ? parseHead(line) : undefined;
     const head = this.#begun ?? found ?? { at: this.#lastAt, stream: 'stdout', isPartial: false };
     this.#begun = isWhole ? undefined : head;
     this.#lastAt = head.at;

@@ -19,7 +19,7 @@ const MAX_GROUPS = 32;
  * Lines keep their order. Only where the streams alternate more often than MAX_GROUPS times, the
  * order of lines of different streams is kept for groups of lines.
  */
-export function piecesOf(entries: readonly LogEntry[]): LogPiece[] {
+export function splitIntoPieces(entries: readonly LogEntry[]): LogPiece[] {
   const runs = entries.filter(({ stream }, index) => stream !== entries[index - 1]?.stream).length;
   const size = runs <= MAX_GROUPS ? 1 : Math.ceil(entries.length / MAX_GROUPS);
   const texts: { stream: LogEntry['stream']; parts: string[] }[] = [];

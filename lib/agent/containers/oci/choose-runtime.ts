@@ -11,7 +11,7 @@ import type { RunCgroups } from '../cgroups/run-cgroups.ts';
 import { ContainerError } from '../container-errors.ts';
 import { runtimeRoot } from '../linux/container-paths.ts';
 import { findProgram, runToEnd } from '../linux/programs.ts';
-import { type MachineFacts, ociConfigOf } from './oci-config.ts';
+import { buildOciConfig, type MachineFacts } from './oci-config.ts';
 import { deleteOci, lastMessageOf, type OciRuntime, reasonOfEnd } from './oci-runtime.ts';
 
 interface ProbeDeps {
@@ -75,7 +75,7 @@ async function writeProbe(bundle: string, { cgroups, facts }: Omit<ProbeDeps, 'd
   const cgroup = cgroups.noLimitsReason === undefined ? cgroups.pathOf(PROBE) : undefined;
   await writeFile(
     join(bundle, 'config.json'),
-    JSON.stringify(ociConfigOf(probeSpec, { ...facts, root, files: {}, cgroup })),
+    JSON.stringify(buildOciConfig(probeSpec, { ...facts, root, files: {}, cgroup })),
   );
 }
 

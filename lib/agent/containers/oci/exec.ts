@@ -20,7 +20,7 @@ import { processFacts, signalProcess } from '../../machine/proc.ts';
 import type { ExecCgroups, ExecId } from '../cgroups/exec-cgroups.ts';
 import { isAlive, type ProcessId } from '../linux/monitor.ts';
 import type { ExecExit, ExecRequest, PreparedExec } from '../runtime.ts';
-import { ociProcessOf } from './oci-config.ts';
+import { buildOciProcess } from './oci-config.ts';
 import { lastMessageOf, loggedExit, type OciRuntime } from './oci-runtime.ts';
 
 interface ExecDeps {
@@ -70,7 +70,7 @@ class OciExec implements PreparedExec {
     const { directory, run } = this.#place;
     const program = join(directory, 'process.json');
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    await writeFile(program, JSON.stringify(ociProcessOf(request, maxOpenFiles)), { mode: 0o600 });
+    await writeFile(program, JSON.stringify(buildOciProcess(request, maxOpenFiles)), { mode: 0o600 });
     const cgroup = await cgroups.open(this.#place);
     const logged = ['--debug', '--log', this.#log, '--log-format', 'json'];
     const files = ['--process', program, '--pid-file', this.#pidFile];

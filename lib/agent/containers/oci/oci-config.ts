@@ -5,7 +5,7 @@
  * system calls, no devices but the harmless ones that the runtime makes by itself, and no hooks.
  */
 import type { ContainerProcess, ContainerSpec } from '../container.ts';
-import { type Architecture, seccompOf } from './seccomp.ts';
+import { type Architecture, buildSeccomp } from './seccomp.ts';
 
 /** User and group ids of the machine that stand for 0 and up inside. */
 export interface UidRange {
@@ -99,14 +99,14 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const CPU_PERIOD_US = 100_000;
 const OPEN_FILES = 65_536;
 
-export function ociConfigOf(spec: ContainerSpec, options: OciOptions) {
+export function buildOciConfig(spec: ContainerSpec, options: OciOptions) {
   const { root, files, uidRange, architecture, cgroup } = options;
   const mapping = [{ containerID: 0, hostID: uidRange.first, size: uidRange.count }];
   return {
     ociVersion: '1.0.2',
     hostname: spec.hostname,
     root: { path: root, readonly: spec.root.isReadOnly },
-    process: ociProcessOf(spec.process, options.maxOpenFiles),
+    process: buildOciProcess(spec.process, options.maxOpenFiles),
     mounts: [
       ...SYSTEM_MOUNTS,
       ...Object.entries(files).map(([target, source]) => bind({ source, target, isReadOnly: false })),
@@ -120,13 +120,13 @@ export function ociConfigOf(spec: ContainerSpec, options: OciOptions) {
       rootfsPropagation: 'private',
       maskedPaths: MASKED,
       readonlyPaths: READ_ONLY,
-      seccomp: seccompOf(architecture),
+      seccomp: buildSeccomp(architecture),
     },
   };
 }
 
 /** The process of the container, and each that is run in it later. */
-export function ociProcessOf(
+export function buildOciProcess(
   { args, env, directory, uid, gid, hasTerminal = false }: OciProcess,
   maxOpenFiles: number,
 ) {
@@ -151,11 +151,11 @@ type OciProcess = Omit<ContainerProcess, 'hasTerminal'> & { hasTerminal?: boolea
 
 const resourcesOf = (spec: ContainerSpec, options: OciOptions) => ({
   devices: [{ allow: false, access: 'rwm' }],
-  ...ociLimitsOf(spec, options),
+  ...buildOciLimits(spec, options),
 });
 
 /** Limits in the form of the OCI runtime, for a new container and for one that runs. */
-export function ociLimitsOf({ limits }: Pick<ContainerSpec, 'limits'>, { limitsSwap }: { limitsSwap: boolean }) {
+export function buildOciLimits({ limits }: Pick<ContainerSpec, 'limits'>, { limitsSwap }: { limitsSwap: boolean }) {
   return {
     memory: { limit: limits.memoryBytes, ...(limitsSwap ? { swap: limits.memoryBytes } : {}) },
     cpu: { period: CPU_PERIOD_US, quota: Math.round((limits.cpuPercent * CPU_PERIOD_US) / 100) },

@@ -106,7 +106,7 @@ const allowIf = (name: string, arg: object) => ({ names: [name], action: 'SCMP_A
 const equal = (value: number) => ({ index: 0, value, op: 'SCMP_CMP_EQ' });
 
 /** `linux.seccomp` of the OCI runtime configuration. */
-export function seccompOf(architecture: Architecture) {
+export function buildSeccomp(architecture: Architecture) {
   return {
     defaultAction: 'SCMP_ACT_ERRNO',
     defaultErrnoRet: EPERM,

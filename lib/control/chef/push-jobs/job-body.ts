@@ -39,14 +39,14 @@ export function parseJobBody(bytes: Buffer): ChefJobBody {
   for (const [key, value] of Object.entries(fields)) checkStorableValue(key, value);
   const nodes = nodesOf(fields.nodes);
   return {
-    command: commandOf(fields.command),
+    command: parseCommand(fields.command),
     nodes,
     quorum: quorumOf(fields.quorum, nodes.length),
     runTimeoutMs: runTimeoutOf(fields.run_timeout),
     user: textOption(fields, 'user', shape.user),
     dir: textOption(fields, 'dir', shape.dir),
     env: envOf(fields.env, text),
-    file: fileOf(fields.file),
+    file: parseFile(fields.file),
     capture: captureOf(fields.capture_output),
   };
 }
@@ -77,7 +77,7 @@ function checkStorableValue(key: string, value: unknown): void {
 }
 
 /** The command may be empty, as in Chef. */
-function commandOf(value: unknown): string {
+function parseCommand(value: unknown): string {
   if (typeof value !== 'string') throw new InvalidJobError('invalid command supplied', 'command');
   if (value !== '') checkBy(shape.command, value, 'command');
   return value;
@@ -149,7 +149,7 @@ const FILE_COMPLAINTS = {
   'too-large': `invalid file size (must be <= ${MAX_PUSH_FILE_BYTES} bytes)`,
 };
 
-function fileOf(value: unknown): Buffer | undefined {
+function parseFile(value: unknown): Buffer | undefined {
   if (value === undefined) return undefined;
   const bytes = typeof value === 'string' ? parsePushFile(value) : 'no-prefix';
   if (typeof bytes === 'string') throw new InvalidJobError(FILE_COMPLAINTS[bytes], 'file');

@@ -51,7 +51,7 @@ export function buildPushJob({ id, body, organization, requestor, nodes }: ChefJ
     options: { user, dir, env, capture },
     maskedOptions: undefined,
     file,
-    nodes: nodesOf(body.nodes, nodes, { organization, requestor }),
+    nodes: checkNodes(body.nodes, nodes, { organization, requestor }),
     quorum,
     concurrency: undefined,
     maxFailures: undefined,
@@ -70,7 +70,7 @@ export function isAllowed(command: string, allowed: readonly string[] | undefine
   );
 }
 
-function nodesOf(
+function checkNodes(
   names: readonly string[],
   nodes: ReadonlyMap<string, NodeLookup>,
   { organization, requestor }: Pick<ChefJobParts, 'organization' | 'requestor'>,

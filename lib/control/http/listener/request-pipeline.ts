@@ -18,7 +18,7 @@ import type { AuditOutcome } from '../../audit/audit-store.ts';
 import { RequestAudit } from '../../audit/request-audit.ts';
 import { errorAnswer, isDefect } from '../answer/error-mapping.ts';
 import { CALLER_LEFT_STATUS, type Exchange } from '../answer/exchange.ts';
-import { type RoutedExchange, rawBodyOf, readAndHandle } from '../request/read-and-handle.ts';
+import { type RoutedExchange, readAndHandle, readRouteBody } from '../request/read-and-handle.ts';
 import { changesSomething, type Route, type RouteAnswer } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
@@ -208,7 +208,7 @@ export class RequestPipeline {
     });
     const { actor } = signed;
     exchange.signer = actor;
-    const body = await rawBodyOf(route, request, exchange);
+    const body = await readRouteBody(route, request, exchange);
     await this.#authenticator.authenticateSignedBody(address, async () => {
       signed.checkBody(body);
       if (record === undefined) return;

@@ -44,7 +44,7 @@ export async function readAndHandle(
   if (route.longRequest !== undefined) exchange.countLongRequest(route.longRequest);
   const hasBody = takesBody(route);
   if (!hasBody) checkDroppedBody(request, exchange);
-  const body = received ?? (await rawBodyOf(route, request, exchange));
+  const body = received ?? (await readRouteBody(route, request, exchange));
   const fields = hasBody && route.rawBody === undefined ? await unlessOver(readBody(request, exchange), signal) : {};
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body: fields });
   const source = normalizeAddress(request.socket.remoteAddress ?? '');
@@ -53,7 +53,7 @@ export async function readAndHandle(
 }
 
 /** The body as it is; empty for a route that takes none, or that has it parsed. */
-export async function rawBodyOf(route: Route, request: IncomingMessage, exchange: Exchange): Promise<Buffer> {
+export async function readRouteBody(route: Route, request: IncomingMessage, exchange: Exchange): Promise<Buffer> {
   const { rawBody } = route;
   if (rawBody === undefined || !takesBody(route)) return NO_BODY;
   return unlessOver(readRawBody(request, exchange, rawBody.maxBytes), exchange.signal);

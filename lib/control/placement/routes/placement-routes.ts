@@ -6,7 +6,7 @@ import { ALL_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { Allocator } from '../allocator.ts';
 import { NoAllocatableServersError } from '../placement-errors.ts';
-import { placementRequestOf } from '../request.ts';
+import { buildPlacementRequest } from '../request.ts';
 import type { PlacementSettings } from '../settings.ts';
 import { toAllocation, toCapacities } from './allocation-view.ts';
 
@@ -33,7 +33,7 @@ export function placementRoutes({ allocator, servers, config, onAllocated, clock
     {
       async SelectServer({ params, actor, source, setAuditedObject }) {
         const { explain: isExplained = false } = params;
-        const request = placementRequestOf(params);
+        const request = buildPlacementRequest(params);
         setAuditedObject(request.vmUuid);
         const startedAt = clock.now();
         try {

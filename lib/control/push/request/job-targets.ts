@@ -53,7 +53,7 @@ export async function resolveTargets(
   if (uuids !== undefined) return resolveNodes(uuids, servers);
   if (where !== undefined) return selected('where', where, servers);
   if (group !== undefined) return serversOfGroup(group, servers, jobs);
-  if (jobId !== undefined) return resolveNodes(await serversOf(jobId, status, jobs), servers, 'from_job');
+  if (jobId !== undefined) return resolveNodes(await readServers(jobId, status, jobs), servers, 'from_job');
   throw new Error('a push job without targets was not refused');
 }
 
@@ -99,7 +99,7 @@ async function selected(field: string, where: readonly string[], servers: KnownS
 }
 
 /** @throws InvalidParametersError when no node has the status, PushJobNotFoundError */
-async function serversOf(jobId: string, state: TargetRequest['from_status'], jobs: KnownJobs): Promise<string[]> {
+async function readServers(jobId: string, state: TargetRequest['from_status'], jobs: KnownJobs): Promise<string[]> {
   const found: string[] = [];
   for (;;) {
     const page = await jobs.nodes(jobId, { state, after: found.at(-1), limit: PAGE });

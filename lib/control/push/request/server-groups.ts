@@ -2,10 +2,10 @@
 import type { BucketStore } from '../../../platform/moray/bucket-store.ts';
 import { eq } from '../../../platform/moray/filter.ts';
 import { type ServerGroup, serverGroups } from '../../../protocol/api/documents/server-groups.ts';
-import { bucketOf } from '../../documents/document-bucket.ts';
+import { buildBucket } from '../../documents/document-bucket.ts';
 
 const MAX_GROUP_BYTES = 1024 * 1024;
-const serverGroupsBucket = bucketOf(serverGroups);
+const serverGroupsBucket = buildBucket(serverGroups);
 
 /** The group of servers with this name. */
 export async function findServerGroup(

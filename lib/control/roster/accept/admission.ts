@@ -148,7 +148,7 @@ export function beginAdmission(now: number): AdmissionState {
 }
 
 /** Derives the load from one measurement. */
-export function loadOf(pressure: Pressure): Measured {
+export function measureLoad(pressure: Pressure): Measured {
   const { busyShare, loopLateMs, quiet, backedUp, roundTripMs, sessions, statementMs } = pressure;
   const isMany = (some: number) => some > Math.max(LATE_SESSIONS, sessions * LATE_SHARE);
   if (loopLateMs >= LATE_LOOP_MS) return { load: 'late', reason: 'its event loop is late' };
@@ -172,7 +172,7 @@ export function measure(before: AdmissionState, pressure: Pressure, now: number)
   const periodMs = Math.max(1, now - before.measuredAt);
   const admittedNow = (1_000 * before.admitted) / periodMs;
   const admittedRate = smoothed(before.admittedRate, admittedNow);
-  const measured = loadOf({ ...pressure, loopLateMs });
+  const measured = measureLoad({ ...pressure, loopLateMs });
   const lateSince = before.load === 'late' ? before.lateSince : now;
   const filled = refill(before, now);
   const tokens = measured.load === 'late' ? 0 : filled.tokens;

@@ -22,7 +22,7 @@ const SHED_SHARE = 0.01;
  * How many of its agents the instance with `run` sheds in this second, and to which other instance.
  * Only one sheds at a time: the most loaded; among equals, the one whose run sorts first.
  */
-export function surplusOf(
+export function decideSurplus(
   run: string,
   loads: readonly InstanceAgents[],
 ): { agents: number; to: InstanceAgents } | undefined {

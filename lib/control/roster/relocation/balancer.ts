@@ -11,7 +11,7 @@ import type { Clock } from '../../../platform/time/clock.ts';
 import type { HealthyTimer } from '../../../platform/time/healthy-timer.ts';
 import type { InstanceRow } from '../membership/instance-store.ts';
 import type { SessionTable } from '../sessions/session.ts';
-import { surplusOf } from './balance.ts';
+import { decideSurplus } from './balance.ts';
 import { Relocation } from './relocation.ts';
 
 interface BalancerDeps {
@@ -86,7 +86,7 @@ export class Balancer {
     const { membership, sessions } = this.#deps;
     const own = { run: membership.run, agents: sessions.size };
     const loads = [own, ...membership.live.filter(({ run }) => run !== own.run)];
-    const surplus = surplusOf(own.run, loads);
+    const surplus = decideSurplus(own.run, loads);
     const target = membership.live.find(({ run }) => run === surplus?.to.run);
     if (surplus === undefined || target === undefined) return 0;
     // That instance would only defer them.

@@ -2,11 +2,11 @@
 import type { BucketStore } from '../../../platform/moray/bucket-store.ts';
 import { and } from '../../../platform/moray/filter.ts';
 import { type BootPlatform, bootPlatforms, MAX_PLATFORMS } from '../../../protocol/api/documents/platforms.ts';
-import { bucketOf } from '../../documents/document-bucket.ts';
+import { buildBucket } from '../../documents/document-bucket.ts';
 
 const PAGE_BYTES = 1024 * 1024;
 
-const bucket = bucketOf(bootPlatforms);
+const bucket = buildBucket(bootPlatforms);
 
 export class PlatformNames {
   readonly #buckets: BucketStore;

@@ -16,9 +16,9 @@ import { ServerNotFoundError, type Servers } from '../servers.ts';
 import {
   lastHeartbeatOf,
   type OverprovisionRatios,
-  partSelectionOf,
   pickFields,
   type RecordedStatusChange,
+  selectParts,
   toListedServer,
   toServer,
   toStatusChange,
@@ -62,7 +62,7 @@ export function serverRoutes({ servers, roster, boot, cnapiUuid, lastHeartbeat, 
         if (offset < 0) throw new NegativeOffsetError();
         const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
         const heartbeatOf = extras && ((server: ServerObject) => lastHeartbeatOf(lastHeartbeat, server));
-        const partSelection = partSelectionOf(extras);
+        const partSelection = selectParts(extras);
         const seen = viewFor(actor);
         const query = { filter: { uuids: known, setup, headnode, reserved, reservoir, hostname }, partSelection };
         return answerRows<unknown, string>({

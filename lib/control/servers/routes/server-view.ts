@@ -14,7 +14,7 @@ import type { PartSelection } from '../server-store.ts';
 export type OverprovisionRatios = Readonly<Record<'cpu' | 'ram' | 'disk', number>>;
 
 /** What must be read for these extras. */
-export function partSelectionOf(extras: readonly string[] | undefined): PartSelection {
+export function selectParts(extras: readonly string[] | undefined): PartSelection {
   const wants = wantsOf(extras);
   return {
     agents: wants('agents', 'capacity'),

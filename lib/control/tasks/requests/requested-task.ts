@@ -16,7 +16,7 @@ export type TaskCaller = Pick<
 /** The task, as far as it does not depend on who requests it. */
 type RequestedTask = Pick<TaskRequest, 'name' | 'params' | 'timeoutMs' | 'idempotent' | 'idempotencyKey'>;
 
-export function taskRequestOf({ params, requestId, actor }: TaskCaller, task: RequestedTask): TaskRequest {
+export function buildTaskRequest({ params, requestId, actor }: TaskCaller, task: RequestedTask): TaskRequest {
   const { server_uuid: serverUuid, ticket_uuid } = params;
   return { ...task, serverUuid, requestId, actor: actor.name, ...definedFields({ ticketUuid: ticket_uuid }) };
 }
@@ -31,7 +31,7 @@ export async function createRequestedTask(
   task: RequestedTask,
   object?: string,
 ): Promise<string> {
-  const request = taskRequestOf(caller, task);
+  const request = buildTaskRequest(caller, task);
   const { id } = await caller.withAuditRecord((record) => tasks.create({ ...request, record }), object);
   caller.setAuditedObject(id);
   return id;

@@ -9,7 +9,7 @@ import { TokenEndedError } from '../../access/access-errors.ts';
 import type { RequestContext } from '../../http/route.ts';
 import { endError, type TaskRow } from '../store/task.ts';
 import type { Tasks } from '../tasks.ts';
-import { createRequestedTask, taskRequestOf } from './requested-task.ts';
+import { buildTaskRequest, createRequestedTask } from './requested-task.ts';
 
 export type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
 
@@ -71,7 +71,7 @@ export async function runTask<Result>(
   const { signal } = context;
   const toRun = { name, params, ...(seconds !== undefined && { timeoutMs: seconds * 1000 }) };
   const id = precedesChange
-    ? (await tasks.create(taskRequestOf(context, toRun))).id
+    ? (await tasks.create(buildTaskRequest(context, toRun))).id
     : await createRequestedTask(context, tasks, toRun);
   const timeoutMs = (seconds ?? MAX_WAIT_SECONDS) * 1000;
   const waiting = tasks.wait(id, { timeoutMs, signal, endSignal });

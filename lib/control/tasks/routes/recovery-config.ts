@@ -4,7 +4,7 @@
  */
 import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { isJsonObject, type JsonObject } from '../../../protocol/json/bounded-json.ts';
-import { MAX_RECOVERY_TOKEN_CHARS, MAX_TEMPLATE_CHARS, recoveryUuidOf } from '../../../protocol/recovery.ts';
+import { deriveRecoveryUuid, MAX_RECOVERY_TOKEN_CHARS, MAX_TEMPLATE_CHARS } from '../../../protocol/recovery.ts';
 import { PreconditionFailedError } from '../../request-errors.ts';
 import { ageOfCnAgent } from '../../servers/cn-agent-version.ts';
 
@@ -52,7 +52,7 @@ export function checkRecoverable(
 }
 
 const isOf = (digest: unknown, uuid: string): boolean =>
-  typeof digest === 'string' && DIGEST.test(digest) && recoveryUuidOf(digest.toLowerCase()) === uuid;
+  typeof digest === 'string' && DIGEST.test(digest) && deriveRecoveryUuid(digest.toLowerCase()) === uuid;
 
 function textOf(params: Readonly<Record<string, unknown>>, name: string, most = MAX_RECOVERY_TOKEN_CHARS): string {
   const value = params[name];

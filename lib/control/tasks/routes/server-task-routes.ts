@@ -19,7 +19,7 @@ import { InvalidArgumentError } from '../../request-errors.ts';
 import { ServerNotRunningError } from '../../servers/server-errors.ts';
 import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { createRequestedTask, taskRequestOf } from '../requests/requested-task.ts';
+import { buildTaskRequest, createRequestedTask } from '../requests/requested-task.ts';
 import { type RunContext, runTask, TaskRunError } from '../requests/run-task.ts';
 import type { ServerTaskCursor } from '../store/task-store.ts';
 import type { Tasks } from '../tasks.ts';
@@ -64,7 +64,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const isRunning = server?.isRunning === true;
         // A request repeated because its answer was lost is answered even if its server has gone
         // meanwhile.
-        const known = isRunning ? undefined : await tasks.findByIdempotencyKey(taskRequestOf(context, task));
+        const known = isRunning ? undefined : await tasks.findByIdempotencyKey(buildTaskRequest(context, task));
         if (known !== undefined) return accepted({ id: known });
         if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
         return accepted({ id: await createRequestedTask(context, tasks, task) });

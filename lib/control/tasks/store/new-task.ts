@@ -7,7 +7,7 @@ import { hasSecrets, maskParams, reasonNotMaskable, withSecretUrl } from '../../
 import { taskKind } from '../../../protocol/tasks.ts';
 import { DEFAULT_TASK_TIMEOUT_MS, type TaskRequest } from './task.ts';
 import { BadSecretParamsError, TicketNotActiveError, TicketOfAnotherServerError } from './task-errors.ts';
-import { summaryOf } from './task-list.ts';
+import { summarizeParams } from './task-list.ts';
 import type { NewTask } from './task-store.ts';
 import type { TicketCheck } from './ticketed-store.ts';
 
@@ -31,7 +31,7 @@ export function toNewTask(request: TaskRequest, id: string): NewTask {
   // guesses of a secret.
   const asked = [name, shownParams, timeoutMs, idempotent];
   const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
-  const about = { requestId, actor, summary: summaryOf(name, shownParams) };
+  const about = { requestId, actor, summary: summarizeParams(name, shownParams) };
   const identity = { id, serverUuid, name, requestHash, ticketUuid };
   return { ...identity, ...about, params, maskedParams, timeoutMs, idempotent, idempotencyKey, record };
 }

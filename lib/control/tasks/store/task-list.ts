@@ -27,7 +27,7 @@ const MAX_LOOKED_AT = 2_000;
 /**
  * The beginning of what a task is to do: the words of a command, or the params of any other task.
  */
-export function summaryOf(name: string, params: JsonObject): string {
+export function summarizeParams(name: string, params: JsonObject): string {
   const { script, args } = params;
   if (name !== 'command_execute' || typeof script !== 'string')
     return Object.keys(params).length === 0 ? '' : clipped(textOf(params));

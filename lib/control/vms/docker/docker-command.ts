@@ -54,7 +54,7 @@ export function unsupportedPart(command: Readonly<Record<string, unknown>>): str
 /** @throws InvalidParametersError */
 export function dockerExecOf(given: Readonly<Record<string, unknown>>): DockerExec {
   const command = parse(given);
-  return command.Logs ? logsOf(command) : programOf(command);
+  return command.Logs ? logsOf(command) : parseProgram(command);
 }
 
 function logsOf({ Follow, Tail }: DockerCommand): DockerExec {
@@ -63,7 +63,7 @@ function logsOf({ Follow, Tail }: DockerCommand): DockerExec {
   return { task: VM_LOGS_TASK, params, isDetached: false, isTty: false, hasInput: false, hasExitCode: false };
 }
 
-function programOf({ Cmd: args = [], Env, AttachStdin, Tty, Detach }: DockerCommand): DockerExec {
+function parseProgram({ Cmd: args = [], Env, AttachStdin, Tty, Detach }: DockerCommand): DockerExec {
   if (args.length === 0) throw invalidParameter('command.Cmd', 'value is empty');
   if ([...args, ...(Env ?? [])].some((word) => word.includes('\0')))
     throw invalidParameter('command', 'a word holds a NUL character');
@@ -72,12 +72,16 @@ function programOf({ Cmd: args = [], Env, AttachStdin, Tty, Detach }: DockerComm
   const isTty = Tty === true;
   // The reference also starts no terminal for a command without input, although it labels the
   // output `tty`.
-  const params = { args, ...(Env && { env: variablesOf(Env) }), ...(hasInput && isTty && { terminal: TERMINAL }) };
+  const params = {
+    args,
+    ...(Env && { env: parseVariableLines(Env) }),
+    ...(hasInput && isTty && { terminal: TERMINAL }),
+  };
   return { task: VM_EXEC_TASK, params, isDetached, isTty, hasInput, hasExitCode: true };
 }
 
 /** `NAME=value`; Docker takes a name alone for one whose value is empty. */
-function variablesOf(lines: readonly string[]): Record<string, string> {
+function parseVariableLines(lines: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     lines.map((line) => {
       const end = line.indexOf('=');

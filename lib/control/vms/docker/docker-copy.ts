@@ -12,7 +12,7 @@ import { TaskRunError } from '../../tasks/requests/run-task.ts';
 import { NotSupportedError } from '../vm-errors.ts';
 import { DockerArchive, NoHeadError } from './docker-archive.ts';
 import { copyError } from './docker-errors.ts';
-import { dockerCopyOf, readHead } from './docker-path.ts';
+import { parseDockerCopy, readHead } from './docker-path.ts';
 import {
   checkHasNoToken,
   checkVmRunning,
@@ -37,7 +37,7 @@ const ENDS_WITHIN_MS = 1_000;
 
 /** Answers what is at the path, and where the caller can connect within seconds. */
 export async function dockerCopy(deps: DockerDeps, context: CopyContext): Promise<Record<string, unknown>> {
-  const { mode, path, args } = dockerCopyOf(context.params);
+  const { mode, path, args } = parseDockerCopy(context.params);
   checkHasNoToken(context, 'docker-copy', 'copy with `cnapi vm cp`');
   await checkVmRunning(deps, context, 'copy');
   const codec = new DockerArchive();

@@ -34,7 +34,7 @@ const MAX_PATH_BYTES = 4096;
 const MS = 1000;
 
 /** @throws InvalidParametersError */
-export function dockerCopyOf({ payload = {}, ...given }: GivenCopy): DockerCopy {
+export function parseDockerCopy({ payload = {}, ...given }: GivenCopy): DockerCopy {
   const { path: asked, mode: askedMode } = given.path ? given : payload;
   const field = (name: string) => (given.path ? name : `payload.${name}`);
   if (typeof asked !== 'string' || asked === '') throw invalidParameter('path', 'value was not a string');

@@ -34,7 +34,7 @@ const SAMPLES_OF_ONE_LINE = 2;
 
 /** Answers where the caller can connect within 30 seconds. */
 export async function dockerStats(deps: DockerDeps, context: StatsContext): Promise<{ host: string; port: number }> {
-  const { apiVersion, ...params } = dockerStatsOf(context.params.payload);
+  const { apiVersion, ...params } = toDockerStats(context.params.payload);
   checkHasNoToken(context, 'docker-stats', 'ask GET …/info');
   await checkVmRunning(deps, context, 'stats');
   const codec = new DockerStatsLines(apiVersion);
@@ -43,7 +43,7 @@ export async function dockerStats(deps: DockerDeps, context: StatsContext): Prom
 }
 
 /** @throws InvalidParametersError */
-export function dockerStatsOf(payload: Readonly<Record<string, unknown>> = {}): DockerStatsRequest {
+export function toDockerStats(payload: Readonly<Record<string, unknown>> = {}): DockerStatsRequest {
   const parsed = statsPayload.safeParse(payload);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;

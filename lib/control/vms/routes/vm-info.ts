@@ -15,7 +15,7 @@ class UnreadableInfoError extends CnapiError {
 }
 
 /** @throws UnreadableInfoError */
-export function infoOf(result: JsonObject): JsonObject {
+export function parseVmInfo(result: JsonObject): JsonObject {
   const { value: text } = result;
   const info = typeof text === 'string' ? parse(text) : result;
   if (!isJsonObject(info)) throw new UnreadableInfoError();

@@ -11,7 +11,7 @@ import { type Actor, hasRight } from '../../access/token.ts';
 import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { createRequestedTask, taskRequestOf } from '../../tasks/requests/requested-task.ts';
+import { buildTaskRequest, createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { dockerCopy } from '../docker/docker-copy.ts';
 import { explainLegacyFailure } from '../docker/docker-errors.ts';
@@ -22,7 +22,8 @@ import { type VmDocument, vmOfServer, vmWithServer, withoutReason } from '../vm.
 import { checkMigrationTask, checkStartUpdate, InvalidVersionError, NotSupportedError } from '../vm-errors.ts';
 import { queryVm, type VmQuery } from '../vm-query.ts';
 import type { VmRegistry } from '../vm-registry.ts';
-import { infoOf, vncOf } from './vm-info.ts';
+
+import { parseVmInfo, vncOf } from './vm-info.ts';
 import { findVmParamIssue } from './vm-params.ts';
 
 export interface VmRouteDeps extends DockerDeps {
@@ -126,7 +127,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         const task = { name: 'machine_create', params: await validatedParams('machine_create', context) };
         const create = (idempotencyKey: string) =>
           createRequestedTask(context, deps.tasks, { ...task, idempotencyKey }, uuid);
-        return ok({ id: await vms.create(uuid, taskRequestOf(context, task), create) });
+        return ok({ id: await vms.create(uuid, buildTaskRequest(context, task), create) });
       },
       async GetVm(context) {
         // A query to the agent is a row in the table of tasks, which readers must not be able to
@@ -142,12 +143,12 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       async GetVmInfo(context) {
         const { info } = context.params;
         const types = info === undefined || info === '' ? ['all'] : info.split(',');
-        return ok(infoOf(await runQuery(context, { task: 'machine_info', seconds: 10, params: { types } })));
+        return ok(parseVmInfo(await runQuery(context, { task: 'machine_info', seconds: 10, params: { types } })));
       },
       async GetVmVnc(context) {
         await checkLegacyAgent('VNC', context.params.server_uuid);
         const query = { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } };
-        return ok(vncOf(infoOf(await runQuery(context, query))));
+        return ok(vncOf(parseVmInfo(await runQuery(context, query))));
       },
       GetVmProcesses: async (context) => ok(await runQuery(context, { task: 'machine_proc', seconds: 20 })),
       UpdateVm: startTask('machine_update'),

@@ -12,7 +12,7 @@ import { VM_DEFAULTS } from '../../../protocol/vms.ts';
 import { accepted, bind, type Route } from '../../http/route.ts';
 import type { Allocator } from '../../placement/allocator.ts';
 import { NoAllocatableServersError } from '../../placement/placement-errors.ts';
-import { placementRequestOf } from '../../placement/request.ts';
+import { buildPlacementRequest } from '../../placement/request.ts';
 import { quotaCallerOf } from '../../placement/routes/placement-routes.ts';
 import { findVmParamIssue } from '../../vms/routes/vm-params.ts';
 import type { VmRegistry } from '../../vms/vm-registry.ts';
@@ -37,7 +37,7 @@ export function provisionRoutes({ workflowJobs, allocator, vms, random }: Provis
         const wanted = withSecretImage({ ...rawParams, uuid: vmUuid, ...(server_uuid && { server_uuid }) });
         const issue = findVmParamIssue('machine_create', vmParamsOf(wanted));
         if (issue !== undefined) throw invalidParameter(issue.field, issue.message);
-        const place = { ...placementRequestOf(allocationOf(wanted)), isCreatedNext: true };
+        const place = { ...buildPlacementRequest(allocationOf(wanted)), isCreatedNext: true };
         setAuditedObject(vmUuid);
         const request = { name: 'vm-provision', vmUuid, params: wanted, requestId, actor: actor.name } as const;
         const known = await workflowJobs.findForVm(request, (await vms.find(vmUuid))?.value);

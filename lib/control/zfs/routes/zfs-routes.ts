@@ -87,11 +87,11 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
         return ok(await ask(context, { ...task, result: listIn('snapshots', zfsDataset) }));
       },
       async GetAllDatasetProperties(context) {
-        const params = propertiesOf(context);
+        const params = parseProperties(context);
         return ok(await ask(context, { ...GET_PROPERTIES, params }));
       },
       async GetDatasetProperties(context) {
-        const params = { dataset: context.params.dataset, ...propertiesOf(context) };
+        const params = { dataset: context.params.dataset, ...parseProperties(context) };
         return ok(await ask(context, { ...GET_PROPERTIES, params }));
       },
       SetDatasetProperties(context) {
@@ -126,7 +126,7 @@ const listIn = <One>(field: string, item: z.ZodType<One>): z.ZodType<One[]> =>
     .pipe(z.array(item));
 
 /** The values of all parameters whose names begin with `prop`. @throws InvalidParametersError */
-function propertiesOf({ rawParams }: RunContext): { properties?: string[] } {
+function parseProperties({ rawParams }: RunContext): { properties?: string[] } {
   const given = Object.entries(rawParams).filter(([name]) => name.startsWith('prop'));
   if (given.length > MAX_ZFS_PROPERTIES) throw invalidParameter('prop', `More than ${MAX_ZFS_PROPERTIES} properties`);
   const names = given.map(([name, value]) => {

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { hierarchiesOf } from '../../../../lib/agent/containers/cgroups/mounts.ts';
+import { parseHierarchies } from '../../../../lib/agent/containers/cgroups/mounts.ts';
 import { findRunCgroups } from '../../../../lib/agent/containers/cgroups/run-cgroups.ts';
 import { systemClock } from '../../../../lib/platform/time/clock.ts';
 
@@ -14,13 +14,13 @@ const HYBRID = `30 25 0:27 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
 37 30 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory`;
 
 t.test('the trees of control groups are those that are mounted', async (t) => {
-  t.same(hierarchiesOf(HYBRID), [
+  t.same(parseHierarchies(HYBRID), [
     { directory: '/sys/fs/cgroup/unified', version: 2, controllers: [] },
     { directory: '/sys/fs/cgroup/systemd', version: 1, controllers: ['name=systemd'] },
     { directory: '/sys/fs/cgroup/cpu,cpuacct', version: 1, controllers: ['cpu', 'cpuacct'] },
     { directory: '/sys/fs/cgroup/memory', version: 1, controllers: ['memory'] },
   ]);
-  t.same(hierarchiesOf(''), []);
+  t.same(parseHierarchies(''), []);
 });
 
 /** Plain files in the place of a tree of version 2. */

@@ -1,6 +1,6 @@
 import t from 'tap';
 import type { LogEntry } from '../../../../lib/agent/containers/logs/log-parser.ts';
-import { piecesOf } from '../../../../lib/agent/containers/logs/log-pieces.ts';
+import { splitIntoPieces } from '../../../../lib/agent/containers/logs/log-pieces.ts';
 
 const entry = (stream: LogEntry['stream'], text: string, isPartial = false): LogEntry => ({
   at: 0,
@@ -8,7 +8,7 @@ const entry = (stream: LogEntry['stream'], text: string, isPartial = false): Log
   text,
   isPartial,
 });
-const texts = (entries: LogEntry[]) => piecesOf(entries).map(({ stream, bytes }) => [stream, String(bytes)]);
+const texts = (entries: LogEntry[]) => splitIntoPieces(entries).map(({ stream, bytes }) => [stream, String(bytes)]);
 
 t.test('the pieces of a log', (t) => {
   t.same(texts([]), []);
@@ -24,7 +24,7 @@ t.test('the pieces of a log', (t) => {
   const empty = Array.from({ length: 10_000 }, () => entry('stdout', ''));
   t.same(texts(empty), [['stdout', '\n'.repeat(10_000)]], 'many lines are one piece');
   const mixed = Array.from({ length: 10_000 }, (_, index) => entry(index % 2 === 0 ? 'stdout' : 'stderr', `${index}`));
-  const pieces = piecesOf(mixed);
+  const pieces = splitIntoPieces(mixed);
   t.ok(pieces.length <= 64, 'streams that alternate are a bounded number of pieces');
   for (const stream of ['stdout', 'stderr'] as const) {
     const own = pieces.filter((piece) => piece.stream === stream).map(({ bytes }) => String(bytes));

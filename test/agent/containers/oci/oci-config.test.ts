@@ -1,10 +1,10 @@
 import t from 'tap';
 import type { ContainerSpec } from '../../../../lib/agent/containers/container.ts';
-import { ociConfigOf, ociProcessOf } from '../../../../lib/agent/containers/oci/oci-config.ts';
-import { seccompOf } from '../../../../lib/agent/containers/oci/seccomp.ts';
+import { buildOciConfig, buildOciProcess } from '../../../../lib/agent/containers/oci/oci-config.ts';
+import { buildSeccomp } from '../../../../lib/agent/containers/oci/seccomp.ts';
 
-type Config = ReturnType<typeof ociConfigOf>;
-type Place = Parameters<typeof ociConfigOf>[1];
+type Config = ReturnType<typeof buildOciConfig>;
+type Place = Parameters<typeof buildOciConfig>[1];
 
 const spec: ContainerSpec = {
   id: 'a',
@@ -113,17 +113,17 @@ const rows: [string, Partial<ContainerSpec>, Partial<Place>, (config: Config) =>
 
 for (const [name, specChange, placeChange, look, expected] of rows)
   t.test(`the configuration has ${name}`, async (t) => {
-    const found = look(ociConfigOf({ ...spec, ...specChange }, { ...place, ...placeChange }));
+    const found = look(buildOciConfig({ ...spec, ...specChange }, { ...place, ...placeChange }));
     if (expected === undefined) t.equal(found, undefined);
     else t.match(found, expected);
     if (Array.isArray(expected)) t.equal((found as unknown[]).length, expected.length);
   });
 
 t.test('no configuration has hooks, devices, or dangerous capabilities', async (t) => {
-  const config = ociConfigOf(spec, place);
+  const config = buildOciConfig(spec, place);
   t.notOk('hooks' in config || 'devices' in config.linux);
   const dangerous = ['SYS_ADMIN', 'NET_ADMIN', 'NET_RAW', 'MKNOD', 'SYS_PTRACE', 'SYS_MODULE', 'SYS_TIME', 'BPF'];
-  const { bounding, effective = [], permitted = [] } = ociProcessOf(spec.process, 1_000).capabilities;
+  const { bounding, effective = [], permitted = [] } = buildOciProcess(spec.process, 1_000).capabilities;
   for (const name of dangerous) t.notOk([...bounding, ...effective, ...permitted].includes(`CAP_${name}`), name);
 });
 
@@ -132,7 +132,7 @@ t.test('the allow list of system calls has each name once, and none that leads o
     ['x64', 'SCMP_ARCH_X86_64'],
     ['arm64', 'SCMP_ARCH_AARCH64'],
   ] as const) {
-    const { architectures, defaultAction, syscalls } = seccompOf(architecture);
+    const { architectures, defaultAction, syscalls } = buildSeccomp(architecture);
     t.same([architectures, defaultAction], [[name], 'SCMP_ACT_ERRNO']);
     const allowed = syscalls.filter((rule) => rule.action === 'SCMP_ACT_ALLOW' && !('args' in rule));
     const names = allowed.flatMap((rule) => rule.names);

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { bucketOf } from '../../../../lib/control/documents/document-bucket.ts';
+import { buildBucket } from '../../../../lib/control/documents/document-bucket.ts';
 import { toPlatforms } from '../../../../lib/control/documents/platforms/platforms.ts';
 import { BucketStore } from '../../../../lib/platform/moray/bucket-store.ts';
 import { bootPlatforms } from '../../../../lib/protocol/api/documents/platforms.ts';
@@ -55,7 +55,7 @@ t.test('there is a maximum of platforms', async (t) => {
     const uuid = randomUUID();
     return [uuid, { uuid, name: `p${index}`, os: 'linux', description: 'é'.repeat(500) }] as const;
   });
-  await new BucketStore({ database: zone.database }).createMany(bucketOf(bootPlatforms), new Map(made));
+  await new BucketStore({ database: zone.database }).createMany(buildBucket(bootPlatforms), new Map(made));
   t.match(await app.post('/boot_platforms', { name: 'more' }), { status: 409, body: { code: 'TooManyDocuments' } });
   t.equal(Object.keys((await app.get<object>('/platforms')).body).length, 200);
 });

@@ -1,7 +1,7 @@
 /** Instances that carry out schedules over one database. All clocks are the test's. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
-import { bucketOf } from '../../../../lib/control/documents/document-bucket.ts';
+import { buildBucket } from '../../../../lib/control/documents/document-bucket.ts';
 import { PushJobs } from '../../../../lib/control/push/push-jobs.ts';
 import {
   PushSchedules,
@@ -23,7 +23,7 @@ export const SERVERS: readonly string[] = [randomUUID(), randomUUID()];
 export async function scheduleZone(t: Test) {
   const { database, open } = await freshDatabase(t, { migrations });
   const buckets = new BucketStore({ database });
-  await buckets.ensureBucket(bucketOf(serverGroups));
+  await buckets.ensureBucket(buildBucket(serverGroups));
   const known = new Map<string, string>(SERVERS.map((uuid) => [uuid, `host-${uuid.slice(0, 4)}`]));
   const instances: Date[] = [];
   const setDatabaseTime = (time: string) =>

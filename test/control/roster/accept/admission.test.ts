@@ -11,12 +11,12 @@ import {
   defer,
   FIRST_RATE,
   latestReturnOf,
-  loadOf,
   MAX_CONCURRENT_ADMISSIONS,
   MAX_RATE,
   MIN_RATE,
   mayAdmit,
   measure,
+  measureLoad,
   type Pressure,
 } from '../../../../lib/control/roster/accept/admission.ts';
 import { MAX_RETURN_MS } from '../../../../lib/protocol/limits.ts';
@@ -69,7 +69,7 @@ const table: { name: string; pressure: Partial<Pressure>; load: string }[] = [
   { name: 'many silent agents at once make an instance late', pressure: { quiet: 51 }, load: 'late' },
   { name: 'many connections that read nothing make an instance late', pressure: { backedUp: 51 }, load: 'late' },
 ];
-for (const { name, pressure, load } of table) t.equal(loadOf({ ...IDLE, ...pressure }).load, load, name);
+for (const { name, pressure, load } of table) t.equal(measureLoad({ ...IDLE, ...pressure }).load, load, name);
 
 /** The state after this number of periods of 250 ms under this pressure. */
 function measured(state: AdmissionState, pressure: Partial<Pressure>, periods: number): AdmissionState {

@@ -1,7 +1,7 @@
 /** Which instance sheds agents, how many, to which instance, and when none does. */
 import t from 'tap';
 import type { InstanceRow } from '../../../../lib/control/roster/membership/instance-store.ts';
-import { type InstanceAgents, surplusOf } from '../../../../lib/control/roster/relocation/balance.ts';
+import { decideSurplus, type InstanceAgents } from '../../../../lib/control/roster/relocation/balance.ts';
 import { Balancer } from '../../../../lib/control/roster/relocation/balancer.ts';
 import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -44,7 +44,7 @@ const table: { name: string; run?: string; loads: InstanceAgents[]; sheds?: { ag
   { name: 'a single agent stays', loads: loads(1, 0) },
 ];
 for (const { name, run = 'a', loads, sheds } of table) {
-  const surplus = surplusOf(run, loads);
+  const surplus = decideSurplus(run, loads);
   t.same(surplus && { agents: surplus.agents, to: surplus.to.run }, sheds, name);
 }
 
@@ -61,7 +61,7 @@ t.test('balancing a small zone ends near the mean', async (t) => {
     for (let isMoving = true; isMoving; ) {
       isMoving = false;
       for (const [index, load] of loads(...counts).entries()) {
-        const surplus = surplusOf(load.run, loads(...counts));
+        const surplus = decideSurplus(load.run, loads(...counts));
         if (surplus === undefined) continue;
         counts[index] = (counts[index] ?? 0) - surplus.agents;
         const to = 'abcdef'.indexOf(surplus.to.run);

@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
 import { checkRecoverable, parseRecoveryRequest } from '../../../../lib/control/tasks/routes/recovery-config.ts';
-import { recoveryUuidOf, templateDigest } from '../../../../lib/protocol/recovery.ts';
+import { deriveRecoveryUuid, templateDigest } from '../../../../lib/protocol/recovery.ts';
 import { ownProgram, Program } from '../../../../tools/processes/program.ts';
 import { freshZone, type TestApp } from '../../../support/apps.ts';
 import { until } from '../../../support/until.ts';
@@ -13,7 +13,7 @@ import { startWithTokens } from '../../http/with-tokens.ts';
 
 const TEMPLATE = 'secret-template';
 const DIGEST = templateDigest(TEMPLATE);
-const UUID = recoveryUuidOf(DIGEST);
+const UUID = deriveRecoveryUuid(DIGEST);
 const activation = { action: 'activate', recovery_uuid: UUID, pivtoken: 'secret-pivtoken' };
 const stage = { ...activation, action: 'stage', template: TEMPLATE, token: 'secret-token' };
 

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:os';
 import t, { type Test } from 'tap';
-import { summaryOf, type TaskFilter } from '../../../../lib/control/tasks/store/task-list.ts';
+import { summarizeParams, type TaskFilter } from '../../../../lib/control/tasks/store/task-list.ts';
 import { listAllTasks } from '../../../../lib/control/tasks/store/task-list-store.ts';
 import { cancelTask } from '../../../../lib/control/tasks/store/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
@@ -13,7 +13,7 @@ import { backdate, claim, complete, create, migrations, record, seat } from '../
 
 t.test('a summary is the beginning of what a task does, in one line, however long that is', async (t) => {
   const command = (script: unknown, args?: unknown) =>
-    summaryOf('command_execute', { script, ...(args ? { args } : {}) });
+    summarizeParams('command_execute', { script, ...(args ? { args } : {}) });
   const rows: [string, string, string][] = [
     ['a command of one word', command('uptime\n'), 'uptime'],
     ['words that no shell splits', command('#!/bin/sh\nexec "$@"\n', ['uname', '-sr']), 'uname -sr'],
@@ -24,19 +24,21 @@ t.test('a summary is the beginning of what a task does, in one line, however lon
     ],
     ['nothing but an interpreter', command('#!/bin/sh'), ''],
     ['control characters', command('echo \x1b[31m\0 \u202e x'), 'echo [31m x'],
-    ['parameters', summaryOf('nop', { sleep: 5, error: 'as asked' }), 'sleep=5 error=as asked'],
+    ['parameters', summarizeParams('nop', { sleep: 5, error: 'as asked' }), 'sleep=5 error=as asked'],
     [
       'nested values',
-      summaryOf('any', { list: [1, 2], record: { a: 1 }, none: null }),
+      summarizeParams('any', { list: [1, 2], record: { a: 1 }, none: null }),
       'list=[…] record={…} none=null',
     ],
-    ['no parameters', summaryOf('server_sysinfo', {}), ''],
+    ['no parameters', summarizeParams('server_sysinfo', {}), ''],
   ];
   for (const [name, summary, expected] of rows) t.equal(summary, expected, name);
   const long = command('a'.repeat(1_000_000), ['b'.repeat(1_000_000)]);
   t.equal(long.length, 200);
   t.ok(long.endsWith('…'));
-  t.ok(summaryOf('any', Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`p${n}`, 'x']))).length <= 200);
+  t.ok(
+    summarizeParams('any', Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`p${n}`, 'x']))).length <= 200,
+  );
   for (let length = 195; length < 205; length++)
     t.ok(command(`${'a'.repeat(length)}😀😀😀`).isWellFormed(), 'no character is cut in two');
 });

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap';
-import { dockerCopyOf, readHead } from '../../../../lib/control/vms/docker/docker-path.ts';
-import { dockerStatsOf } from '../../../../lib/control/vms/docker/docker-stats.ts';
+import { parseDockerCopy, readHead } from '../../../../lib/control/vms/docker/docker-path.ts';
+import { toDockerStats } from '../../../../lib/control/vms/docker/docker-stats.ts';
 
 function refusedFor(t: Test, parse: () => unknown, field: string): void {
   try {
@@ -12,7 +12,7 @@ function refusedFor(t: Test, parse: () => unknown, field: string): void {
 }
 
 t.test('a path is absolute, and the mode is to read', (t) => {
-  const rows: [given: Parameters<typeof dockerCopyOf>[0], path: string, mode: string][] = [
+  const rows: [given: Parameters<typeof parseDockerCopy>[0], path: string, mode: string][] = [
     [{ path: '/etc/motd' }, '/etc/motd', 'read'],
     [{ path: 'etc/../tmp//x/', mode: 'write' }, '/tmp/x', 'write'],
     [{ path: '/../../..', mode: 'stat' }, '/', 'stat'],
@@ -23,7 +23,7 @@ t.test('a path is absolute, and the mode is to read', (t) => {
     [{ path: "/it's $(here)", mode: 'stat' }, "/it's $(here)", 'stat'],
   ];
   for (const [given, path, mode] of rows) {
-    const copy = dockerCopyOf(given);
+    const copy = parseDockerCopy(given);
     t.match(copy, { path, mode }, JSON.stringify(given));
     t.same(copy.args.slice(0, 2), ['sh', '-c']);
     t.equal(copy.args.at(-1), path, 'an argument of the script, and not a part of it');
@@ -44,7 +44,7 @@ t.test('what cannot be copied is refused with the field', (t) => {
     [{ path: '/a', mode: 'append' }, 'mode'],
     [{ payload: { path: '/a', mode: 7 } }, 'payload.mode'],
   ];
-  for (const [given, field] of rows) refusedFor(t, () => dockerCopyOf(given), field);
+  for (const [given, field] of rows) refusedFor(t, () => parseDockerCopy(given), field);
   t.end();
 });
 
@@ -76,11 +76,11 @@ t.test('statistics are for ever, unless one line is enough', (t) => {
     [{ stream: false }, { apiVersion: 0, samples: 2 }],
     [{ doStream: true, stream: false, more: 1 }, { apiVersion: 0 }],
   ];
-  for (const [payload, request] of rows) t.same(dockerStatsOf(payload), request, JSON.stringify(payload));
+  for (const [payload, request] of rows) t.same(toDockerStats(payload), request, JSON.stringify(payload));
   for (const [payload, field] of [
     [{ doStream: 'no' }, 'payload.doStream'],
     [{ clientApiVersion: '1.21' }, 'payload.clientApiVersion'],
   ] as const)
-    refusedFor(t, () => dockerStatsOf(payload), field);
+    refusedFor(t, () => toDockerStats(payload), field);
   t.end();
 });
