@@ -24,7 +24,7 @@ import { ownServerUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { bootIdOf } from './machine/proc.ts';
 import { AGENT_USAGE } from './option-table.ts';
-import { type AgentOptions, asUsageError, parseAgentOptions } from './options.ts';
+import { type AgentOptions, allowedWork, asUsageError, parseAgentOptions } from './options.ts';
 import { readPackageKeys } from './packages/package-keys.ts';
 import { Packages } from './packages/packages.ts';
 import { packagesSysinfo } from './packages/packages-sysinfo.ts';
@@ -100,6 +100,7 @@ async function run(options: AgentOptions, requestRestart: () => void): Promise<(
     bootFile: join(data.path, 'boot'),
     taskAddress: httpPort?.address,
     bootParameters: options.bootParameters,
+    allows: allowedWork(options),
     containers: containers?.summary,
     packages: packages && {
       sysinfo: () => packagesSysinfo(packages),

@@ -8,6 +8,7 @@ import { messageOf } from '../platform/errors.ts';
 import { LOG_LEVELS, type LogLevel } from '../platform/log.ts';
 import { reasonNotANetwork } from '../platform/network/networks.ts';
 import { UUID } from '../platform/uuid.ts';
+import type { AllowedWork } from '../protocol/allowed-work.ts';
 import { reasonNotDataset } from '../protocol/zfs.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { ContainerOptions } from './containers/open-containers.ts';
@@ -104,6 +105,13 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     logLevel: logLevelOf(values['log-level']),
   };
 }
+
+/** What the agent does to its machine; the rest is refused. */
+export const allowedWork = ({ allowReboot, setupRules }: AgentOptions): AllowedWork[] => [
+  ...(allowReboot ? (['reboot'] as const) : []),
+  ...(setupRules.allowsSetup ? (['setup'] as const) : []),
+  ...(setupRules.resetProgram === undefined ? [] : (['factory-reset'] as const)),
+];
 
 function parsed(args: string[]): ValuesOf<typeof agentOptions> {
   return asUsageError(() => {

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { parseAgentOptions } from '../../lib/agent/options.ts';
+import { type AgentOptions, allowedWork, parseAgentOptions } from '../../lib/agent/options.ts';
 import { parseFleetOptions } from '../../lib/agent/simulated/options.ts';
 import { matchLists } from '../support/match-lists.ts';
 
@@ -38,6 +38,9 @@ t.test('a set-up and a reset of the machine take the permission of its operator'
   t.strictSame(parseAgentOptions(base)?.setupRules, { allowsSetup: false, resetProgram: undefined });
   const allowed = parseAgentOptions([...base, '--allow-setup', '--factory-reset', '/sbin/reset']);
   t.strictSame(allowed?.setupRules, { allowsSetup: true, resetProgram: '/sbin/reset' });
+  const options = ['--allow-reboot', '--allow-setup', '--factory-reset=/sbin/reset'];
+  const allows = (...args: string[]) => allowedWork(parseAgentOptions([...base, ...args]) as AgentOptions);
+  t.strictSame([allows(), ...options.map((option) => allows(option))], [[], ['reboot'], ['setup'], ['factory-reset']]);
   t.throws(() => parseAgentOptions([...base, '--factory-reset', 'reset']), /reset is not an absolute path/);
 });
 

@@ -4,6 +4,7 @@ import { readFile, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { promisify } from 'node:util';
 import { type Clock, isoNow } from '../../platform/time/clock.ts';
+import type { AllowedWork } from '../../protocol/allowed-work.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import { keptBootTime, readBootTime } from './boot-time.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
@@ -37,6 +38,8 @@ interface LinuxMachineDeps {
   bootParameters?: Record<string, string> | undefined;
   /** Whether containers can run here, as a sentence; undefined if the agent has none. */
   containers?: string | undefined;
+  /** What the agent was started to do to this machine, for the sysinfo. */
+  allows?: readonly AllowedWork[] | undefined;
   /** The packages, as sysinfo shows them. */
   packages?: { sysinfo(): Sysinfo; onChange(listener: () => void): () => void } | undefined;
   /** Undefined if the machine has no encrypted zpool. */
@@ -70,8 +73,8 @@ class LinuxMachine implements Machine {
 
   async sysinfo(): Promise<Sysinfo> {
     const { serverUuid: uuid, agentVersion, taskAddress, bootParameters, containers, packages } = this.#deps;
-    const { recovery, settings } = this.#deps;
-    const about = { uuid, agentVersion, taskAddress, bootParameters, containers };
+    const { recovery, settings, allows } = this.#deps;
+    const about = { uuid, agentVersion, taskAddress, bootParameters, containers, allows };
     const facts = { ...about, bootTime: this.#bootTime, packages: packages?.sysinfo() };
     const sysinfo = { ...(await readSysinfo(facts)), ...recovery?.sysinfo };
     return settings?.complete(sysinfo) ?? sysinfo;

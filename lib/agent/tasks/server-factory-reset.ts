@@ -5,6 +5,7 @@
  * cut off is not known, and no VM belongs on it.
  */
 import { z } from 'zod';
+import { notAllowed } from '../settings/not-allowed.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { requireSettings } from './require-settings.ts';
 import { failedScript } from './server-setup.ts';
@@ -19,7 +20,7 @@ export const serverFactoryReset = defineTask({
   async run({ drain }, context) {
     const { id, machine, vms, setupRules, signal, begin, output, changePause, confirmDrain } = context;
     const program = setupRules?.resetProgram;
-    if (program === undefined) throw notAllowed();
+    if (program === undefined) throw notAllowed('factory-reset');
     await confirmDrain(drain);
     const count = vms?.list().length ?? 0;
     if (count > 0)
@@ -34,9 +35,3 @@ export const serverFactoryReset = defineTask({
     return result;
   },
 });
-
-const notAllowed = () =>
-  new TaskFailure(
-    'FactoryResetNotAllowed',
-    'This agent was started without --factory-reset, which names the program that resets this machine',
-  );

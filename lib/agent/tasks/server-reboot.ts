@@ -3,7 +3,7 @@
  * `drain`: only if the server is drained for that job.
  */
 import { z } from 'zod';
-import { TaskFailure } from '../task-failure.ts';
+import { notAllowed } from '../settings/not-allowed.ts';
 import { defineTask } from './task.ts';
 
 export const serverReboot = defineTask({
@@ -12,7 +12,7 @@ export const serverReboot = defineTask({
   whilePaused: true,
   params: z.object({ drain: z.uuid().optional() }),
   async run({ drain }, { machine, allowReboot, confirmDrain }) {
-    if (!allowReboot) throw new TaskFailure('RebootNotAllowed', 'This agent was started without --allow-reboot');
+    if (!allowReboot) throw notAllowed('reboot');
     if (drain !== undefined) await confirmDrain(drain);
     await machine.reboot();
     return {};

@@ -9,6 +9,7 @@ import { nicChanges } from '../../protocol/nics.ts';
 import { DISK_PARAMS, MAX_SETUP_SCRIPT_CHARS } from '../../protocol/server-setup.ts';
 import { withoutNul } from '../machine/environment.ts';
 import type { CommandResult } from '../machine/machine.ts';
+import { notAllowed } from '../settings/not-allowed.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { requireSettings } from './require-settings.ts';
 import { defineTask, type TaskContext } from './task.ts';
@@ -29,7 +30,7 @@ export const serverSetup = defineTask({
     const settings = requireSettings(context);
     refuseDisks(disks);
     const isRenamed = hostname !== undefined && hostname !== machine.hostname;
-    if (setupRules?.allowsSetup !== true && (isRenamed || script !== undefined)) throw notAllowed();
+    if (setupRules?.allowsSetup !== true && (isRenamed || script !== undefined)) throw notAllowed('setup');
     if (nics !== undefined) await settings.changeNics('replace', nics, await machine.sysinfo());
     if (isRenamed) await machine.rename(hostname);
     const result = script === undefined ? await begin() : await runScript(script, context);
@@ -47,12 +48,6 @@ function refuseDisks(disks: Record<string, string | number | boolean | undefined
   const advice = `Create the zpool before the set-up, and leave ${named} out`;
   throw new TaskFailure('DiskLayoutNotSupported', `The agent of this server lays out no disks. ${advice}`);
 }
-
-const notAllowed = () =>
-  new TaskFailure(
-    'SetupNotAllowed',
-    'This agent was started without --allow-setup, so it neither names this machine nor runs a script at its set-up',
-  );
 
 async function runScript(script: string, { id, machine, signal, begin, output }: TaskContext) {
   const { killed, ...result } = await machine.execute({ script, args: [], env: {} }, { id, signal, begin, output });

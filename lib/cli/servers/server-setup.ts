@@ -26,8 +26,8 @@ if it asks for another name, a script or NIC tags.
 ${JOB}`;
 
 const RESET = `
-The server is not set up any more, and its agent runs the program that --factory-reset of the agent names; without one the job \
-fails. In a terminal it asks for the hostname first; elsewhere --yes is needed. The agent then takes no new tasks, and the job waits up to 15 minutes for those that run. A server with VMs is refused.
+The server is not set up any more, and its agent runs the program that --factory-reset of the agent names; without one the request \
+is refused. In a terminal it asks for the hostname first; elsewhere --yes is needed. The agent then takes no new tasks, and the job waits up to 15 minutes for those that run. A server with VMs is refused.
 ${JOB}`;
 
 interface SetupOptions {

@@ -24,6 +24,8 @@ const disks = (minimum = 0) =>
     .optional();
 const REFUSED_DISKS = 'Agents of this project lay out no disks: the job fails unless it is absent, 0 or false';
 
+const wrongType = { 500: errorResponse('A parameter has the wrong type, as in Triton', 'InvalidParameters') };
+
 export const serverSetupContracts = contracts({
   SetupServer: {
     method: 'PUT',
@@ -54,7 +56,17 @@ export const serverSetupContracts = contracts({
         .describe('JSON Pointers to what only the agent may see: `/postsetup_script`'),
     }),
     preconditions: ['server', 'running'],
-    responses: { ...jobCreated, 204: { description: 'The server is set up already; nothing is done' }, ...serverBusy },
+    responses: {
+      ...jobCreated,
+      204: { description: 'The server is set up already; nothing is done' },
+      ...serverBusy,
+      409: errorResponse(
+        `${serverBusy[409].description}; SetupNotAllowed: its agent says that it was started without --allow-setup, and a script or another name is given`,
+        ...serverBusy[409].codes,
+        'SetupNotAllowed',
+      ),
+      ...wrongType,
+    },
   },
   FactoryResetServer: {
     method: 'PUT',
@@ -68,10 +80,11 @@ export const serverSetupContracts = contracts({
       ...jobCreated,
       ...serverBusy,
       409: {
-        description: `The server has VMs: a text, as in Triton. ${serverBusy[409].description}`,
+        description: `The server has VMs: a text, as in Triton. FactoryResetNotAllowed: its agent says that it was started without --factory-reset; ${serverBusy[409].description}`,
         schema: z.union([z.string(), errorBody]),
         example: 'Server may not be reset because it has 2 vms',
       },
+      ...wrongType,
     },
   },
   UpdateServerNics: {
@@ -95,7 +108,7 @@ export const serverSetupContracts = contracts({
     responses: {
       ...jobCreated,
       ...serverBusy,
-      500: errorResponse('The server is not set up', 'InternalError'),
+      500: errorResponse('The server is not set up, or a parameter has the wrong type', 'InternalError'),
     },
   },
   UpdateServerNicsTask: {
@@ -112,6 +125,6 @@ export const serverSetupContracts = contracts({
       nics,
     }),
     preconditions: ['server', 'running'],
-    responses: { 200: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...refusals },
+    responses: { 200: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...refusals, ...wrongType },
   },
 });

@@ -7,6 +7,7 @@ import { answer, contracts, errorResponse, type Known } from './contract/contrac
 import { idPrefix } from './contract/id-prefix.ts';
 import { boolean, boundedText, integer, MAX_LIST, serverUuid, uuid, waitSeconds } from './contract/rules.ts';
 import { failures } from './server-tasks.ts';
+import { noServer } from './servers.ts';
 
 export const WORKFLOW_NAMES = [
   'server-reboot',
@@ -119,6 +120,7 @@ export const jobCreated = {
 
 const noJob = { 404: errorResponse('No such workflow job', 'ResourceNotFound') };
 export const serverBusy = {
+  ...noServer,
   409: errorResponse(
     'ServerHasWorkflowJob: another job of the server has not ended; ServerNotRunning: its agent is not connected',
     'ServerHasWorkflowJob',
@@ -237,7 +239,12 @@ export const workflowContracts = contracts({
       ...jobCreated,
       204: { description: 'With `nojob`: the server is about to reboot' },
       ...failures,
-      409: errorResponse(serverBusy[409].description, ...serverBusy[409].codes, 'UnknownTask'),
+      409: errorResponse(
+        `${serverBusy[409].description}; RebootNotAllowed: its agent says that it was started without --allow-reboot`,
+        ...serverBusy[409].codes,
+        'RebootNotAllowed',
+        'UnknownTask',
+      ),
       503: errorResponse(
         'ServiceUnavailable: with `nojob`, the agent does not know the task; TooManyWorkflowJobs: too many are unfinished',
         'ServiceUnavailable',

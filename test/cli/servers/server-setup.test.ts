@@ -56,6 +56,19 @@ t.test('a server is set up and reset', async (t) => {
   t.match(await cli.run('server', 'web-7'), { stdout: /^setup +false/m });
 });
 
+t.test('what an agent reports that it does not allow is refused before anything begins', async (t) => {
+  const app = await (await freshZone(t)).startApp();
+  const cli = new Cli(t, [app.url]);
+  const { serverUuid } = await settingsServer(t, [app], { allows: [], needsSetup: true });
+  const rows: [args: string[], option: RegExp][] = [
+    [['reboot', serverUuid, '--drain', '--wait'], /without --allow-reboot/],
+    [['factory-reset', serverUuid, '--yes', '--wait'], /without --factory-reset/],
+    [['setup', serverUuid, '--hostname', 'web-7', '--wait'], /without --allow-setup/],
+  ];
+  for (const [args, stderr] of rows) t.match(await cli.run('server', ...args), { code: 1, stdout: '', stderr });
+  t.same(await cli.json('workflow', 'list'), []);
+});
+
 t.test('a server is paused, resumed and deleted', async (t) => {
   const app = await (await freshZone(t)).startApp();
   const cli = new Cli(t, [app.url]);

@@ -7,8 +7,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
+import { ALLOWED_WORK } from '../../../lib/protocol/allowed-work.ts';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
 import { EVENT_KINDS } from '../../../lib/protocol/api/events.ts';
+import type { Server } from '../../../lib/protocol/api/servers.ts';
 import { deriveRecoveryUuid, templateDigest } from '../../../lib/protocol/recovery.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
@@ -196,6 +198,13 @@ type Expect = (status: number, method: string, target: string, body?: unknown) =
 
 /** The agent may not reboot its machine, so a job that is not cancelled while a task runs fails. */
 async function workflowAnswers(server: string, expect: Expect): Promise<void> {
+  await expect(409, 'POST', `${server}/reboot`, {});
+  // As an agent that does not say what it allows: it refuses when the work begins.
+  const sayNothing = async () => {
+    const { sysinfo } = (await expect(200, 'GET', server)) as Server;
+    await expect(200, 'POST', `${server}/sysinfo`, { sysinfo: { ...sysinfo, [ALLOWED_WORK]: undefined } });
+  };
+  await sayNothing();
   const { id: task } = (await expect(200, 'POST', `${server}/nop`, { sleep: 600 })) as { id: string };
   for (const method of ['PUT', 'POST']) {
     const { job_uuid: job } = (await expect(202, 'POST', `${server}/reboot`, { drain: true })) as { job_uuid: string };
@@ -212,6 +221,7 @@ async function workflowAnswers(server: string, expect: Expect): Promise<void> {
   for (const job of ['setup', 'factory-reset']) {
     const { job_uuid: uuid } = (await expect(202, 'PUT', `${server}/${job}`)) as { job_uuid: string };
     await expect(200, 'GET', `/jobs/${uuid}/wait?timeout=60`);
+    await sayNothing();
   }
   const nics = [{ mac: '02:99:00:00:00:01', nic_tags_provided: ['external'] }];
   await expect(202, 'PUT', `${server}/nics`, { action: 'update', nics });

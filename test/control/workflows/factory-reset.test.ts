@@ -72,6 +72,19 @@ t.test('servers are reset by jobs', async (t) => {
     t.equal(await takesTasks(serverUuid), 'complete');
   });
 
+  await t.test(
+    'an agent that reports that it allows no reset is refused it before its server is drained',
+    async (t) => {
+      const { serverUuid, shown } = await settingsServer(t, [one, two], { allows: ['reboot', 'setup'] });
+      const message = `The agent of server ${serverUuid} was started without --factory-reset, which names the program`;
+      const refused = await one.put(`/servers/${serverUuid}/factory-reset`);
+      t.match(refused, { status: 409, body: { code: 'FactoryResetNotAllowed', message } });
+      t.same((await one.get(`/jobs?server_uuid=${serverUuid}`)).body, []);
+      t.same((await one.get(`/servers/${serverUuid}/task-history`)).body, []);
+      t.match(await shown(() => true), { setup: true });
+    },
+  );
+
   await t.test('a server whose agent is paused and refuses the reset stays set up', async (t) => {
     const { serverUuid, shown } = await settingsServer(t, [one, two]);
     t.equal((await one.post(`/servers/${serverUuid}/cn-agent/pause`)).status, 204);

@@ -7,6 +7,7 @@ import { freshZone, type TestApp } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 import { RebootingServer } from './rebooting-server.ts';
+import { settingsServer } from './settings-server.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
@@ -202,6 +203,13 @@ t.test('what a reboot is refused', async (t) => {
   t.match(job.chain_results.at(-1), { name: 'reboot', error_code: 'RebootNotAllowed' });
   t.strictSame(names(job.onerror_results), ['end-drain']);
   t.equal(server.reboots, 0);
+  const telling = await settingsServer(t, [app], { allows: ['setup'] });
+  const message = `The agent of server ${telling.serverUuid} was started without --allow-reboot`;
+  for (const params of [{ drain: true }, { nojob: true }, {}])
+    t.match(await app.post(`/servers/${telling.serverUuid}/reboot`, params), {
+      ...{ status: 409, body: { code: 'RebootNotAllowed', message } },
+    });
+  t.same((await app.get(`/jobs?server_uuid=${telling.serverUuid}`)).body, [], 'the agent was not drained for it');
   await app.post(`${path}`, { agents: [{ name: 'cn-agent', version: '2.10.9' }] });
   t.match(await app.post(`${path}/reboot`, { nojob: true }), { status: 503, body: { code: 'ServiceUnavailable' } });
 });

@@ -16,6 +16,7 @@ import { catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
+import type { AllowedWork } from '../../../lib/protocol/allowed-work.ts';
 import type { TestApp } from '../../support/apps.ts';
 import { RebootingServer } from './rebooting-server.ts';
 
@@ -24,6 +25,8 @@ interface SettingsPlan {
   needsSetup?: boolean;
   allowSetup?: boolean;
   resetProgram?: string;
+  /** What its sysinfo says that its agent does; absent: nothing, as older agents. */
+  allows?: readonly AllowedWork[];
 }
 
 interface SettingsServer {
@@ -37,7 +40,7 @@ interface SettingsServer {
 export async function settingsServer(
   t: Pick<Test, 'teardown'>,
   apps: readonly TestApp[],
-  { machine: kind = 'linux', needsSetup = false, allowSetup = false, resetProgram }: SettingsPlan = {},
+  { machine: kind = 'linux', needsSetup = false, allowSetup = false, resetProgram, allows }: SettingsPlan = {},
 ): Promise<SettingsServer> {
   const serverUuid = random.uuid();
   // Not t.testdir(), which a test has once.
@@ -50,7 +53,7 @@ export async function settingsServer(
   const about = { clock, random, serverUuid, agentVersion: '1.0.0', settings };
   const machine =
     kind === 'linux'
-      ? await openLinuxMachine({ ...about, runDirectory })
+      ? await openLinuxMachine({ ...about, runDirectory, allows })
       : new SimulatedMachine({ ...about, number: 1, sysinfoSize: 'small' });
   const names: string[] = [];
   machine.rename = async (name) => void names.push(name);

@@ -106,6 +106,15 @@ t.test('servers are set up by jobs', async (t) => {
     t.equal((await setUp(serverUuid, harmless)).execution, 'succeeded', 'it needs no permission for its own name');
   });
 
+  await t.test('an agent that reports that it allows no set-up is asked for none', async (t) => {
+    const { serverUuid } = await settingsServer(t, [one, two], { needsSetup: true, allows: [] });
+    for (const body of [{ hostname: 'web-9' }, { postsetup_script: 'true' }])
+      t.match(await one.put(`/servers/${serverUuid}/setup`, body), {
+        ...{ status: 409, body: { code: 'SetupNotAllowed', message: /^The agent of server .* without --allow-setup/ } },
+      });
+    t.equal((await setUp(serverUuid, { hostname: ownHostname() })).execution, 'succeeded', 'it has that name');
+  });
+
   await t.test('what the route refuses', async (t) => {
     const { serverUuid } = await settingsServer(t, [one, two], { needsSetup: true });
     const rows: [body: object, status: number, code: string][] = [

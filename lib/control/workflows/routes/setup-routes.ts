@@ -12,6 +12,7 @@ import { CORE_PARTS } from '../../servers/server-store.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
+import { checkWorkAllowed } from '../work-not-allowed.ts';
 import { type CreateWorkflowJobDeps, createRequestedWorkflowJob } from './create-workflow-job.ts';
 
 interface SetupRouteDeps extends CreateWorkflowJobDeps {
@@ -32,17 +33,22 @@ export function setupRoutes(deps: SetupRouteDeps): Route[] {
     serverSetupContracts,
     {
       async SetupServer(context) {
-        const { server_uuid, disk_layout } = context.params;
+        const { server_uuid, disk_layout, hostname, postsetup_script } = context.params;
         if (disk_layout !== undefined && !(DISK_LAYOUTS as readonly string[]).includes(disk_layout))
           throw new InvalidArgumentError(`Invalid disk_layout; it is one of ${DISK_LAYOUTS.join(', ')}`);
-        const found = await servers.get(server_uuid, CORE_PARTS);
+        const found = await servers.get(server_uuid, { ...CORE_PARTS, sysinfo: true });
         if (found?.server.setup === true) return empty(204);
+        const sysinfo = found?.server.sysinfo;
+        const isRenamed = hostname !== undefined && hostname !== sysinfo?.Hostname;
+        if (isRenamed || postsetup_script !== undefined) checkWorkAllowed(server_uuid, sysinfo, 'setup');
         return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-setup') });
       },
       async FactoryResetServer(context) {
-        const found = await servers.get(context.params.server_uuid, { ...CORE_PARTS, report: true });
+        const { server_uuid } = context.params;
+        const found = await servers.get(server_uuid, { ...CORE_PARTS, report: true, sysinfo: true });
         const count = Object.keys(found?.server.vms ?? {}).length;
         if (count > 0) return { status: 409 as const, body: `Server may not be reset because it has ${count} vms` };
+        checkWorkAllowed(server_uuid, found?.server.sysinfo, 'factory-reset');
         return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-factory-reset') });
       },
       async UpdateServerNics(context) {

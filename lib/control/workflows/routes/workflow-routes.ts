@@ -13,6 +13,7 @@ import { runTask, TaskRunError } from '../../tasks/requests/run-task.ts';
 import { TaskUnknownError } from '../../tasks/store/task-errors.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { ENDS_OF_A_REBOOT } from '../definitions.ts';
+import { checkWorkAllowed } from '../work-not-allowed.ts';
 import type { WorkflowJobs } from '../workflow-jobs.ts';
 import {
   type CreateWorkflowJobDeps,
@@ -75,9 +76,12 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
       CancelWorkflowJob: cancel,
       PutWorkflowCancel: cancel,
       async RebootServer(context) {
+        const { server_uuid: uuid } = context.params;
+        const found = await deps.servers.get(uuid, { ...CORE_PARTS, agents: true, sysinfo: true });
+        checkWorkAllowed(uuid, found?.server.sysinfo, 'reboot');
         if (context.params.nojob !== true)
           return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-reboot') });
-        await rebootWithoutJob(deps, context);
+        await rebootWithoutJob(deps, context, found?.server.agents);
         return empty(204);
       },
     },
@@ -91,10 +95,13 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
 }
 
 /** Agents of Triton before 2.11.0 do not know the task, as in Triton's CNAPI. */
-async function rebootWithoutJob(deps: WorkflowRouteDeps, context: WorkflowJobContext): Promise<void> {
+async function rebootWithoutJob(
+  deps: WorkflowRouteDeps,
+  context: WorkflowJobContext,
+  agents: Parameters<typeof ageOfCnAgent>[0] = [],
+): Promise<void> {
   const { server_uuid: serverUuid } = context.params;
-  const found = await deps.servers.get(serverUuid, { ...CORE_PARTS, agents: true });
-  if (ageOfCnAgent(found?.server.agents ?? [], '2.11.0') !== 'new enough') throw new RebootWithoutJobError(serverUuid);
+  if (ageOfCnAgent(agents, '2.11.0') !== 'new enough') throw new RebootWithoutJobError(serverUuid);
   try {
     await runTask(deps, context, { name: 'server_reboot', params: {}, result: z.unknown() });
   } catch (error) {

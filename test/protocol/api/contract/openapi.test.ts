@@ -9,6 +9,7 @@ import type { Zfs } from '../../../../lib/agent/zfs/zfs.ts';
 import { allContracts } from '../../../../lib/protocol/api/all-contracts.ts';
 import { pathParamsOf, requiredRoleOf } from '../../../../lib/protocol/api/contract/contract.ts';
 import { openApiBytes, openApiDocument } from '../../../../lib/protocol/api/contract/openapi.ts';
+import { serverSetupContracts } from '../../../../lib/protocol/api/server-setup.ts';
 import { PUSH_TASK } from '../../../../lib/protocol/push.ts';
 import { DISK_PARAMS } from '../../../../lib/protocol/server-setup.ts';
 import { STREAM_TASKS } from '../../../../lib/protocol/streams/stream.ts';
@@ -96,6 +97,15 @@ t.test('the examples of the OpenAPI document satisfy its schemas', (t) => {
     }
   }
   t.ok(count > 5);
+  t.end();
+});
+
+t.test('each route declares what it answers when its server is not there or does not run', (t) => {
+  for (const { name, preconditions, responses } of allContracts) {
+    if (preconditions.includes('server')) t.ok(404 in responses, `${name} 404`);
+    if (preconditions.includes('running')) t.ok(409 in responses, `${name} 409`);
+  }
+  for (const { name, responses } of Object.values(serverSetupContracts)) t.ok(500 in responses, `${name} 500`);
   t.end();
 });
 
