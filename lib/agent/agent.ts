@@ -17,6 +17,7 @@ import type {
   WelcomeFrame,
 } from '../protocol/link/frames.ts';
 import { PUSH_TASK } from '../protocol/push.ts';
+import { capabilitiesOf } from './catalogue.ts';
 import { buildInventory, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
@@ -37,8 +38,7 @@ import { refusalOf } from './push/refusal.ts';
 import { Reports } from './reports/reports.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
-import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
-import type { AgentServices } from './tasks/task.ts';
+import type { AgentServices, Catalogue } from './runner/task-definition.ts';
 import type { Trial } from './versions/trial.ts';
 
 export interface AgentDeps {

@@ -1,7 +1,7 @@
 /**
  * The tasks that agents of a fleet know, with the one fact that both ends need: whether a task may
- * run again when its outcome is unknown. The agent's catalogue (`lib/agent/tasks`) defines what
- * each task does. An agent's capabilities name its tasks as `task:<name>`.
+ * run again when its outcome is unknown. The agent's catalogue (`lib/agent/catalogue.ts`) lists
+ * what carries out each task. An agent's capabilities name its tasks as `task:<name>`.
  */
 import type { TaskKind } from './task-kind.ts';
 import { VM_TASK_KINDS } from './vm-task-kinds.ts';

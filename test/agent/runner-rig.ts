@@ -4,14 +4,14 @@
  */
 import type { Test } from 'tap';
 import { z } from 'zod';
+import { catalogueOf } from '../../lib/agent/catalogue.ts';
 import type { Journal, JournalRecord } from '../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Machine } from '../../lib/agent/machine/machine.ts';
 import { PauseKeeper } from '../../lib/agent/pause/pause-keeper.ts';
 import { Runner } from '../../lib/agent/runner/runner.ts';
+import { defineTask, pause, type TaskDefinition } from '../../lib/agent/runner/task-definition.ts';
 import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
-import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
-import { defineTask, pause, type TaskDefinition } from '../../lib/agent/tasks/task.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { type Clock, systemClock } from '../../lib/platform/time/clock.ts';

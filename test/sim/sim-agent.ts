@@ -3,9 +3,9 @@
  * if any.
  */
 import { Agent } from '../../lib/agent/agent.ts';
+import { catalogueOf } from '../../lib/agent/catalogue.ts';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
-import { catalogueOf } from '../../lib/agent/tasks/catalogue.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { type Disk, SimJournal } from './sim-journal.ts';
 import { AgentEnd, type LinkIngress } from './sim-link.ts';

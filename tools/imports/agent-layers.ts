@@ -1,6 +1,6 @@
 /**
  * The lines of layers.ts for the agent, whose folders are in one order: journal → link, machine →
- * containers → images → VMs → tasks → runner → agent.ts → main.ts.
+ * containers → images → VMs → runner → tasks → agent.ts → main.ts.
  */
 export const agentLayers = (base: readonly string[]): Readonly<Record<string, readonly string[]>> => ({
   // The agent. Files that several of its folders share; then what carries out tasks, from the
@@ -84,13 +84,13 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   ],
   'agent/launcher/launcher-options.ts': [],
   'agent/zfs': [...base, 'agent/containers', 'protocol'],
-  // The tasks by name, and what runs them.
-  'agent/tasks': [
+  // What runs tasks, and what it knows of one.
+  'agent/runner': [
     ...base,
-    'agent/containers',
     'agent/images',
     'agent/journal',
     'agent/machine',
+    'agent/output',
     'agent/packages',
     'agent/pause',
     'agent/push',
@@ -101,18 +101,27 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/vms',
     'agent/zfs',
     'protocol',
-    'protocol/streams',
-  ],
-  'agent/runner': [
-    ...base,
-    'agent/journal',
-    'agent/output',
-    'agent/pause',
-    'agent/task-failure.ts',
-    'agent/tasks',
-    'protocol',
     'protocol/link',
   ],
+  'agent/tasks': [
+    ...base,
+    'agent/containers',
+    'agent/images',
+    'agent/machine',
+    'agent/packages',
+    'agent/push',
+    'agent/recovery',
+    'agent/runner',
+    'agent/settings',
+    'agent/streams',
+    'agent/task-failure.ts',
+    'agent/vms',
+    'agent/zfs',
+    'protocol',
+    'protocol/streams',
+  ],
+  // The tasks by name.
+  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/tasks', 'protocol', 'protocol/streams'],
   'agent/reports': [...base, 'agent/link', 'agent/machine', 'agent/vms'],
   'agent/legacy': [
     ...base,
@@ -138,7 +147,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/push',
     'agent/reports',
     'agent/runner',
-    'agent/tasks',
+    'agent/catalogue.ts',
     'agent/versions',
     'protocol',
     'protocol/link',
@@ -180,7 +189,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/recovery',
     'agent/settings',
     'agent/streams',
-    'agent/tasks',
+    'agent/catalogue.ts',
     'agent/versions',
     'agent/vms',
     'agent/usage-error.ts',
@@ -196,7 +205,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/options.ts',
     'agent/program.ts',
     'agent/settings',
-    'agent/tasks',
+    'agent/catalogue.ts',
     'agent/usage-error.ts',
   ],
 });

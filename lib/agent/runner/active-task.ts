@@ -1,5 +1,5 @@
 import type { TaskFrame } from '../../protocol/link/frames.ts';
-import type { TaskDefinition } from '../tasks/task.ts';
+import type { TaskDefinition } from './task-definition.ts';
 import type { TimeLimit } from './time-limit.ts';
 
 /** What the runner knows of a task that it has not ended yet. */

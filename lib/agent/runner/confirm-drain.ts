@@ -7,7 +7,7 @@
 import type { TaskFrame } from '../../protocol/link/frames.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { PauseKeeper } from '../pause/pause-keeper.ts';
-import type { Catalogue } from '../tasks/catalogue.ts';
+import type { Catalogue } from './task-definition.ts';
 import { notDrained } from './task-failures.ts';
 
 interface DrainDeps {

@@ -1,6 +1,6 @@
 /** How many tasks of each lane run concurrently. */
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
-import type { LaneName } from '../tasks/task.ts';
+import type { LaneName } from './task-definition.ts';
 
 export const PARALLEL_TASKS = 16;
 /** Actions of one VM wait for each other, and those of other VMs must not wait for them. */

@@ -35,8 +35,6 @@ import { hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../j
 import { isPostedId } from '../journal/posted-id.ts';
 import type { PauseKeeper } from '../pause/pause-keeper.ts';
 import { TaskFailure } from '../task-failure.ts';
-import type { Catalogue } from '../tasks/catalogue.ts';
-import type { AgentServices, TaskContext, TaskDefinition } from '../tasks/task.ts';
 import type { ActiveTask } from './active-task.ts';
 import { answerCancel, answerTask, renumber } from './answers.ts';
 import { confirmDrain } from './confirm-drain.ts';
@@ -44,6 +42,7 @@ import { isTooDeep } from './depth.ts';
 import { newLanes } from './lanes.ts';
 import type { Outbox } from './outbox.ts';
 import { passedMsOf, startRecord, startsOf } from './starts.ts';
+import type { AgentServices, Catalogue, TaskContext, TaskDefinition } from './task-definition.ts';
 import { type Attempt, endComplete, endFailure, fitEnd } from './task-end.ts';
 import { TaskEnds } from './task-ends.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, timedOut, tooDeep, unknownTask } from './task-failures.ts';

@@ -4,7 +4,7 @@
  * the pause belongs to that job.
  */
 import { z } from 'zod';
-import { defineTask } from './task.ts';
+import { defineTask } from '../runner/task-definition.ts';
 
 const MAX_LEASE_MS = 86_400_000;
 const common = { lane: 'control', whilePaused: true } as const;

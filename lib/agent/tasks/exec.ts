@@ -8,10 +8,10 @@ import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
 import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
 import type { StreamedCommand } from '../machine/machine.ts';
+import { defineTask, type TaskContext } from '../runner/task-definition.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { runOnStream } from './run-on-stream.ts';
-import { defineTask, type TaskContext } from './task.ts';
 
 const params = z.object({
   stream: streamPlace,

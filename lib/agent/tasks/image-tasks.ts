@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
+import { byteProgress, defineTask, type TaskContext, type TaskDefinition } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { byteProgress, defineTask, type TaskContext, type TaskDefinition } from './task.ts';
 
 const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;

@@ -5,8 +5,8 @@
  */
 import { z } from 'zod';
 import { prepareCommand } from '../push/prepared-command.ts';
+import { defineTask } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
-import { defineTask } from './task.ts';
 
 export const pushCommand = defineTask({
   lane: 'parallel',

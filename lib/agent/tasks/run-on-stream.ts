@@ -2,9 +2,9 @@
 import type { Writable } from 'node:stream';
 import { CnapiError } from '../../platform/errors.ts';
 import type { StreamPlace } from '../../protocol/streams/stream.ts';
+import type { TaskContext } from '../runner/task-definition.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
-import type { TaskContext } from './task.ts';
 
 /** How work ends that is not a command: without an exit code. */
 interface StreamedEnd {

@@ -6,10 +6,10 @@
  */
 import { z } from 'zod';
 import { notAllowed } from '../settings/not-allowed.ts';
+import { defineTask } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { requireSettings } from './require-settings.ts';
 import { failedScript } from './server-setup.ts';
-import { defineTask } from './task.ts';
 
 export const serverFactoryReset = defineTask({
   lane: 'serial',

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { notAllowed } from '../settings/not-allowed.ts';
-import { defineTask } from './task.ts';
+import { defineTask } from '../runner/task-definition.ts';
 
 export const serverReboot = defineTask({
   lane: 'serial',

@@ -10,9 +10,9 @@ import { DISK_PARAMS, MAX_SETUP_SCRIPT_CHARS } from '../../protocol/server-setup
 import { withoutNul } from '../machine/environment.ts';
 import type { CommandResult } from '../machine/machine.ts';
 import { notAllowed } from '../settings/not-allowed.ts';
+import { defineTask, type TaskContext } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { requireSettings } from './require-settings.ts';
-import { defineTask, type TaskContext } from './task.ts';
 
 const params = z.object({
   hostname: hostName().optional(),

@@ -4,8 +4,8 @@
  */
 import { z } from 'zod';
 import { NIC_ACTIONS, nicChanges } from '../../protocol/nics.ts';
+import { defineTask } from '../runner/task-definition.ts';
 import { requireSettings } from './require-settings.ts';
-import { defineTask } from './task.ts';
 
 export const serverUpdateNics = defineTask({
   lane: 'serial',

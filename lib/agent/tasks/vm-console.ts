@@ -7,11 +7,11 @@ import { z } from 'zod';
 import { streamPlace, type Terminal, type TerminalSize, terminal } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import type { RunConsole } from '../containers/runtime.ts';
+import { defineTask } from '../runner/task-definition.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
 import type { ConsoleWriter } from '../vms/vm-consoles.ts';
 import type { Vms } from '../vms/vms.ts';
 import { runOnStream } from './run-on-stream.ts';
-import { defineTask } from './task.ts';
 import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 

@@ -6,8 +6,8 @@
 import { z } from 'zod';
 import { type LogPlace, logResume, streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
+import { defineTask } from '../runner/task-definition.ts';
 import { runOnStream } from './run-on-stream.ts';
-import { defineTask } from './task.ts';
 import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 

@@ -9,9 +9,9 @@ import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
 import { type Vm, vmTaskParams, vmUuid } from '../../protocol/vms.ts';
 import { NoContainersError } from '../containers/container-errors.ts';
 import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
+import { defineTask, type TaskContext, type TaskDefinition } from '../runner/task-definition.ts';
 import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
 import type { Vms } from '../vms/vms.ts';
-import { defineTask, type TaskContext, type TaskDefinition } from './task.ts';
 
 const vmParams = z.object({ uuid: vmUuid });
 const MS = 1000;

@@ -3,9 +3,9 @@
  */
 import { z } from 'zod';
 import { MAX_ZFS_PROPERTIES } from '../../protocol/zfs.ts';
+import { defineTask, type TaskContext, type TaskDefinition } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
 import type { Zfs } from '../zfs/zfs.ts';
-import { defineTask, type TaskContext, type TaskDefinition } from './task.ts';
 
 const dataset = z.string();
 const inAll = z.object({ dataset: dataset.optional() });

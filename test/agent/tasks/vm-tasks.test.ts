@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap';
-import type { TaskContext } from '../../../lib/agent/tasks/task.ts';
+import type { TaskContext } from '../../../lib/agent/runner/task-definition.ts';
 import { vmTasks } from '../../../lib/agent/tasks/vm-tasks.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { IMAGE, uuidOf, VmMachine } from '../../support/vm-rig.ts';

@@ -4,11 +4,11 @@
  */
 import type { Test } from 'tap';
 import { Agent, type AgentDeps } from '../../../lib/agent/agent.ts';
+import { catalogueOf } from '../../../lib/agent/catalogue.ts';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
 import { dialWebSocket } from '../../../lib/agent/link/link-socket.ts';
 import { Ticker } from '../../../lib/agent/link/ticker.ts';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
-import { catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';

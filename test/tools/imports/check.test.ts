@@ -152,14 +152,14 @@ t.test('folders of one part that import each other are reported; files beside th
   });
   t.strictSame(ofCommands, ['folders import each other: lib/cli/exec → lib/cli/push → lib/cli/exec']);
   const ofAgent = complaints(t, {
-    'lib/agent/runner/runner.ts': `import '../tasks/inner/task.ts';`,
-    'lib/agent/runner/output.ts': empty,
-    'lib/agent/tasks/inner/task.ts': `import '../list.ts';`,
-    'lib/agent/tasks/list.ts': `import './inner/other.ts'; import '../runner/output.ts';`,
-    'lib/agent/tasks/inner/other.ts': empty,
+    'lib/agent/vms/vms.ts': `import '../containers/inner/spec.ts';`,
+    'lib/agent/vms/list.ts': empty,
+    'lib/agent/containers/inner/spec.ts': `import '../table.ts';`,
+    'lib/agent/containers/table.ts': `import './inner/other.ts'; import '../vms/list.ts';`,
+    'lib/agent/containers/inner/other.ts': empty,
   });
   t.strictSame(ofAgent, [
-    'lib/agent/tasks/list.ts imports lib/agent/runner/output.ts: agent/tasks may not know agent/runner',
+    'lib/agent/containers/table.ts imports lib/agent/vms/list.ts: agent/containers may not know agent/vms',
   ]);
 });
 

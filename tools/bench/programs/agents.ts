@@ -5,10 +5,10 @@
  * be disconnected; the answer says when.
  */
 import { WebSocket } from 'ws';
+import { capabilitiesOf, catalogueOf } from '../../../lib/agent/catalogue.ts';
 import { retryAfterMsIn } from '../../../lib/agent/link/http-request.ts';
 import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
 import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo.ts';
-import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { PROTOCOL_VERSION } from '../../../lib/protocol/limits.ts';

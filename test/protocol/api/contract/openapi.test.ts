@@ -1,9 +1,9 @@
 import t from 'tap';
 import { z } from 'zod';
+import { catalogueOf } from '../../../../lib/agent/catalogue.ts';
 import type { Images } from '../../../../lib/agent/images/images.ts';
 import type { SettingsKeeper } from '../../../../lib/agent/settings/settings-keeper.ts';
 import type { AgentStreams } from '../../../../lib/agent/streams/agent-streams.ts';
-import { catalogueOf } from '../../../../lib/agent/tasks/catalogue.ts';
 import type { Vms } from '../../../../lib/agent/vms/vms.ts';
 import type { Zfs } from '../../../../lib/agent/zfs/zfs.ts';
 import { allContracts } from '../../../../lib/protocol/api/all-contracts.ts';

@@ -1,4 +1,7 @@
-/** The interface between a task of the catalogue and the runner. */
+/**
+ * What a task is to the runner. Each noun of the agent defines its tasks in its folder; the
+ * catalogue (catalogue.ts of the agent) lists them.
+ */
 
 import type { z } from 'zod';
 import type { Clock } from '../../platform/time/clock.ts';
@@ -97,6 +100,9 @@ export interface TaskDefinition {
   /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */
   run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
 }
+
+/** The tasks of an agent, by the name in a task frame. */
+export type Catalogue = ReadonlyMap<string, TaskDefinition>;
 
 interface Definition<Schema extends z.ZodObject> {
   lane: LaneName;

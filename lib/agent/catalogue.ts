@@ -2,8 +2,8 @@
  * The tasks this agent knows, by the name in a task frame; those of VMs, images, ZFS and streams
  * only if it has them. lib/protocol/tasks.ts holds what agents and instances both know of them.
  */
-import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
-import { RECOVERY_TASK } from '../../protocol/recovery.ts';
+import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../protocol/push.ts';
+import { RECOVERY_TASK } from '../protocol/recovery.ts';
 import {
   CONNECT_TASK,
   EXEC_TASK,
@@ -12,33 +12,31 @@ import {
   VM_EXEC_TASK,
   VM_LOGS_TASK,
   VM_STATS_TASK,
-} from '../../protocol/streams/stream.ts';
-import { taskCapability } from '../../protocol/tasks.ts';
-import { agentInstall, agentsUninstall } from './agent-packages.ts';
-import { agentPause, agentResume } from './agent-pause.ts';
-import { commandExecute } from './command-execute.ts';
-import { connectTask } from './connect.ts';
-import { exec } from './exec.ts';
-import { imageTasks } from './image-tasks.ts';
-import { nop } from './nop.ts';
-import { pushCommand } from './push-command.ts';
-import { recoveryConfig } from './recovery-config.ts';
-import { serverFactoryReset } from './server-factory-reset.ts';
-import { serverReboot } from './server-reboot.ts';
-import { serverSetup } from './server-setup.ts';
-import { serverSysinfo } from './server-sysinfo.ts';
-import { serverUpdateNics } from './server-update-nics.ts';
-import { sleep } from './sleep.ts';
-import type { AgentServices, TaskDefinition } from './task.ts';
-import { vmConnect } from './vm-connect.ts';
-import { vmConsole } from './vm-console.ts';
-import { vmExec } from './vm-exec.ts';
-import { vmLogs } from './vm-logs.ts';
-import { vmStats } from './vm-stats.ts';
-import { vmTasks } from './vm-tasks.ts';
-import { zfsTasks } from './zfs-tasks.ts';
-
-export type Catalogue = ReadonlyMap<string, TaskDefinition>;
+} from '../protocol/streams/stream.ts';
+import { taskCapability } from '../protocol/tasks.ts';
+import type { AgentServices, Catalogue, TaskDefinition } from './runner/task-definition.ts';
+import { agentInstall, agentsUninstall } from './tasks/agent-packages.ts';
+import { agentPause, agentResume } from './tasks/agent-pause.ts';
+import { commandExecute } from './tasks/command-execute.ts';
+import { connectTask } from './tasks/connect.ts';
+import { exec } from './tasks/exec.ts';
+import { imageTasks } from './tasks/image-tasks.ts';
+import { nop } from './tasks/nop.ts';
+import { pushCommand } from './tasks/push-command.ts';
+import { recoveryConfig } from './tasks/recovery-config.ts';
+import { serverFactoryReset } from './tasks/server-factory-reset.ts';
+import { serverReboot } from './tasks/server-reboot.ts';
+import { serverSetup } from './tasks/server-setup.ts';
+import { serverSysinfo } from './tasks/server-sysinfo.ts';
+import { serverUpdateNics } from './tasks/server-update-nics.ts';
+import { sleep } from './tasks/sleep.ts';
+import { vmConnect } from './tasks/vm-connect.ts';
+import { vmConsole } from './tasks/vm-console.ts';
+import { vmExec } from './tasks/vm-exec.ts';
+import { vmLogs } from './tasks/vm-logs.ts';
+import { vmStats } from './tasks/vm-stats.ts';
+import { vmTasks } from './tasks/vm-tasks.ts';
+import { zfsTasks } from './tasks/zfs-tasks.ts';
 
 /** The tasks of an agent with these services. */
 export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Partial<AgentServices>): Catalogue =>

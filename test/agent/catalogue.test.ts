@@ -1,10 +1,10 @@
 import t from 'tap';
-import type { Images } from '../../../lib/agent/images/images.ts';
-import type { SettingsKeeper } from '../../../lib/agent/settings/settings-keeper.ts';
-import type { AgentStreams } from '../../../lib/agent/streams/agent-streams.ts';
-import { capabilitiesOf, catalogueOf } from '../../../lib/agent/tasks/catalogue.ts';
-import type { Vms } from '../../../lib/agent/vms/vms.ts';
-import type { Zfs } from '../../../lib/agent/zfs/zfs.ts';
+import { capabilitiesOf, catalogueOf } from '../../lib/agent/catalogue.ts';
+import type { Images } from '../../lib/agent/images/images.ts';
+import type { SettingsKeeper } from '../../lib/agent/settings/settings-keeper.ts';
+import type { AgentStreams } from '../../lib/agent/streams/agent-streams.ts';
+import type { Vms } from '../../lib/agent/vms/vms.ts';
+import type { Zfs } from '../../lib/agent/zfs/zfs.ts';
 
 const [streams, vms, images, zfs] = [{} as AgentStreams, {} as Vms, {} as Images, {} as Zfs];
 const settings = {} as SettingsKeeper;
