@@ -14,7 +14,7 @@ import {
   VM_STATS_TASK,
 } from '../protocol/streams/stream.ts';
 import { taskCapability } from '../protocol/tasks.ts';
-import type { AgentServices, Catalogue, TaskDefinition } from './runner/task-definition.ts';
+import type { AgentServices, Catalogue, TaskDefinitions } from './runner/task-definition.ts';
 import { agentInstall, agentsUninstall } from './tasks/agent-packages.ts';
 import { agentPause, agentResume } from './tasks/agent-pause.ts';
 import { commandExecute } from './tasks/command-execute.ts';
@@ -40,49 +40,51 @@ import { zfsTasks } from './tasks/zfs-tasks.ts';
 
 /** The tasks of an agent with these services. */
 export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Partial<AgentServices>): Catalogue =>
-  new Map([
-    ...basicTasks,
-    ...(streams === undefined ? [] : streamTasks),
-    ...(vms === undefined ? [] : vmTasks),
-    ...(streams === undefined || vms === undefined ? [] : vmStreamTasks),
-    ...(images === undefined ? [] : imageTasks),
-    ...(recovery === undefined ? [] : [[RECOVERY_TASK, recoveryConfig] as const]),
-    ...(settings === undefined ? [] : settingsTasks),
-    ...(zfs === undefined ? [] : zfsTasks),
-  ]);
+  new Map(
+    Object.entries({
+      ...basicTasks,
+      ...(streams && streamTasks),
+      ...(vms && vmTasks),
+      ...(streams && vms && vmStreamTasks),
+      ...(images && imageTasks),
+      ...(recovery && { [RECOVERY_TASK]: recoveryConfig }),
+      ...(settings && settingsTasks),
+      ...(zfs && zfsTasks),
+    }),
+  );
 
 /** The tasks of every agent. */
-const basicTasks: readonly (readonly [string, TaskDefinition])[] = [
-  ['nop', nop],
-  ['sleep', sleep],
-  ['command_execute', commandExecute],
-  [PUSH_TASK, pushCommand],
-  ['server_sysinfo', serverSysinfo],
-  ['server_reboot', serverReboot],
-  ['agent_install', agentInstall],
-  ['agents_uninstall', agentsUninstall],
-  ['agent_pause', agentPause],
-  ['agent_resume', agentResume],
-];
+const basicTasks: TaskDefinitions = {
+  nop,
+  sleep,
+  command_execute: commandExecute,
+  [PUSH_TASK]: pushCommand,
+  server_sysinfo: serverSysinfo,
+  server_reboot: serverReboot,
+  agent_install: agentInstall,
+  agents_uninstall: agentsUninstall,
+  agent_pause: agentPause,
+  agent_resume: agentResume,
+};
 
-const settingsTasks: readonly (readonly [string, TaskDefinition])[] = [
-  ['server_setup', serverSetup],
-  ['server_factory_reset', serverFactoryReset],
-  ['server_update_nics', serverUpdateNics],
-];
+const settingsTasks: TaskDefinitions = {
+  server_setup: serverSetup,
+  server_factory_reset: serverFactoryReset,
+  server_update_nics: serverUpdateNics,
+};
 
-const streamTasks: readonly (readonly [string, TaskDefinition])[] = [
-  [EXEC_TASK, exec],
-  [CONNECT_TASK, connectTask],
-];
+const streamTasks: TaskDefinitions = {
+  [EXEC_TASK]: exec,
+  [CONNECT_TASK]: connectTask,
+};
 
-const vmStreamTasks: readonly (readonly [string, TaskDefinition])[] = [
-  [VM_EXEC_TASK, vmExec],
-  [VM_LOGS_TASK, vmLogs],
-  [VM_CONSOLE_TASK, vmConsole],
-  [VM_CONNECT_TASK, vmConnect],
-  [VM_STATS_TASK, vmStats],
-];
+const vmStreamTasks: TaskDefinitions = {
+  [VM_EXEC_TASK]: vmExec,
+  [VM_LOGS_TASK]: vmLogs,
+  [VM_CONSOLE_TASK]: vmConsole,
+  [VM_CONNECT_TASK]: vmConnect,
+  [VM_STATS_TASK]: vmStats,
+};
 
 /** The agent's capabilities for the greeting. */
 export const capabilitiesOf = (tasks: Catalogue): string[] => [

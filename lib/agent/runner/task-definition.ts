@@ -101,7 +101,10 @@ export interface TaskDefinition {
   run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
 }
 
-/** The tasks of an agent, by the name in a task frame. */
+/** Tasks by the name in a task frame. */
+export type TaskDefinitions = Readonly<Record<string, TaskDefinition>>;
+
+/** All tasks of an agent, by the name in a task frame. */
 export type Catalogue = ReadonlyMap<string, TaskDefinition>;
 
 interface Definition<Schema extends z.ZodObject> {

@@ -2,54 +2,42 @@
 import { z } from 'zod';
 import type { StoredImage } from '../images/image.ts';
 import type { Images } from '../images/images.ts';
-import { byteProgress, defineTask, type TaskContext, type TaskDefinition } from '../runner/task-definition.ts';
+import { byteProgress, defineTask, type TaskContext, type TaskDefinitions } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
 
 const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;
 const MAX_LISTED_CHARS = 400;
 
-export const imageTasks: readonly (readonly [string, TaskDefinition])[] = [
-  [
-    'image_ensure_present',
-    defineTask({
-      lane: 'vms',
-      params: z.object({
-        image_uuid: uuid,
-        url: z.string().max(MAX_URL_CHARS).optional(),
-        digest: z.string().max(100).optional(),
-      }),
-      run: ensure,
+export const imageTasks: TaskDefinitions = {
+  image_ensure_present: defineTask({
+    lane: 'vms',
+    params: z.object({
+      image_uuid: uuid,
+      url: z.string().max(MAX_URL_CHARS).optional(),
+      digest: z.string().max(100).optional(),
     }),
-  ],
-  [
-    'image_list',
-    defineTask({
-      lane: 'vm-queries',
-      params: z.object({}),
-      run: async (_, context) => ({ images: imagesOf(context).list().map(listedImage) }),
-    }),
-  ],
-  [
-    'image_get',
-    defineTask({
-      lane: 'vm-queries',
-      params: z.object({ uuid }),
-      run: async (params, context) => shownImage(imagesOf(context).read(params.uuid)),
-    }),
-  ],
-  [
-    'image_delete',
-    defineTask({
-      lane: 'vms',
-      params: z.object({ uuid }),
-      async run(params, context) {
-        await imagesOf(context).delete(params.uuid);
-        return {};
-      },
-    }),
-  ],
-];
+    run: ensure,
+  }),
+  image_list: defineTask({
+    lane: 'vm-queries',
+    params: z.object({}),
+    run: async (_, context) => ({ images: imagesOf(context).list().map(listedImage) }),
+  }),
+  image_get: defineTask({
+    lane: 'vm-queries',
+    params: z.object({ uuid }),
+    run: async (params, context) => shownImage(imagesOf(context).read(params.uuid)),
+  }),
+  image_delete: defineTask({
+    lane: 'vms',
+    params: z.object({ uuid }),
+    async run(params, context) {
+      await imagesOf(context).delete(params.uuid);
+      return {};
+    },
+  }),
+};
 
 async function ensure(
   { image_uuid, url, digest }: { image_uuid: string; url?: string | undefined; digest?: string | undefined },

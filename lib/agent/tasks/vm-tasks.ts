@@ -9,7 +9,7 @@ import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
 import { type Vm, vmTaskParams, vmUuid } from '../../protocol/vms.ts';
 import { NoContainersError } from '../containers/container-errors.ts';
 import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
-import { defineTask, type TaskContext, type TaskDefinition } from '../runner/task-definition.ts';
+import { defineTask, type TaskContext, type TaskDefinition, type TaskDefinitions } from '../runner/task-definition.ts';
 import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
 import type { Vms } from '../vms/vms.ts';
 
@@ -47,15 +47,14 @@ const vmQuery = <Schema extends z.ZodObject>(
     run: (given, context) => untilAborted(run(requireVms(context), given), context.signal),
   });
 
-export const vmTasks: readonly (readonly [string, TaskDefinition])[] = [
-  [
-    'machine_create',
-    vmAction(described('machine_create'), (vms, params) => vms.create(parse(vmTaskParams.machine_create, params))),
-  ],
-  ['machine_load', vmQuery(vmParams, (vms, { uuid }) => vms.load(uuid))],
-  [
-    'machine_info',
-    vmQuery(vmParams.extend({ types: z.array(z.string()).default(['all']) }), async (vms, { uuid, types }) => {
+export const vmTasks: TaskDefinitions = {
+  machine_create: vmAction(described('machine_create'), (vms, params) =>
+    vms.create(parse(vmTaskParams.machine_create, params)),
+  ),
+  machine_load: vmQuery(vmParams, (vms, { uuid }) => vms.load(uuid)),
+  machine_info: vmQuery(
+    vmParams.extend({ types: z.array(z.string()).default(['all']) }),
+    async (vms, { uuid, types }) => {
       const facts = await vms.running.info(uuid);
       const wanted = types.includes('all') ? Object.keys(facts) : types;
       const unknown = wanted.find((type) => !Object.hasOwn(facts, type));
@@ -65,76 +64,50 @@ export const vmTasks: readonly (readonly [string, TaskDefinition])[] = [
           `A container has no ${unknown.slice(0, MAX_NAME_CHARS)}; it has ${Object.keys(facts).join(', ')}`,
         );
       return Object.fromEntries(wanted.map((type) => [type, facts[type]]));
-    }),
-  ],
-  ['machine_proc', vmQuery(vmParams, async (vms, { uuid }) => ({ processes: await vms.running.processes(uuid) }))],
-  ['machine_boot', vmAction(vmTaskParams.machine_boot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest))],
-  [
-    'machine_shutdown',
-    vmAction(vmTaskParams.machine_shutdown, (vms, { uuid, timeout, ...rest }) =>
-      vms.shutdown(uuid, { ...rest, timeoutMs: msOf(timeout) }),
-    ),
-  ],
-  [
-    'machine_reboot',
-    vmAction(vmTaskParams.machine_reboot, (vms, { uuid, timeout, ...rest }) =>
-      vms.reboot(uuid, { ...rest, timeoutMs: msOf(timeout) }),
-    ),
-  ],
-  ['machine_kill', vmAction(vmTaskParams.machine_kill, (vms, { uuid, ...rest }) => vms.kill(uuid, rest))],
-  [
-    'machine_update',
-    vmAction(vmParams.loose(), (vms, { uuid, ...params }) => {
-      const unknown = Object.keys(params).filter(
-        (name) => UPDATES.test(name) && !Object.hasOwn(vmTaskParams.machine_update.shape, name),
-      );
-      if (unknown.length > 0) throw new InvalidVmError(unknown.slice(0, MAX_REFUSED).map(notSupported));
-      return vms.update(uuid, parse(vmTaskParams.machine_update, params));
-    }),
-  ],
-  [
-    'machine_update_nics',
-    defineTask({
-      lane: 'vms',
-      params: vmTaskParams.machine_update_nics,
-      run: (params, context) => untilAborted(requireVms(context).updateNetworks(params), context.signal),
-    }),
-  ],
-  [
-    'machine_reprovision',
-    vmAction(vmTaskParams.machine_reprovision, (vms, { uuid, image_uuid }) => vms.reprovision(uuid, image_uuid)),
-  ],
-  [
-    'machine_destroy',
-    defineTask({
-      lane: 'vms',
-      params: vmParams,
-      run: (params, context) => untilAborted(destroy(requireVms(context), params.uuid), context.signal),
-    }),
-  ],
-  [
-    'machine_create_snapshot',
-    vmAction(vmTaskParams.machine_create_snapshot, (vms, { uuid, snapshot_name }) =>
-      vms.createSnapshot(uuid, snapshot_name),
-    ),
-  ],
-  [
-    'machine_rollback_snapshot',
-    vmAction(vmTaskParams.machine_rollback_snapshot, (vms, { uuid, snapshot_name }) =>
-      vms.rollbackSnapshot(uuid, snapshot_name),
-    ),
-  ],
-  [
-    'machine_delete_snapshot',
-    vmAction(vmTaskParams.machine_delete_snapshot, (vms, { uuid, snapshot_name }) =>
-      vms.deleteSnapshot(uuid, snapshot_name),
-    ),
-  ],
-  [
-    'machine_create_image',
-    vmAction(vmTaskParams.machine_create_image, (vms, { uuid, manifest }) => vms.createImage(uuid, manifest.uuid)),
-  ],
-];
+    },
+  ),
+  machine_proc: vmQuery(vmParams, async (vms, { uuid }) => ({ processes: await vms.running.processes(uuid) })),
+  machine_boot: vmAction(vmTaskParams.machine_boot, (vms, { uuid, ...rest }) => vms.boot(uuid, rest)),
+  machine_shutdown: vmAction(vmTaskParams.machine_shutdown, (vms, { uuid, timeout, ...rest }) =>
+    vms.shutdown(uuid, { ...rest, timeoutMs: msOf(timeout) }),
+  ),
+  machine_reboot: vmAction(vmTaskParams.machine_reboot, (vms, { uuid, timeout, ...rest }) =>
+    vms.reboot(uuid, { ...rest, timeoutMs: msOf(timeout) }),
+  ),
+  machine_kill: vmAction(vmTaskParams.machine_kill, (vms, { uuid, ...rest }) => vms.kill(uuid, rest)),
+  machine_update: vmAction(vmParams.loose(), (vms, { uuid, ...params }) => {
+    const unknown = Object.keys(params).filter(
+      (name) => UPDATES.test(name) && !Object.hasOwn(vmTaskParams.machine_update.shape, name),
+    );
+    if (unknown.length > 0) throw new InvalidVmError(unknown.slice(0, MAX_REFUSED).map(notSupported));
+    return vms.update(uuid, parse(vmTaskParams.machine_update, params));
+  }),
+  machine_update_nics: defineTask({
+    lane: 'vms',
+    params: vmTaskParams.machine_update_nics,
+    run: (params, context) => untilAborted(requireVms(context).updateNetworks(params), context.signal),
+  }),
+  machine_reprovision: vmAction(vmTaskParams.machine_reprovision, (vms, { uuid, image_uuid }) =>
+    vms.reprovision(uuid, image_uuid),
+  ),
+  machine_destroy: defineTask({
+    lane: 'vms',
+    params: vmParams,
+    run: (params, context) => untilAborted(destroy(requireVms(context), params.uuid), context.signal),
+  }),
+  machine_create_snapshot: vmAction(vmTaskParams.machine_create_snapshot, (vms, { uuid, snapshot_name }) =>
+    vms.createSnapshot(uuid, snapshot_name),
+  ),
+  machine_rollback_snapshot: vmAction(vmTaskParams.machine_rollback_snapshot, (vms, { uuid, snapshot_name }) =>
+    vms.rollbackSnapshot(uuid, snapshot_name),
+  ),
+  machine_delete_snapshot: vmAction(vmTaskParams.machine_delete_snapshot, (vms, { uuid, snapshot_name }) =>
+    vms.deleteSnapshot(uuid, snapshot_name),
+  ),
+  machine_create_image: vmAction(vmTaskParams.machine_create_image, (vms, { uuid, manifest }) =>
+    vms.createImage(uuid, manifest.uuid),
+  ),
+};
 
 async function destroy(vms: Vms, uuid: string) {
   await vms.destroy(uuid);

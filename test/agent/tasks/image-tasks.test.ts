@@ -12,7 +12,7 @@ const uuid = randomUUID();
 const image = { uuid, state: { name: 'ready' }, source: 'stream', layers: [{ digest: 'a', bytes: 5 }], usedBy: [] };
 
 function run(name: string, params: object, images: object | undefined, context: Partial<TaskContext> = {}) {
-  const task = new Map(imageTasks).get(name);
+  const task = imageTasks[name];
   if (task === undefined) throw new Error(`no task ${name}`);
   const usual = { clock: systemClock, signal: new AbortController().signal, progress: () => undefined };
   const given = { ...usual, images: images as Images | undefined, ...context } as TaskContext;

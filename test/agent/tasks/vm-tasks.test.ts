@@ -5,13 +5,12 @@ import { systemClock } from '../../../lib/platform/time/clock.ts';
 import { IMAGE, uuidOf, VmMachine } from '../../support/vm-rig.ts';
 
 const A = uuidOf(1);
-const tasks = new Map(vmTasks);
 
 /** Runs tasks of an agent with these VMs. */
 async function agentOf(t: Test) {
   const vms = await new VmMachine(t).agent();
   return async (name: string, params: object, context: Partial<TaskContext> = {}): Promise<Record<string, unknown>> => {
-    const task = tasks.get(name);
+    const task = vmTasks[name];
     if (task === undefined) throw new Error(`no task ${name}`);
     const usual = { vms, clock: systemClock, signal: new AbortController().signal };
     return task.run(params as Record<string, unknown>, { ...usual, ...context } as TaskContext);
