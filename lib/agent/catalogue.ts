@@ -14,13 +14,13 @@ import {
   VM_STATS_TASK,
 } from '../protocol/streams/stream.ts';
 import { taskCapability } from '../protocol/tasks.ts';
+import { imageTasks } from './images/tasks.ts';
 import type { AgentServices, Catalogue, TaskDefinitions } from './runner/task-definition.ts';
 import { agentInstall, agentsUninstall } from './tasks/agent-packages.ts';
 import { agentPause, agentResume } from './tasks/agent-pause.ts';
 import { commandExecute } from './tasks/command-execute.ts';
 import { connectTask } from './tasks/connect.ts';
 import { exec } from './tasks/exec.ts';
-import { imageTasks } from './tasks/image-tasks.ts';
 import { nop } from './tasks/nop.ts';
 import { pushCommand } from './tasks/push-command.ts';
 import { recoveryConfig } from './tasks/recovery-config.ts';

@@ -106,7 +106,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   'agent/tasks': [
     ...base,
     'agent/containers',
-    'agent/images',
     'agent/machine',
     'agent/packages',
     'agent/push',
@@ -120,8 +119,10 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol',
     'protocol/streams',
   ],
-  // The tasks by name.
-  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/tasks', 'protocol', 'protocol/streams'],
+  // The tasks of a noun, in one file or in a folder.
+  'agent/*/tasks.ts': [...base, 'agent/*', 'agent/runner', 'agent/task-failure.ts', 'protocol'],
+  // All tasks by name.
+  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/tasks', 'agent/*/tasks.ts', 'protocol', 'protocol/streams'],
   'agent/reports': [...base, 'agent/link', 'agent/machine', 'agent/vms'],
   'agent/legacy': [
     ...base,

@@ -1,9 +1,9 @@
 /** The tasks of images. `image_ensure_present` and `image_get` have the names of Triton's agent. */
 import { z } from 'zod';
-import type { StoredImage } from '../images/image.ts';
-import type { Images } from '../images/images.ts';
 import { byteProgress, defineTask, type TaskContext, type TaskDefinitions } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
+import type { StoredImage } from './image.ts';
+import type { Images } from './images.ts';
 
 const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;
