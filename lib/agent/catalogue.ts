@@ -15,8 +15,8 @@ import {
 } from '../protocol/streams/stream.ts';
 import { taskCapability } from '../protocol/tasks.ts';
 import { imageTasks } from './images/tasks.ts';
+import { agentInstall, agentsUninstall } from './packages/tasks.ts';
 import type { AgentServices, Catalogue, TaskDefinitions } from './runner/task-definition.ts';
-import { agentInstall, agentsUninstall } from './tasks/agent-packages.ts';
 import { agentPause, agentResume } from './tasks/agent-pause.ts';
 import { commandExecute } from './tasks/command-execute.ts';
 import { connectTask } from './tasks/connect.ts';

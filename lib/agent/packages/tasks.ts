@@ -4,9 +4,9 @@
  * process.
  */
 import { z } from 'zod';
-import type { PackageRemovals, Packages } from '../packages/packages.ts';
 import { byteProgress, defineTask, type TaskContext } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
+import type { PackageRemovals, Packages } from './packages.ts';
 
 const name = z.string().min(1).max(64);
 const MAX_SOURCE_CHARS = 4_000;
