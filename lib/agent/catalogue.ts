@@ -36,7 +36,7 @@ import { vmExec } from './tasks/vm-exec.ts';
 import { vmLogs } from './tasks/vm-logs.ts';
 import { vmStats } from './tasks/vm-stats.ts';
 import { vmTasks } from './tasks/vm-tasks.ts';
-import { zfsTasks } from './tasks/zfs-tasks.ts';
+import { zfsTasks } from './zfs/tasks.ts';
 
 /** The tasks of an agent with these services. */
 export const catalogueOf = ({ streams, vms, images, zfs, recovery, settings }: Partial<AgentServices>): Catalogue =>

@@ -114,7 +114,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/streams',
     'agent/task-failure.ts',
     'agent/vms',
-    'agent/zfs',
     'protocol',
     'protocol/streams',
   ],

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { MAX_ZFS_PROPERTIES } from '../../protocol/zfs.ts';
 import { defineTask, type TaskContext, type TaskDefinition, type TaskDefinitions } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
-import type { Zfs } from '../zfs/zfs.ts';
+import type { Zfs } from './zfs.ts';
 
 const dataset = z.string();
 const inAll = z.object({ dataset: dataset.optional() });
