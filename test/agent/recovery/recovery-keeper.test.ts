@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { recordFiles } from '../../../lib/agent/records/record-files.ts';
 import { RecoveryKeeper, slotOf } from '../../../lib/agent/recovery/recovery-keeper.ts';
+import { recoveryConfig } from '../../../lib/agent/recovery/tasks.ts';
 import type { TaskContext } from '../../../lib/agent/runner/task-definition.ts';
-import { recoveryConfig } from '../../../lib/agent/tasks/recovery-config.ts';
 import { deriveRecoveryUuid, templateDigest } from '../../../lib/protocol/recovery.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 

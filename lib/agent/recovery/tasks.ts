@@ -1,9 +1,9 @@
 /** `recovery_config`: stages or activates a recovery configuration. */
 import { z } from 'zod';
 import { MAX_RECOVERY_TOKEN_CHARS, MAX_TEMPLATE_CHARS } from '../../protocol/recovery.ts';
-import type { RecoveryKeeper } from '../recovery/recovery-keeper.ts';
 import { defineTask, type TaskContext } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
+import type { RecoveryKeeper } from './recovery-keeper.ts';
 
 const token = z.string().min(1).max(MAX_RECOVERY_TOKEN_CHARS);
 const missing = (name: string) => new TaskFailure('InvalidParameters', `Parameter ${name}: a stage needs it`);
