@@ -16,6 +16,7 @@ import {
 import { taskCapability } from '../protocol/tasks.ts';
 import { imageTasks } from './images/tasks.ts';
 import { agentInstall, agentsUninstall } from './packages/tasks.ts';
+import { pushCommand } from './push/tasks.ts';
 import { recoveryConfig } from './recovery/tasks.ts';
 import type { AgentServices, Catalogue, TaskDefinitions } from './runner/task-definition.ts';
 import { agentPause, agentResume } from './tasks/agent-pause.ts';
@@ -23,7 +24,6 @@ import { commandExecute } from './tasks/command-execute.ts';
 import { connectTask } from './tasks/connect.ts';
 import { exec } from './tasks/exec.ts';
 import { nop } from './tasks/nop.ts';
-import { pushCommand } from './tasks/push-command.ts';
 import { serverFactoryReset } from './tasks/server-factory-reset.ts';
 import { serverReboot } from './tasks/server-reboot.ts';
 import { serverSetup } from './tasks/server-setup.ts';

@@ -107,7 +107,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     ...base,
     'agent/containers',
     'agent/machine',
-    'agent/push',
     'agent/runner',
     'agent/settings',
     'agent/streams',

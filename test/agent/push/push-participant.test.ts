@@ -8,7 +8,7 @@ import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { allProcesses } from '../../../lib/agent/machine/proc.ts';
 import { PushParticipant, type PushParticipantDeps } from '../../../lib/agent/push/push-participant.ts';
 import type { PrepareRefusal } from '../../../lib/agent/push/refusal.ts';
-import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
+import { pushCommand } from '../../../lib/agent/push/tasks.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';

@@ -4,10 +4,10 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
-import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
+import { pushCommand } from '../../../lib/agent/push/tasks.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
-import { prepareFrame } from '../push/prepare-frame.ts';
+import { prepareFrame } from './prepare-frame.ts';
 
 t.test(
   'a job’s command finds its job, its node and its file in its environment, and is in its directory',

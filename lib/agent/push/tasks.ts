@@ -4,9 +4,9 @@
  * `command_execute`. A command that had to be killed is a failure that carries its output.
  */
 import { z } from 'zod';
-import { prepareCommand } from '../push/prepared-command.ts';
 import { defineTask } from '../runner/task-definition.ts';
 import { TaskFailure } from '../task-failure.ts';
+import { prepareCommand } from './prepared-command.ts';
 
 export const pushCommand = defineTask({
   lane: 'parallel',
