@@ -16,10 +16,10 @@ import {
 import { taskCapability } from '../protocol/tasks.ts';
 import { imageTasks } from './images/tasks.ts';
 import { agentInstall, agentsUninstall } from './packages/tasks.ts';
+import { agentPause, agentResume } from './pause/tasks.ts';
 import { pushCommand } from './push/tasks.ts';
 import { recoveryConfig } from './recovery/tasks.ts';
 import type { AgentServices, Catalogue, TaskDefinitions } from './runner/task-definition.ts';
-import { agentPause, agentResume } from './tasks/agent-pause.ts';
 import { commandExecute } from './tasks/command-execute.ts';
 import { connectTask } from './tasks/connect.ts';
 import { exec } from './tasks/exec.ts';
