@@ -117,8 +117,25 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   ],
   // The tasks of a noun, in one file or in a folder.
   'agent/*/tasks.ts': [...base, 'agent/*', 'agent/runner', 'agent/task-failure.ts', 'protocol'],
+  'agent/*/tasks': [
+    ...base,
+    'agent/*',
+    'agent/machine',
+    'agent/runner',
+    'agent/task-failure.ts',
+    'protocol',
+    'protocol/streams',
+  ],
   // All tasks by name.
-  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/tasks', 'agent/*/tasks.ts', 'protocol', 'protocol/streams'],
+  'agent/catalogue.ts': [
+    ...base,
+    'agent/runner',
+    'agent/tasks',
+    'agent/*/tasks.ts',
+    'agent/*/tasks',
+    'protocol',
+    'protocol/streams',
+  ],
   'agent/reports': [...base, 'agent/link', 'agent/machine', 'agent/vms'],
   'agent/legacy': [
     ...base,

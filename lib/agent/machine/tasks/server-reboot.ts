@@ -3,8 +3,8 @@
  * `drain`: only if the server is drained for that job.
  */
 import { z } from 'zod';
-import { notAllowed } from '../settings/not-allowed.ts';
-import { defineTask } from '../runner/task-definition.ts';
+import { notAllowed } from '../../settings/not-allowed.ts';
+import { defineTask } from '../../runner/task-definition.ts';
 
 export const serverReboot = defineTask({
   lane: 'serial',

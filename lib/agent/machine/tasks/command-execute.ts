@@ -5,10 +5,10 @@
  * live output is sent.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
-import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import { TaskFailure } from '../task-failure.ts';
+import { MAX_COMMAND_ARGS } from '../../../protocol/limits.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import { TaskFailure } from '../../task-failure.ts';
+import { environment, MAX_WORD_CHARS, withoutNul } from '../environment.ts';
 
 const params = z.object({
   script: withoutNul.min(1, 'is empty').max(1024 * 1024),

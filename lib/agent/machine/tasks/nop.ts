@@ -3,8 +3,8 @@
  * that an agent works.
  */
 import { z } from 'zod';
-import { defineTask, pause } from '../runner/task-definition.ts';
-import { TaskFailure } from '../task-failure.ts';
+import { defineTask, pause } from '../../runner/task-definition.ts';
+import { TaskFailure } from '../../task-failure.ts';
 
 export const nop = defineTask({
   lane: 'parallel',

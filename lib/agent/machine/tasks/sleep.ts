@@ -1,6 +1,6 @@
 /** `sleep {timeout: milliseconds}`: reports progress as it goes. */
 import { z } from 'zod';
-import { defineTask, pause } from '../runner/task-definition.ts';
+import { defineTask, pause } from '../../runner/task-definition.ts';
 
 const STEPS = 10;
 

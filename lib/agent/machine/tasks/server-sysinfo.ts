@@ -1,6 +1,6 @@
 /** `server_sysinfo` → `{sysinfo}`: reads the machine's sysinfo. */
 import { z } from 'zod';
-import { defineTask } from '../runner/task-definition.ts';
+import { defineTask } from '../../runner/task-definition.ts';
 
 export const serverSysinfo = defineTask({
   lane: 'control',
