@@ -108,7 +108,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'agent/containers',
     'agent/machine',
     'agent/runner',
-    'agent/settings',
     'agent/streams',
     'agent/task-failure.ts',
     'agent/vms',

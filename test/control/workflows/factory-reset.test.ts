@@ -7,7 +7,7 @@ import { access, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import type { TaskContext } from '../../../lib/agent/runner/task-definition.ts';
-import { serverFactoryReset } from '../../../lib/agent/tasks/server-factory-reset.ts';
+import { serverFactoryReset } from '../../../lib/agent/settings/tasks/server-factory-reset.ts';
 import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
 import { freshZone } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';

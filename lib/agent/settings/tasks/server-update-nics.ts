@@ -3,8 +3,8 @@
  * network of the machine stays as it is.
  */
 import { z } from 'zod';
-import { NIC_ACTIONS, nicChanges } from '../../protocol/nics.ts';
-import { defineTask } from '../runner/task-definition.ts';
+import { NIC_ACTIONS, nicChanges } from '../../../protocol/nics.ts';
+import { defineTask } from '../../runner/task-definition.ts';
 import { requireSettings } from './require-settings.ts';
 
 export const serverUpdateNics = defineTask({

@@ -5,9 +5,9 @@
  * cut off is not known, and no VM belongs on it.
  */
 import { z } from 'zod';
-import { notAllowed } from '../settings/not-allowed.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import { TaskFailure } from '../task-failure.ts';
+import { notAllowed } from '../not-allowed.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import { TaskFailure } from '../../task-failure.ts';
 import { requireSettings } from './require-settings.ts';
 import { failedScript } from './server-setup.ts';
 
