@@ -28,8 +28,8 @@ import type { AgentServices, Catalogue, TaskDefinitions } from './runner/task-de
 import { serverFactoryReset } from './settings/tasks/server-factory-reset.ts';
 import { serverSetup } from './settings/tasks/server-setup.ts';
 import { serverUpdateNics } from './settings/tasks/server-update-nics.ts';
-import { connectTask } from './tasks/connect.ts';
-import { exec } from './tasks/exec.ts';
+import { connectTask } from './streams/tasks/connect.ts';
+import { exec } from './streams/tasks/exec.ts';
 import { vmConnect } from './tasks/vm-connect.ts';
 import { vmConsole } from './tasks/vm-console.ts';
 import { vmExec } from './tasks/vm-exec.ts';

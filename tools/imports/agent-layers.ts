@@ -38,7 +38,14 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   ],
   // Whether the server is set up, and its NIC tags.
   'agent/settings': [...base, 'agent/machine', 'agent/records', 'agent/task-failure.ts', 'protocol'],
-  'agent/streams': [...base, 'agent/link', 'agent/task-failure.ts', 'platform/http-client', 'protocol/streams'],
+  'agent/streams': [
+    ...base,
+    'agent/link',
+    'agent/machine',
+    'agent/task-failure.ts',
+    'platform/http-client',
+    'protocol/streams',
+  ],
   'agent/push': [
     ...base,
     'agent/machine',

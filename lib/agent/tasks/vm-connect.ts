@@ -6,8 +6,8 @@ import { z } from 'zod';
 import { streamPlace } from '../../protocol/streams/stream.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { defineTask } from '../runner/task-definition.ts';
-import { carryConnection, connectionFailure } from './carry-connection.ts';
-import { runOnStream } from './run-on-stream.ts';
+import { carryConnection, connectionFailure } from '../streams/carry-connection.ts';
+import { runOnStream } from '../streams/run-on-stream.ts';
 import { requireVms } from './vm-tasks.ts';
 
 export const vmConnect = defineTask({

@@ -9,9 +9,9 @@ import { vmUuid } from '../../protocol/vms.ts';
 import type { RunConsole } from '../containers/runtime.ts';
 import { defineTask } from '../runner/task-definition.ts';
 import type { JoinedStream } from '../streams/joined-stream.ts';
+import { runOnStream } from '../streams/run-on-stream.ts';
 import type { ConsoleWriter } from '../vms/vm-consoles.ts';
 import type { Vms } from '../vms/vms.ts';
-import { runOnStream } from './run-on-stream.ts';
 import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 

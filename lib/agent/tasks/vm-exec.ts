@@ -13,10 +13,10 @@ import type { ExecExit } from '../containers/runtime.ts';
 import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
 import { signalOfStatus } from '../machine/exit-status.ts';
 import { defineTask } from '../runner/task-definition.ts';
+import { runOnStream } from '../streams/run-on-stream.ts';
+import { discardingStream, type ExecStream, runStreamed } from '../streams/run-streamed.ts';
 import { TaskFailure } from '../task-failure.ts';
 import { vmStateError } from '../vms/vm-errors.ts';
-import { discardingStream, type ExecStream, runStreamed } from './exec.ts';
-import { runOnStream } from './run-on-stream.ts';
 import { requireVms } from './vm-tasks.ts';
 
 const params = z.object({

@@ -9,8 +9,8 @@ import { streamPlace } from '../../protocol/streams/stream.ts';
 import type { VmSample } from '../../protocol/streams/vm-sample.ts';
 import { vmUuid } from '../../protocol/vms.ts';
 import { defineTask, pause, type TaskContext } from '../runner/task-definition.ts';
+import { runOnStream, written } from '../streams/run-on-stream.ts';
 import { VmError, vmStateError } from '../vms/vm-errors.ts';
-import { runOnStream, written } from './run-on-stream.ts';
 import { requireVms } from './vm-tasks.ts';
 
 const EVERY_MS = 1_000;

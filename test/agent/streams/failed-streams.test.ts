@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { JoinedStream } from '../../../lib/agent/streams/joined-stream.ts';
+import { runOnStream } from '../../../lib/agent/streams/run-on-stream.ts';
 import { TaskFailure } from '../../../lib/agent/task-failure.ts';
-import { runOnStream } from '../../../lib/agent/tasks/run-on-stream.ts';
 import { CHANNELS } from '../../../lib/protocol/streams/stream.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 

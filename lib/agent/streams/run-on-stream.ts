@@ -1,10 +1,11 @@
 /** Work whose input and output is a stream of its caller. Used by the tasks in STREAM_TASKS. */
 import type { Writable } from 'node:stream';
 import { CnapiError } from '../../platform/errors.ts';
+import type { Clock } from '../../platform/time/clock.ts';
 import type { StreamPlace } from '../../protocol/streams/stream.ts';
-import type { TaskContext } from '../runner/task-definition.ts';
-import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
+import type { AgentStreams } from './agent-streams.ts';
+import type { JoinedStream } from './joined-stream.ts';
 
 /** How work ends that is not a command: without an exit code. */
 interface StreamedEnd {
@@ -12,6 +13,13 @@ interface StreamedEnd {
   signal?: string | null;
   /** More of the task's result. */
   [name: string]: unknown;
+}
+
+interface Joining {
+  clock: Clock;
+  signal: AbortSignal;
+  /** Undefined if this agent opens none. */
+  streams?: AgentStreams | undefined;
 }
 
 /**
@@ -22,7 +30,7 @@ interface StreamedEnd {
  */
 export async function runOnStream<End extends StreamedEnd>(
   place: StreamPlace,
-  { clock, signal, streams }: Pick<TaskContext, 'clock' | 'signal' | 'streams'>,
+  { clock, signal, streams }: Joining,
   work: (stream: JoinedStream, signal: AbortSignal) => Promise<End>,
   lossText = 'The stream of the command broke, and the command was ended',
 ): Promise<End> {

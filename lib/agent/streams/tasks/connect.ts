@@ -5,10 +5,10 @@
  */
 import { connect } from 'node:net';
 import { z } from 'zod';
-import { streamPlace } from '../../protocol/streams/stream.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import { carryConnection } from './carry-connection.ts';
-import { runOnStream } from './run-on-stream.ts';
+import { streamPlace } from '../../../protocol/streams/stream.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import { carryConnection } from '../carry-connection.ts';
+import { runOnStream } from '../run-on-stream.ts';
 
 const LOOPBACK = '127.0.0.1';
 

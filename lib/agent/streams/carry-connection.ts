@@ -5,8 +5,8 @@
 import type { Socket } from 'node:net';
 import { finished } from 'node:stream/promises';
 import { resetConnection } from '../../platform/network/reset-connection.ts';
-import type { JoinedStream } from '../streams/joined-stream.ts';
 import { TaskFailure } from '../task-failure.ts';
+import type { JoinedStream } from './joined-stream.ts';
 
 interface Connection {
   signal: AbortSignal;
