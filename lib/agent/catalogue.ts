@@ -30,12 +30,12 @@ import { serverSetup } from './settings/tasks/server-setup.ts';
 import { serverUpdateNics } from './settings/tasks/server-update-nics.ts';
 import { connectTask } from './streams/tasks/connect.ts';
 import { exec } from './streams/tasks/exec.ts';
-import { vmConnect } from './tasks/vm-connect.ts';
-import { vmConsole } from './tasks/vm-console.ts';
-import { vmExec } from './tasks/vm-exec.ts';
-import { vmLogs } from './tasks/vm-logs.ts';
-import { vmStats } from './tasks/vm-stats.ts';
-import { vmTasks } from './tasks/vm-tasks.ts';
+import { vmConnect } from './vms/tasks/vm-connect.ts';
+import { vmConsole } from './vms/tasks/vm-console.ts';
+import { vmExec } from './vms/tasks/vm-exec.ts';
+import { vmLogs } from './vms/tasks/vm-logs.ts';
+import { vmStats } from './vms/tasks/vm-stats.ts';
+import { vmTasks } from './vms/tasks/vm-tasks.ts';
 import { zfsTasks } from './zfs/tasks.ts';
 
 /** The tasks of an agent with these services. */

@@ -110,17 +110,6 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol',
     'protocol/link',
   ],
-  'agent/tasks': [
-    ...base,
-    'agent/containers',
-    'agent/machine',
-    'agent/runner',
-    'agent/streams',
-    'agent/task-failure.ts',
-    'agent/vms',
-    'protocol',
-    'protocol/streams',
-  ],
   // The tasks of a noun, in one file or in a folder.
   'agent/*/tasks.ts': [...base, 'agent/*', 'agent/runner', 'agent/task-failure.ts', 'protocol'],
   'agent/*/tasks': [
@@ -132,16 +121,20 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol',
     'protocol/streams',
   ],
-  // All tasks by name.
-  'agent/catalogue.ts': [
+  // The tasks of VMs carry input and output over streams too.
+  'agent/vms/tasks': [
     ...base,
+    'agent/containers',
+    'agent/machine',
     'agent/runner',
-    'agent/tasks',
-    'agent/*/tasks.ts',
-    'agent/*/tasks',
+    'agent/streams',
+    'agent/task-failure.ts',
+    'agent/vms',
     'protocol',
     'protocol/streams',
   ],
+  // All tasks by name.
+  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/*/tasks.ts', 'agent/*/tasks', 'protocol', 'protocol/streams'],
   'agent/reports': [...base, 'agent/link', 'agent/machine', 'agent/vms'],
   'agent/legacy': [
     ...base,

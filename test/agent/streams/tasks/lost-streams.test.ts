@@ -9,7 +9,7 @@ import { streamCommand } from '../../../../lib/agent/machine/streamed-command.ts
 import { JoinedStream } from '../../../../lib/agent/streams/joined-stream.ts';
 import { connectTask } from '../../../../lib/agent/streams/tasks/connect.ts';
 import { exec } from '../../../../lib/agent/streams/tasks/exec.ts';
-import { vmExec } from '../../../../lib/agent/tasks/vm-exec.ts';
+import { vmExec } from '../../../../lib/agent/vms/tasks/vm-exec.ts';
 import type { Vms } from '../../../../lib/agent/vms/vms.ts';
 import { systemClock as clock } from '../../../../lib/platform/time/clock.ts';
 import { CHANNELS, streamMessage } from '../../../../lib/protocol/streams/stream.ts';

@@ -3,14 +3,14 @@
  * lines of JSON; until there are as many `samples`, or the VM stops.
  */
 import { z } from 'zod';
-import { isoNow } from '../../platform/time/clock.ts';
-import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { streamPlace } from '../../protocol/streams/stream.ts';
-import type { VmSample } from '../../protocol/streams/vm-sample.ts';
-import { vmUuid } from '../../protocol/vms.ts';
-import { defineTask, pause, type TaskContext } from '../runner/task-definition.ts';
-import { runOnStream, written } from '../streams/run-on-stream.ts';
-import { VmError, vmStateError } from '../vms/vm-errors.ts';
+import { isoNow } from '../../../platform/time/clock.ts';
+import { untilAborted } from '../../../platform/time/until-aborted.ts';
+import { streamPlace } from '../../../protocol/streams/stream.ts';
+import type { VmSample } from '../../../protocol/streams/vm-sample.ts';
+import { vmUuid } from '../../../protocol/vms.ts';
+import { defineTask, pause, type TaskContext } from '../../runner/task-definition.ts';
+import { runOnStream, written } from '../../streams/run-on-stream.ts';
+import { VmError, vmStateError } from '../vm-errors.ts';
 import { requireVms } from './vm-tasks.ts';
 
 const EVERY_MS = 1_000;

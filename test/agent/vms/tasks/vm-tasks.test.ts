@@ -1,8 +1,8 @@
 import t, { type Test } from 'tap';
-import type { TaskContext } from '../../../lib/agent/runner/task-definition.ts';
-import { vmTasks } from '../../../lib/agent/tasks/vm-tasks.ts';
-import { systemClock } from '../../../lib/platform/time/clock.ts';
-import { IMAGE, uuidOf, VmMachine } from '../../support/vm-rig.ts';
+import type { TaskContext } from '../../../../lib/agent/runner/task-definition.ts';
+import { vmTasks } from '../../../../lib/agent/vms/tasks/vm-tasks.ts';
+import { systemClock } from '../../../../lib/platform/time/clock.ts';
+import { IMAGE, uuidOf, VmMachine } from '../../../support/vm-rig.ts';
 
 const A = uuidOf(1);
 

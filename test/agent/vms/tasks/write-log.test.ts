@@ -2,12 +2,12 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import t, { type Test } from 'tap';
-import type { LogPosition } from '../../../lib/agent/containers/logs/last-lines.ts';
-import { LogFiles } from '../../../lib/agent/containers/logs/log-files.ts';
-import type { LogEntry } from '../../../lib/agent/containers/logs/log-parser.ts';
-import { readContainerLog } from '../../../lib/agent/containers/logs/read-log.ts';
-import { writeLog } from '../../../lib/agent/tasks/write-log.ts';
-import { uuidOf } from '../../support/vm-rig.ts';
+import type { LogPosition } from '../../../../lib/agent/containers/logs/last-lines.ts';
+import { LogFiles } from '../../../../lib/agent/containers/logs/log-files.ts';
+import type { LogEntry } from '../../../../lib/agent/containers/logs/log-parser.ts';
+import { readContainerLog } from '../../../../lib/agent/containers/logs/read-log.ts';
+import { writeLog } from '../../../../lib/agent/vms/tasks/write-log.ts';
+import { uuidOf } from '../../../support/vm-rig.ts';
 
 const entry = (stream: LogEntry['stream'], text: string): LogEntry => ({ at: 0, stream, text, isPartial: false });
 

@@ -4,14 +4,14 @@
  * The last caller that attaches without `read_only` writes; those before it go on reading.
  */
 import { z } from 'zod';
-import { streamPlace, type Terminal, type TerminalSize, terminal } from '../../protocol/streams/stream.ts';
-import { vmUuid } from '../../protocol/vms.ts';
-import type { RunConsole } from '../containers/runtime.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import type { JoinedStream } from '../streams/joined-stream.ts';
-import { runOnStream } from '../streams/run-on-stream.ts';
-import type { ConsoleWriter } from '../vms/vm-consoles.ts';
-import type { Vms } from '../vms/vms.ts';
+import { streamPlace, type Terminal, type TerminalSize, terminal } from '../../../protocol/streams/stream.ts';
+import { vmUuid } from '../../../protocol/vms.ts';
+import type { RunConsole } from '../../containers/runtime.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import type { JoinedStream } from '../../streams/joined-stream.ts';
+import { runOnStream } from '../../streams/run-on-stream.ts';
+import type { ConsoleWriter } from '../vm-consoles.ts';
+import type { Vms } from '../vms.ts';
 import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 

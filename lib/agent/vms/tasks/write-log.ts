@@ -1,10 +1,10 @@
 /** Writes the log of a VM to the stream of a caller. Used by `vm_logs` and `vm_console`. */
-import { untilAborted } from '../../platform/time/until-aborted.ts';
-import type { LogPosition } from '../containers/logs/last-lines.ts';
-import { splitIntoPieces } from '../containers/logs/log-pieces.ts';
-import type { JoinedStream } from '../streams/joined-stream.ts';
-import { written } from '../streams/run-on-stream.ts';
-import type { Vms } from '../vms/vms.ts';
+import { untilAborted } from '../../../platform/time/until-aborted.ts';
+import type { LogPosition } from '../../containers/logs/last-lines.ts';
+import { splitIntoPieces } from '../../containers/logs/log-pieces.ts';
+import type { JoinedStream } from '../../streams/joined-stream.ts';
+import { written } from '../../streams/run-on-stream.ts';
+import type { Vms } from '../vms.ts';
 
 type LogRequest = Omit<NonNullable<Parameters<Vms['readLog']>[1]>, 'signal' | 'skipped'>;
 

@@ -4,10 +4,10 @@
  * `follow` it continues until the VM stops or is deleted.
  */
 import { z } from 'zod';
-import { type LogPlace, logResume, streamPlace } from '../../protocol/streams/stream.ts';
-import { vmUuid } from '../../protocol/vms.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import { runOnStream } from '../streams/run-on-stream.ts';
+import { type LogPlace, logResume, streamPlace } from '../../../protocol/streams/stream.ts';
+import { vmUuid } from '../../../protocol/vms.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import { runOnStream } from '../../streams/run-on-stream.ts';
 import { requireVms } from './vm-tasks.ts';
 import { writeLog } from './write-log.ts';
 

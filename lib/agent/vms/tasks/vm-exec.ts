@@ -6,17 +6,17 @@
  * own.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
-import { streamPlace, terminal } from '../../protocol/streams/stream.ts';
-import { vmUuid } from '../../protocol/vms.ts';
-import type { ExecExit } from '../containers/runtime.ts';
-import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
-import { signalOfStatus } from '../machine/exit-status.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import { runOnStream } from '../streams/run-on-stream.ts';
-import { discardingStream, type ExecStream, runStreamed } from '../streams/run-streamed.ts';
-import { TaskFailure } from '../task-failure.ts';
-import { vmStateError } from '../vms/vm-errors.ts';
+import { MAX_COMMAND_ARGS } from '../../../protocol/limits.ts';
+import { streamPlace, terminal } from '../../../protocol/streams/stream.ts';
+import { vmUuid } from '../../../protocol/vms.ts';
+import type { ExecExit } from '../../containers/runtime.ts';
+import { environment, MAX_WORD_CHARS, withoutNul } from '../../machine/environment.ts';
+import { signalOfStatus } from '../../machine/exit-status.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import { runOnStream } from '../../streams/run-on-stream.ts';
+import { discardingStream, type ExecStream, runStreamed } from '../../streams/run-streamed.ts';
+import { TaskFailure } from '../../task-failure.ts';
+import { vmStateError } from '../vm-errors.ts';
 import { requireVms } from './vm-tasks.ts';
 
 const params = z.object({

@@ -3,11 +3,11 @@
  * VM, at the loopback address of its network.
  */
 import { z } from 'zod';
-import { streamPlace } from '../../protocol/streams/stream.ts';
-import { vmUuid } from '../../protocol/vms.ts';
-import { defineTask } from '../runner/task-definition.ts';
-import { carryConnection, connectionFailure } from '../streams/carry-connection.ts';
-import { runOnStream } from '../streams/run-on-stream.ts';
+import { streamPlace } from '../../../protocol/streams/stream.ts';
+import { vmUuid } from '../../../protocol/vms.ts';
+import { defineTask } from '../../runner/task-definition.ts';
+import { carryConnection, connectionFailure } from '../../streams/carry-connection.ts';
+import { runOnStream } from '../../streams/run-on-stream.ts';
 import { requireVms } from './vm-tasks.ts';
 
 export const vmConnect = defineTask({

@@ -4,14 +4,19 @@
  * report, not the action; the same holds for a task that takes too long.
  */
 import { z } from 'zod';
-import { untilAborted } from '../../platform/time/until-aborted.ts';
-import { VM_TASK_KINDS } from '../../protocol/vm-task-kinds.ts';
-import { type Vm, vmTaskParams, vmUuid } from '../../protocol/vms.ts';
-import { NoContainersError } from '../containers/container-errors.ts';
-import { fieldErrorOf, messageOfIssue } from '../containers/container-spec.ts';
-import { defineTask, type TaskContext, type TaskDefinition, type TaskDefinitions } from '../runner/task-definition.ts';
-import { InvalidVmError, VmError } from '../vms/vm-errors.ts';
-import type { Vms } from '../vms/vms.ts';
+import { untilAborted } from '../../../platform/time/until-aborted.ts';
+import { VM_TASK_KINDS } from '../../../protocol/vm-task-kinds.ts';
+import { type Vm, vmTaskParams, vmUuid } from '../../../protocol/vms.ts';
+import { NoContainersError } from '../../containers/container-errors.ts';
+import { fieldErrorOf, messageOfIssue } from '../../containers/container-spec.ts';
+import {
+  defineTask,
+  type TaskContext,
+  type TaskDefinition,
+  type TaskDefinitions,
+} from '../../runner/task-definition.ts';
+import { InvalidVmError, VmError } from '../vm-errors.ts';
+import type { Vms } from '../vms.ts';
 
 const vmParams = z.object({ uuid: vmUuid });
 const MS = 1000;
