@@ -134,7 +134,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
     'protocol/streams',
   ],
   // All tasks by name.
-  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/*/tasks.ts', 'agent/*/tasks', 'protocol', 'protocol/streams'],
+  'agent/catalogue.ts': [...base, 'agent/runner', 'agent/*/tasks.ts', 'agent/*/tasks', 'protocol'],
   'agent/reports': [...base, 'agent/link', 'agent/machine', 'agent/vms'],
   'agent/legacy': [
     ...base,

@@ -9,7 +9,7 @@ const uuid = z.uuid().toLowerCase();
 const MAX_URL_CHARS = 4_000;
 const MAX_LISTED_CHARS = 400;
 
-export const imageTasks: TaskDefinitions = {
+export const imageTasks = {
   image_ensure_present: defineTask({
     lane: 'vms',
     params: z.object({
@@ -37,7 +37,7 @@ export const imageTasks: TaskDefinitions = {
       return {};
     },
   }),
-};
+} satisfies TaskDefinitions;
 
 async function ensure(
   { image_uuid, url, digest }: { image_uuid: string; url?: string | undefined; digest?: string | undefined },

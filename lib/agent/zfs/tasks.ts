@@ -26,7 +26,7 @@ const zfsChange = <Schema extends z.ZodObject>(
     return {};
   });
 
-export const zfsTasks: TaskDefinitions = {
+export const zfsTasks = {
   zfs_list_datasets: zfsQuery(inAll, async (zfs, params, signal) => ({
     datasets: await zfs.listDatasets(params.dataset, signal),
   })),
@@ -52,7 +52,7 @@ export const zfsTasks: TaskDefinitions = {
   zfs_clone_dataset: zfsChange(onOne.extend({ snapshot: z.string() }), (zfs, params, signal) =>
     zfs.clone(params.snapshot, params.dataset, signal),
   ),
-};
+} satisfies TaskDefinitions;
 
 function hasFew(properties: Readonly<Record<string, string>>): boolean {
   const { length } = Object.keys(properties);

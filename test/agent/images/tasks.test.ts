@@ -11,12 +11,15 @@ import { cannotMount } from '../../support/mounted-folder.ts';
 const uuid = randomUUID();
 const image = { uuid, state: { name: 'ready' }, source: 'stream', layers: [{ digest: 'a', bytes: 5 }], usedBy: [] };
 
-function run(name: string, params: object, images: object | undefined, context: Partial<TaskContext> = {}) {
-  const task = imageTasks[name];
-  if (task === undefined) throw new Error(`no task ${name}`);
+function run(
+  name: keyof typeof imageTasks,
+  params: object,
+  images: object | undefined,
+  context: Partial<TaskContext> = {},
+) {
   const usual = { clock: systemClock, signal: new AbortController().signal, progress: () => undefined };
   const given = { ...usual, images: images as Images | undefined, ...context } as TaskContext;
-  return task.run(params as Record<string, unknown>, given);
+  return imageTasks[name].run(params as Record<string, unknown>, given);
 }
 
 t.test('a load reports its progress in whole percents, and answers with the image', async (t) => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { Packages } from '../../../lib/agent/packages/packages.ts';
-import { agentInstall, agentsUninstall } from '../../../lib/agent/packages/tasks.ts';
+import { packageTasks } from '../../../lib/agent/packages/tasks.ts';
 import type { TaskDefinition } from '../../../lib/agent/runner/task-definition.ts';
 import { TaskFailure } from '../../../lib/agent/task-failure.ts';
 import { VersionsFile } from '../../../lib/agent/versions/versions-file.ts';
@@ -38,9 +38,9 @@ async function prepare(t: Test) {
   };
   const install = async (name: string, uninstall: string) => {
     const file = await shop.add({ name, version: '1.0.0', files: [script('uninstall', uninstall)] });
-    t.match(await run(agentInstall, { package_file: file }), { name, changed: true });
+    t.match(await run(packageTasks.agent_install, { package_file: file }), { name, changed: true });
   };
-  const uninstall = (agents: readonly string[]) => run(agentsUninstall, { agents });
+  const uninstall = (agents: readonly string[]) => run(packageTasks.agents_uninstall, { agents });
   return { shop, stop, install, uninstall, names: () => packages.list().map(({ name }) => name) };
 }
 

@@ -8,7 +8,7 @@ import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { allProcesses } from '../../../lib/agent/machine/proc.ts';
 import { PushParticipant, type PushParticipantDeps } from '../../../lib/agent/push/push-participant.ts';
 import type { PrepareRefusal } from '../../../lib/agent/push/refusal.ts';
-import { pushCommand } from '../../../lib/agent/push/tasks.ts';
+import { pushTasks } from '../../../lib/agent/push/tasks.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { type Clock, systemClock } from '../../../lib/platform/time/clock.ts';
@@ -258,7 +258,10 @@ async function onRealMachine(t: Test, command: string) {
     pushJobs: rig.node,
     changeTimeout: () => {},
   };
-  const end = pushCommand.run({ job: prepare.job }, context as unknown as Parameters<typeof pushCommand.run>[1]);
+  const end = pushTasks.push_command.run(
+    { job: prepare.job },
+    context as unknown as Parameters<typeof pushTasks.push_command.run>[1],
+  );
   return { ...rig, job: prepare.job, end, groups, output };
 }
 

@@ -4,7 +4,7 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
-import { pushCommand } from '../../../lib/agent/push/tasks.ts';
+import { pushTasks } from '../../../lib/agent/push/tasks.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
 import { prepareFrame } from './prepare-frame.ts';
@@ -23,14 +23,14 @@ t.test(
     });
     const { signal } = new AbortController();
     let ended = 0;
-    const result = await pushCommand.run({ job: prepare.job }, {
+    const result = await pushTasks.push_command.run({ job: prepare.job }, {
       id: random.uuid(),
       signal,
       machine,
       begin: async () => {},
       output: () => {},
       pushJobs: { begin: () => ({ prepare, signal, ended: () => (ended += 1) }) },
-    } as unknown as Parameters<typeof pushCommand.run>[1]);
+    } as unknown as Parameters<typeof pushTasks.push_command.run>[1]);
     t.match(result, { exitCode: 0, stdout: `${prepare.job} ${hostname()} b\ncontents\n${runDirectory}\n` });
     t.equal(ended, 1);
   },

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { recordFiles } from '../../../lib/agent/records/record-files.ts';
 import { RecoveryKeeper, slotOf } from '../../../lib/agent/recovery/recovery-keeper.ts';
-import { recoveryConfig } from '../../../lib/agent/recovery/tasks.ts';
+import { recoveryTasks } from '../../../lib/agent/recovery/tasks.ts';
 import type { TaskContext } from '../../../lib/agent/runner/task-definition.ts';
 import { deriveRecoveryUuid, templateDigest } from '../../../lib/protocol/recovery.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
@@ -75,7 +75,7 @@ t.test('a damaged file is reported, and can be staged again', async (t) => {
 t.test('the task takes what its action needs', async (t) => {
   const { keeper } = await open(t);
   const context = { recovery: keeper } as unknown as TaskContext;
-  const run = (params: object) => recoveryConfig.run(params as Record<string, unknown>, context);
+  const run = (params: object) => recoveryTasks.recovery_config.run(params as Record<string, unknown>, context);
   const { uuid: recovery_uuid, ...rest } = first;
   const stage = { action: 'stage', recovery_uuid, ...rest };
   for (const missing of ['pivtoken', 'template', 'token', 'recovery_uuid', 'action'])

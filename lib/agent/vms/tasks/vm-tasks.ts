@@ -52,7 +52,7 @@ const vmQuery = <Schema extends z.ZodObject>(
     run: (given, context) => untilAborted(run(requireVms(context), given), context.signal),
   });
 
-export const vmTasks: TaskDefinitions = {
+export const vmTasks = {
   machine_create: vmAction(described('machine_create'), (vms, params) =>
     vms.create(parse(vmTaskParams.machine_create, params)),
   ),
@@ -112,7 +112,7 @@ export const vmTasks: TaskDefinitions = {
   machine_create_image: vmAction(vmTaskParams.machine_create_image, (vms, { uuid, manifest }) =>
     vms.createImage(uuid, manifest.uuid),
   ),
-};
+} satisfies TaskDefinitions;
 
 async function destroy(vms: Vms, uuid: string) {
   await vms.destroy(uuid);

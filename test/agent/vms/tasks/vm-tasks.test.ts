@@ -9,11 +9,13 @@ const A = uuidOf(1);
 /** Runs tasks of an agent with these VMs. */
 async function agentOf(t: Test) {
   const vms = await new VmMachine(t).agent();
-  return async (name: string, params: object, context: Partial<TaskContext> = {}): Promise<Record<string, unknown>> => {
-    const task = vmTasks[name];
-    if (task === undefined) throw new Error(`no task ${name}`);
+  return async (
+    name: keyof typeof vmTasks,
+    params: object,
+    context: Partial<TaskContext> = {},
+  ): Promise<Record<string, unknown>> => {
     const usual = { vms, clock: systemClock, signal: new AbortController().signal };
-    return task.run(params as Record<string, unknown>, { ...usual, ...context } as TaskContext);
+    return vmTasks[name].run(params as Record<string, unknown>, { ...usual, ...context } as TaskContext);
   };
 }
 
@@ -38,7 +40,7 @@ t.test('tasks of VMs answer as those of the agent of Triton', async (t) => {
 t.test('bad parameters are refused, and the message names them', async (t) => {
   const run = await agentOf(t);
   const good = { uuid: A, image_uuid: IMAGE };
-  const rows: [string, object, RegExp | { code: string }][] = [
+  const rows: [keyof typeof vmTasks, object, RegExp | { code: string }][] = [
     ['machine_create', { uuid: A }, /^image_uuid is missing/],
     ['machine_create', { ...good, uuid: '../etc' }, /^uuid is not a lower-case UUID/],
     ['machine_create', { ...good, brand: 'kvm' }, /^brand is not supported/],
