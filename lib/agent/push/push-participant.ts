@@ -1,7 +1,7 @@
 /**
  * The part of an agent that takes part in push jobs: votes, waits for the start, and says when it
  * has nothing to do with a job any more. `node-state.ts` decides. The start is the task
- * `push_command` (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
+ * `push_command` (`tasks.ts`), which fetches here what was prepared. Owned by Agent.
  */
 
 import { withoutUndefined } from '../../platform/defined-fields.ts';
