@@ -3,7 +3,7 @@
  * `drain`: only if the server is drained for that job.
  */
 import { z } from 'zod';
-import { notAllowed } from '../../settings/not-allowed.ts';
+import { notAllowed } from '../../runner/not-allowed.ts';
 import { defineTask } from '../../runner/task-definition.ts';
 
 export const serverReboot = defineTask({

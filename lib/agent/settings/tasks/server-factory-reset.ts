@@ -5,7 +5,7 @@
  * cut off is not known, and no VM belongs on it.
  */
 import { z } from 'zod';
-import { notAllowed } from '../not-allowed.ts';
+import { notAllowed } from '../../runner/not-allowed.ts';
 import { defineTask } from '../../runner/task-definition.ts';
 import { TaskFailure } from '../../task-failure.ts';
 import { requireSettings } from './require-settings.ts';

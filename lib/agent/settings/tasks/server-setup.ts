@@ -4,12 +4,12 @@
  * its success on, the sysinfo says that the server is set up. A set-up that failed can be repeated.
  */
 import { z } from 'zod';
-import { notAllowed } from '../not-allowed.ts';
 import { hostName } from '../../../protocol/host-name.ts';
 import { nicChanges } from '../../../protocol/nics.ts';
 import { DISK_PARAMS, MAX_SETUP_SCRIPT_CHARS } from '../../../protocol/server-setup.ts';
 import { withoutNul } from '../../machine/environment.ts';
 import type { CommandResult } from '../../machine/machine.ts';
+import { notAllowed } from '../../runner/not-allowed.ts';
 import { defineTask, type TaskContext } from '../../runner/task-definition.ts';
 import { TaskFailure } from '../../task-failure.ts';
 import { requireSettings } from './require-settings.ts';
