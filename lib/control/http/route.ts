@@ -69,8 +69,9 @@ export interface RequestContext<Params> {
   /** Names the object that the request has created, for the audit, if the answer does not. */
   setAuditedObject(object: string): void;
   /**
-   * Makes the change of a route that `commitsAuditRecord`. `work` writes the audit's record of this
-   * request in the statement of the change. `object`: what it concerns, if that is known before.
+   * Makes the change of a route that is `recordedInCommit`. `work` writes the audit's record of
+   * this request in the statement of the change. `object`: what it concerns, if that is known
+   * before.
    */
   withAuditRecord: WithAuditRecord;
 }
@@ -81,11 +82,6 @@ interface Serving {
   answerBytes?: number;
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
-  /**
-   * The handler writes the audit's record in the commit of its change (`withAuditRecord`);
-   * otherwise the record is committed before the handler is called.
-   */
-  commitsAuditRecord?: boolean;
   /** Answered from memory while the database is unreachable, for callers that were known before. */
   withoutDatabase?: boolean;
   /**
@@ -98,6 +94,8 @@ interface Serving {
 }
 
 export interface Route extends Contract, Serving {
+  /** See `recordedInCommit`. */
+  commitsAuditRecord?: true;
   handler(context: RequestContext<never>): Promise<RouteAnswer> | RouteAnswer;
 }
 
@@ -122,18 +120,34 @@ type ContractHandler<One extends Contract> = (
   context: RequestContext<ParamsOf<One>>,
 ) => Promise<AnswerTo<One>> | AnswerTo<One>;
 
+interface RecordedInCommit<Handler> {
+  handler: Handler;
+  commitsAuditRecord: true;
+}
+
+type BoundHandler<Handler> = Handler | RecordedInCommit<Handler>;
+
 /** Binds a handler to each contract of the table. */
 export function bind<Contracts extends Table>(
   contracts: Contracts,
-  handlers: { readonly [Name in keyof Contracts]: ContractHandler<Contracts[Name]> },
+  handlers: { readonly [Name in keyof Contracts]: BoundHandler<ContractHandler<Contracts[Name]>> },
   serving: { readonly [Name in keyof Contracts]?: Serving } = {},
 ): Route[] {
-  return Object.entries(contracts).map(([name, contract]) => ({
-    ...contract,
-    ...serving[name as keyof Contracts],
-    handler: handlers[name as keyof Contracts] as Route['handler'],
-  }));
+  return Object.entries(contracts).map(([name, contract]) => {
+    const bound = handlers[name as keyof Contracts] as BoundHandler<Route['handler']>;
+    const served = typeof bound === 'function' ? { handler: bound } : bound;
+    return { ...contract, ...serving[name as keyof Contracts], ...served };
+  });
 }
+
+/**
+ * A handler that writes the audit's record in the commit of its change (`withAuditRecord`); for
+ * others the record is committed before they are called.
+ */
+export const recordedInCommit = <Handler>(handler: Handler): RecordedInCommit<Handler> => ({
+  handler,
+  commitsAuditRecord: true,
+});
 
 /**
  * Whether the audit records it. Agents' posts are not changes by an operator, and arrive each

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { z } from 'zod';
-import { bind, ok } from '../../../lib/control/http/route.ts';
+import { bind, ok, recordedInCommit } from '../../../lib/control/http/route.ts';
 import { queryVm, type VmQuery } from '../../../lib/control/vms/vm-query.ts';
 import { contracts } from '../../../lib/protocol/api/contract/contract.ts';
 import { serverUuid, uuid } from '../../../lib/protocol/api/contract/rules.ts';
@@ -29,7 +29,7 @@ async function startWith(t: Test, query: VmQuery) {
   const api = await startApi(t, {
     routes: (parts) => {
       const run = async (context: Parameters<typeof queryVm>[1]) => ok(await queryVm(parts, context, query));
-      return bind(queryContracts, { AskOfVm: run, ChangeVm: run }, { ChangeVm: { commitsAuditRecord: true } });
+      return bind(queryContracts, { AskOfVm: run, ChangeVm: recordedInCommit(run) });
     },
   });
   await api.addServer(SERVER);

@@ -11,7 +11,7 @@ import type { Organization } from '../../../protocol/api/documents/organizations
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/answer/event-stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
-import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
+import { bind, content, ok, type RequestContext, type Route, recordedInCommit } from '../../http/route.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { checkMayAct, type PushJobAction, type Requestor } from '../../organizations/requestor.ts';
 import { PushJobEndedError } from '../../push/push-errors.ts';
@@ -137,7 +137,7 @@ function jobRoutes(
   return bind(
     { CreateChefJob, ListChefJobs, GetChefJob, AbortChefJob, DeleteChefJob },
     {
-      async CreateChefJob(context) {
+      CreateChefJob: recordedInCommit(async (context) => {
         const authorized = await authorize(context, 'write');
         checkIsJson(context.header('Content-Type'));
         const body = parseJobBody(context.body);
@@ -148,7 +148,7 @@ function jobRoutes(
         const id = toChefId(job.id);
         const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
         return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
-      },
+      }),
       async ListChefJobs(context) {
         const authorized = await authorize(context, 'read');
         const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
@@ -169,29 +169,23 @@ function jobRoutes(
         const job = await jobIn(authorized, context.params.id);
         return ok(await shown(authorized, job, context.params.include_file === 'true'));
       },
-      async AbortChefJob(context) {
+      AbortChefJob: recordedInCommit(async (context) => {
         const authorized = await authorize(context, 'write');
         const { id } = await jobIn(authorized, context.params.id);
         await context
           .withAuditRecord((record) => pushJobs.abort(id, { how: 'hard', actor: authorized.actor.name, record }), id)
           .catch(unlessEnded);
         return ok(await shown(authorized, await jobIn(authorized, id)));
-      },
-      async DeleteChefJob(context) {
+      }),
+      DeleteChefJob: recordedInCommit(async (context) => {
         const authorized = await authorize(context, 'write');
         const job = await jobIn(authorized, context.params.id);
         const body = await shown(authorized, job);
         await context.withAuditRecord((record) => pushJobs.delete(job.id, record), job.id);
         return ok(body);
-      },
+      }),
     },
-    {
-      CreateChefJob: { commitsAuditRecord: true },
-      AbortChefJob: { commitsAuditRecord: true },
-      DeleteChefJob: { commitsAuditRecord: true },
-      ListChefJobs: { answerBytes: ROW_STREAM_BYTES },
-      GetChefJob: { answerBytes: JOB_BYTES },
-    },
+    { ListChefJobs: { answerBytes: ROW_STREAM_BYTES }, GetChefJob: { answerBytes: JOB_BYTES } },
   );
 }
 

@@ -3,7 +3,15 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import type { BucketObject } from '../../../platform/moray/bucket.ts';
 import type { Contract, ParamsOf } from '../../../protocol/api/contract/contract.ts';
 import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
-import { bind, empty, ok, type RequestContext, type Route, type RouteAnswer } from '../../http/route.ts';
+import {
+  bind,
+  empty,
+  ok,
+  type RequestContext,
+  type Route,
+  type RouteAnswer,
+  recordedInCommit,
+} from '../../http/route.ts';
 import type { Documents } from '../documents.ts';
 
 const LIST_BYTES = 2 * 1024 * 1024;
@@ -26,22 +34,20 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
         return ok({ [plural]: objects.map(({ value }) => value), ...(next !== undefined && { next }) });
       },
       get: async ({ params }) => versionedAnswer(200, await documents.get(String(params.uuid))),
-      create: async (context) =>
-        own.create?.(context) ?? versionedAnswer(201, await documents.create(context.params, context.withAuditRecord)),
-      async update({ params: { uuid, ...changes }, header, withAuditRecord }) {
+      create: recordedInCommit(
+        async (context) =>
+          own.create?.(context) ??
+          versionedAnswer(201, await documents.create(context.params, context.withAuditRecord)),
+      ),
+      update: recordedInCommit(async ({ params: { uuid, ...changes }, header, withAuditRecord }) => {
         return versionedAnswer(200, await documents.update(String(uuid), changes, ifMatch(header), withAuditRecord));
-      },
-      async delete({ params, header, withAuditRecord }) {
+      }),
+      delete: recordedInCommit(async ({ params, header, withAuditRecord }) => {
         await documents.delete(String(params.uuid), ifMatch(header), withAuditRecord);
         return empty(204);
-      },
+      }),
     },
-    {
-      list: { answerBytes: LIST_BYTES },
-      create: { commitsAuditRecord: true },
-      update: { commitsAuditRecord: true },
-      delete: { commitsAuditRecord: true },
-    },
+    { list: { answerBytes: LIST_BYTES } },
   );
 }
 

@@ -4,7 +4,7 @@
 import { z } from 'zod';
 import { definedFields } from '../../../platform/defined-fields.ts';
 import { listedServerImage, serverImage, serverImageContracts } from '../../../protocol/api/images.ts';
-import { bind, ok, type Route } from '../../http/route.ts';
+import { bind, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import { createRequestedTask } from '../../tasks/requests/requested-task.ts';
 import { runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
@@ -22,28 +22,24 @@ const LIST_SECONDS = 60;
 const imageList = z.object({ images: z.array(listedServerImage) });
 
 export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
-  return bind(
-    serverImageContracts,
-    {
-      async EnsureServerImage(context) {
-        const { image_uuid, zfs_storage_pool_name, imgapiPeers } = context.params;
-        const params = {
-          image_uuid,
-          ...definedFields({ zfs_storage_pool_name, imgapiPeers }),
-        };
-        return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
-      },
-      async ListServerImages(context) {
-        const task = { name: 'image_list', seconds: LIST_SECONDS, params: {}, result: imageList };
-        return ok((await runTask(deps, context, task)).images);
-      },
-      async GetServerImage(context) {
-        const { uuid, jobid } = context.params;
-        const params = { uuid, ...definedFields({ jobid }) };
-        const task = { name: 'image_get', seconds: GET_SECONDS, params, result: serverImage };
-        return ok(await runTask(deps, context, task));
-      },
+  return bind(serverImageContracts, {
+    EnsureServerImage: recordedInCommit(async (context) => {
+      const { image_uuid, zfs_storage_pool_name, imgapiPeers } = context.params;
+      const params = {
+        image_uuid,
+        ...definedFields({ zfs_storage_pool_name, imgapiPeers }),
+      };
+      return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
+    }),
+    async ListServerImages(context) {
+      const task = { name: 'image_list', seconds: LIST_SECONDS, params: {}, result: imageList };
+      return ok((await runTask(deps, context, task)).images);
     },
-    { EnsureServerImage: { commitsAuditRecord: true } },
-  );
+    async GetServerImage(context) {
+      const { uuid, jobid } = context.params;
+      const params = { uuid, ...definedFields({ jobid }) };
+      const task = { name: 'image_get', seconds: GET_SECONDS, params, result: serverImage };
+      return ok(await runTask(deps, context, task));
+    },
+  });
 }

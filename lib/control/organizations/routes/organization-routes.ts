@@ -1,7 +1,7 @@
 /** Answers the routes of organizations (lib/protocol/api/documents/organizations.ts). */
 import { listContracts, requestorContracts } from '../../../protocol/api/documents/organizations.ts';
 import { documentRoutes, ifMatch, versionedAnswer } from '../../documents/routes/document-routes.ts';
-import { bind, ok, type Route } from '../../http/route.ts';
+import { bind, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import { makeKeyPair } from '../key-material.ts';
 import type { Organizations } from '../organizations.ts';
 import { toRequestor } from './requestor-view.ts';
@@ -30,24 +30,22 @@ export function organizationRoutes(organizations: Pick<Organizations, 'documents
         return ok(toRequestor(await organizations.requestor(actor, params.organization)));
       },
     }),
-    ...bind(
-      listContracts,
-      {
-        async ChangeUserOrganizations({ params: { uuid, change, ...lists }, header, withAuditRecord }) {
+    ...bind(listContracts, {
+      ChangeUserOrganizations: recordedInCommit(
+        async ({ params: { uuid, change, ...lists }, header, withAuditRecord }) => {
           return versionedAnswer(
             200,
             await users.update(uuid, changed(change, lists), ifMatch(header), withAuditRecord),
           );
         },
-        async ChangeGroupMembers({ params: { uuid, change, ...lists }, header, withAuditRecord }) {
-          return versionedAnswer(
-            200,
-            await groups.update(uuid, changed(change, lists), ifMatch(header), withAuditRecord),
-          );
-        },
-      },
-      { ChangeUserOrganizations: { commitsAuditRecord: true }, ChangeGroupMembers: { commitsAuditRecord: true } },
-    ),
+      ),
+      ChangeGroupMembers: recordedInCommit(async ({ params: { uuid, change, ...lists }, header, withAuditRecord }) => {
+        return versionedAnswer(
+          200,
+          await groups.update(uuid, changed(change, lists), ifMatch(header), withAuditRecord),
+        );
+      }),
+    }),
   ];
 }
 

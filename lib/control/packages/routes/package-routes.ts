@@ -4,7 +4,7 @@
  */
 import { definedFields } from '../../../platform/defined-fields.ts';
 import { packageContracts } from '../../../protocol/api/packages.ts';
-import { bind, ok, type Route } from '../../http/route.ts';
+import { bind, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import { PreconditionFailedError } from '../../request-errors.ts';
 import { ageOfCnAgent } from '../../servers/cn-agent-version.ts';
 import { CORE_PARTS } from '../../servers/server-store.ts';
@@ -21,28 +21,24 @@ export interface PackageRouteDeps {
 const UNINSTALLS_FROM = '2.8.0';
 
 export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
-  return bind(
-    packageContracts,
-    {
-      async InstallAgent(context) {
-        const { image_uuid, package_name, package_file, downgrade, retry } = context.params;
-        const params = {
-          ...definedFields({ image_uuid, package_name, package_file, downgrade, retry }),
-        };
-        return ok({ id: await createRequestedTask(context, tasks, { name: 'agent_install', params }) });
-      },
-      async UninstallAgents(context) {
-        const { server_uuid, agents } = context.params;
-        const found = await servers.get(server_uuid, { ...CORE_PARTS, agents: true });
-        // An unknown version may be new enough.
-        if (ageOfCnAgent(found?.server.agents ?? [], UNINSTALLS_FROM) === 'older')
-          throw new PreconditionFailedError(
-            `The cn-agent of this server is older than ${UNINSTALLS_FROM}; update it first`,
-          );
-        const task = { name: 'agents_uninstall', params: { agents } };
-        return ok({ id: await createRequestedTask(context, tasks, task) });
-      },
-    },
-    { InstallAgent: { commitsAuditRecord: true }, UninstallAgents: { commitsAuditRecord: true } },
-  );
+  return bind(packageContracts, {
+    InstallAgent: recordedInCommit(async (context) => {
+      const { image_uuid, package_name, package_file, downgrade, retry } = context.params;
+      const params = {
+        ...definedFields({ image_uuid, package_name, package_file, downgrade, retry }),
+      };
+      return ok({ id: await createRequestedTask(context, tasks, { name: 'agent_install', params }) });
+    }),
+    UninstallAgents: recordedInCommit(async (context) => {
+      const { server_uuid, agents } = context.params;
+      const found = await servers.get(server_uuid, { ...CORE_PARTS, agents: true });
+      // An unknown version may be new enough.
+      if (ageOfCnAgent(found?.server.agents ?? [], UNINSTALLS_FROM) === 'older')
+        throw new PreconditionFailedError(
+          `The cn-agent of this server is older than ${UNINSTALLS_FROM}; update it first`,
+        );
+      const task = { name: 'agents_uninstall', params: { agents } };
+      return ok({ id: await createRequestedTask(context, tasks, task) });
+    }),
+  });
 }

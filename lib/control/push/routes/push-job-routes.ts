@@ -3,7 +3,7 @@ import type { Random } from '../../../platform/random.ts';
 import { formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push/jobs.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
-import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
+import { accepted, bind, empty, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { PushJobKeyLostError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
@@ -34,7 +34,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
   return bind(
     pushJobContracts,
     {
-      async CreatePushJob({ params, actor, header, withAuditRecord }) {
+      CreatePushJob: recordedInCommit(async ({ params, actor, header, withAuditRecord }) => {
         const repeat = createRequestKey(params, idempotencyKey(header), actor.name);
         // Asked before the servers are looked up, because a repeated request could find other
         // servers.
@@ -49,7 +49,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
           return first;
         }
         return { status: 201 as const, body: toPushJob(await pushJobs.get(id), actor) };
-      },
+      }),
       async ListPushJobs({ params, actor }) {
         const { status, id_prefix: idPrefix, schedule, after, limit = PUSH_PAGE } = params;
         const { jobs, next } = await pushJobs.list({ status, idPrefix, schedule, after, limit });
@@ -64,17 +64,17 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         const nodes = await pushJobs.nodes(id, { state: status, after, limit });
         return ok(nodes.map((node) => toPushNode(node, actor)));
       },
-      async ChangePushJob({ params: { id, ...changes }, actor, withAuditRecord }) {
+      ChangePushJob: recordedInCommit(async ({ params: { id, ...changes }, actor, withAuditRecord }) => {
         await withAuditRecord((record) => pushJobs.change(id, { changes, record }), id);
         return ok(toPushJob(await pushJobs.get(id), actor));
-      },
-      async AddPushNodes({ params, actor, withAuditRecord }) {
+      }),
+      AddPushNodes: recordedInCommit(async ({ params, actor, withAuditRecord }) => {
         const { id } = params;
         const nodes = await resolveNodes(params.servers, servers);
         await withAuditRecord((record) => pushJobs.addNodes(id, { nodes, record }), id);
         return { status: 201 as const, body: toPushJob(await pushJobs.get(id), actor) };
-      },
-      async AbortPushJob({ params, actor, withAuditRecord }) {
+      }),
+      AbortPushJob: recordedInCommit(async ({ params, actor, withAuditRecord }) => {
         const { id, nodes } = params;
         const how = params.soft === true ? 'soft' : 'hard';
         await withAuditRecord(
@@ -85,20 +85,12 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
           id,
         );
         return accepted(toPushJob(await pushJobs.get(id), actor));
-      },
-      async DeletePushJob({ params: { id }, withAuditRecord }) {
+      }),
+      DeletePushJob: recordedInCommit(async ({ params: { id }, withAuditRecord }) => {
         await withAuditRecord((record) => pushJobs.delete(id, record), id);
         return empty(204);
-      },
+      }),
     },
-    {
-      CreatePushJob: { commitsAuditRecord: true },
-      ChangePushJob: { commitsAuditRecord: true },
-      AddPushNodes: { commitsAuditRecord: true },
-      AbortPushJob: { commitsAuditRecord: true },
-      DeletePushJob: { commitsAuditRecord: true },
-      ListPushJobs: { answerBytes: 2 * 1024 * 1024 },
-      ListPushNodes: { answerBytes: 1024 * 1024 },
-    },
+    { ListPushJobs: { answerBytes: 2 * 1024 * 1024 }, ListPushNodes: { answerBytes: 1024 * 1024 } },
   );
 }

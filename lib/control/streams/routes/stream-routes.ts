@@ -13,7 +13,7 @@ import {
   VM_EXEC_TASK,
   VM_LOGS_TASK,
 } from '../../../protocol/streams/stream.ts';
-import { accepted, bind, type Route } from '../../http/route.ts';
+import { accepted, bind, type Route, recordedInCommit } from '../../http/route.ts';
 import { createRequestedTask, type TaskCaller } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { placeOf } from '../stream-place.ts';
@@ -52,23 +52,12 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
   /** Agents know a VM as `uuid`. */
   const asUuid = ({ vm_uuid }: { vm_uuid: string }) => ({ uuid: vm_uuid, vm_uuid: undefined });
 
-  return bind(
-    streamContracts,
-    {
-      StartExec: (context) => start(EXEC_TASK, context),
-      StartConnection: (context) => start(CONNECT_TASK, context),
-      StartVmExec: (context) => start(VM_EXEC_TASK, context, asUuid(context.params)),
-      StartVmConnection: (context) => start(VM_CONNECT_TASK, context, asUuid(context.params)),
-      StartVmConsole: (context) => start(VM_CONSOLE_TASK, context, asUuid(context.params)),
-      StartVmLogs: (context) => start(VM_LOGS_TASK, context, asUuid(context.params)),
-    },
-    {
-      StartExec: { commitsAuditRecord: true },
-      StartConnection: { commitsAuditRecord: true },
-      StartVmExec: { commitsAuditRecord: true },
-      StartVmConnection: { commitsAuditRecord: true },
-      StartVmConsole: { commitsAuditRecord: true },
-      StartVmLogs: { commitsAuditRecord: true },
-    },
-  );
+  return bind(streamContracts, {
+    StartExec: recordedInCommit((context) => start(EXEC_TASK, context)),
+    StartConnection: recordedInCommit((context) => start(CONNECT_TASK, context)),
+    StartVmExec: recordedInCommit((context) => start(VM_EXEC_TASK, context, asUuid(context.params))),
+    StartVmConnection: recordedInCommit((context) => start(VM_CONNECT_TASK, context, asUuid(context.params))),
+    StartVmConsole: recordedInCommit((context) => start(VM_CONSOLE_TASK, context, asUuid(context.params))),
+    StartVmLogs: recordedInCommit((context) => start(VM_LOGS_TASK, context, asUuid(context.params))),
+  });
 }

@@ -13,7 +13,7 @@ import { RECOVERY_TASK } from '../../../protocol/recovery.ts';
 import { STREAM_TASKS } from '../../../protocol/streams/stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
-import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
+import { accepted, bind, empty, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import { InvalidArgumentError } from '../../request-errors.ts';
 import { ServerNotRunningError } from '../../servers/server-errors.ts';
@@ -49,7 +49,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
   return bind(
     serverTaskContracts,
     {
-      async CreateTask(context) {
+      CreateTask: recordedInCommit(async (context) => {
         const { params, header, server } = context;
         checkNotReserved(params.task);
         const task = {
@@ -68,13 +68,13 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         if (known !== undefined) return accepted({ id: known });
         if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
         return accepted({ id: await createRequestedTask(context, tasks, task) });
-      },
-      async NopTask(context) {
+      }),
+      NopTask: recordedInCommit(async (context) => {
         const { sleep, error } = context.params;
         const params = definedFields({ sleep, error });
         return ok({ id: await createRequestedTask(context, tasks, { name: 'nop', params }) });
-      },
-      async CommandExecute(context) {
+      }),
+      CommandExecute: recordedInCommit(async (context) => {
         const { script, args, env, timeout, json, secret_params } = context.params;
         const options = {
           ...definedFields({ args, env, timeout }),
@@ -82,12 +82,12 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const params = { script, ...options, ...definedFields({ secret_params }) };
         const result = await runTask(deps, context, { name: 'command_execute', params, result: keptCommandResult });
         return executed(result, json === true);
-      },
-      async RefreshSysinfo(context) {
+      }),
+      RefreshSysinfo: recordedInCommit(async (context) => {
         const task = { name: 'server_sysinfo', params: {}, result: sysinfoResult };
         await servers.recordSysinfo(context.params.server_uuid, (await runTask(deps, context, task)).sysinfo);
         return empty(200);
-      },
+      }),
       async TaskHistory({ params, server, requestId, actor }) {
         const { server_uuid, limit = HISTORY_PAGE } = params;
         // A legacy agent may also have tasks of a legacy CNAPI, which are in no table of this one.
@@ -103,7 +103,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
           },
         });
       },
-      async SetRecoveryConfig(context) {
+      SetRecoveryConfig: recordedInCommit(async (context) => {
         const { server_uuid } = context.params;
         const params = parseRecoveryRequest(context.params);
         const [found, sysinfo] = await Promise.all([
@@ -112,18 +112,11 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         ]);
         checkRecoverable(params, { agents: found?.server.agents ?? [], sysinfo: sysinfo ?? {} });
         return ok({ id: await createRequestedTask(context, tasks, { name: RECOVERY_TASK, params, idempotent: true }) });
-      },
+      }),
       PauseAgent: (context) => setPaused(deps, context, 'pause'),
       ResumeAgent: (context) => setPaused(deps, context, 'resume'),
     },
-    {
-      CreateTask: { commitsAuditRecord: true },
-      NopTask: { commitsAuditRecord: true },
-      CommandExecute: { commitsAuditRecord: true },
-      RefreshSysinfo: { commitsAuditRecord: true },
-      SetRecoveryConfig: { commitsAuditRecord: true },
-      TaskHistory: { answerBytes: ROW_STREAM_BYTES },
-    },
+    { TaskHistory: { answerBytes: ROW_STREAM_BYTES } },
   );
 }
 

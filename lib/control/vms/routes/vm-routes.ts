@@ -8,7 +8,7 @@ import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import { bind, ok, type RequestContext, type Route } from '../../http/route.ts';
+import { bind, ok, type RequestContext, type Route, recordedInCommit } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { buildTaskRequest, createRequestedTask } from '../../tasks/requests/requested-task.ts';
@@ -45,16 +45,15 @@ type Query = Omit<VmQuery, 'params'> & Partial<Pick<VmQuery, 'params'>>;
 
 const LIST_BYTES = 2 * 1024 * 1024;
 
-const change = { commitsAuditRecord: true } as const;
-
 export function vmRoutes(deps: VmRouteDeps): Route[] {
   const { vms, servers, legacyAgentApi } = deps;
 
   /** Starts a task about the VM of the path and answers its id. */
-  const startTask = (task: string) => async (context: RequestContext<OfVm>) => {
-    const params = await validatedParams(task, context);
-    return ok({ id: await createRequestedTask(context, deps.tasks, { name: task, params }) });
-  };
+  const startTask = (task: string) =>
+    recordedInCommit(async (context: RequestContext<OfVm>) => {
+      const params = await validatedParams(task, context);
+      return ok({ id: await createRequestedTask(context, deps.tasks, { name: task, params }) });
+    });
 
   /**
    * The parameters of the task, after what an agent of this project would refuse is refused, so
@@ -122,13 +121,13 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
         } while (after !== undefined);
         return ok(found);
       },
-      async CreateVm(context) {
+      CreateVm: recordedInCommit(async (context) => {
         const { uuid } = context.params;
         const task = { name: 'machine_create', params: await validatedParams('machine_create', context) };
         const create = (idempotencyKey: string) =>
           createRequestedTask(context, deps.tasks, { ...task, idempotencyKey }, uuid);
         return ok({ id: await vms.create(uuid, buildTaskRequest(context, task), create) });
-      },
+      }),
       async GetVm(context) {
         // A query to the agent is a row in the table of tasks, which readers must not be able to
         // fill.
@@ -152,73 +151,52 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       },
       GetVmProcesses: async (context) => ok(await runQuery(context, { task: 'machine_proc', seconds: 20 })),
       UpdateVm: startTask('machine_update'),
-      async UpdateVmNics(context) {
+      UpdateVmNics: recordedInCommit(async (context) => {
         const { server_uuid } = context.params;
         if (await legacyAgentApi.has(server_uuid)) await checkSdcVersion(server_uuid);
         const params = await validatedParams('machine_update_nics', context);
         return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'machine_update_nics', params }) });
-      },
-      StartVm(context) {
+      }),
+      StartVm: recordedInCommit((context) => {
         checkStartUpdate('start', context.params.update);
-        return startTask('machine_boot')(context);
-      },
+        return startTask('machine_boot').handler(context);
+      }),
       StopVm: startTask('machine_shutdown'),
-      RebootVm(context) {
+      RebootVm: recordedInCommit((context) => {
         checkStartUpdate('reboot', context.params.update);
-        return startTask('machine_reboot')(context);
-      },
+        return startTask('machine_reboot').handler(context);
+      }),
       KillVm: startTask('machine_kill'),
       ReprovisionVm: startTask('machine_reprovision'),
       DeleteVm: startTask('machine_destroy'),
-      async MigrateVm(context) {
+      MigrateVm: recordedInCommit(async (context) => {
         checkMigrationTask(context.params.migrationTask);
         await checkLegacyAgent('Migration', context.params.server_uuid);
-        return startTask('machine_migrate')(context);
-      },
+        return startTask('machine_migrate').handler(context);
+      }),
       CreateVmSnapshot: startTask('machine_create_snapshot'),
       RollbackVmSnapshot: startTask('machine_rollback_snapshot'),
       DeleteVmSnapshot: startTask('machine_delete_snapshot'),
       CreateVmImage: startTask('machine_create_image'),
-      async DockerExec(context) {
+      DockerExec: recordedInCommit(async (context) => {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerExec(deps, context));
         return ok(await runQuery(context, { task: 'docker_exec', seconds: 60 }));
-      },
-      async DockerCopy(context) {
+      }),
+      DockerCopy: recordedInCommit(async (context) => {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerCopy(deps, context));
         const { mode = 'read' } = context.params;
         return ok(await queryLegacyAgent(context, { task: 'docker_copy', seconds: 10, params: { mode } }));
-      },
-      async DockerStats(context) {
+      }),
+      DockerStats: recordedInCommit(async (context) => {
         if (!(await legacyAgentApi.has(context.params.server_uuid))) return ok(await dockerStats(deps, context));
         return ok(await queryLegacyAgent(context, { task: 'docker_stats', seconds: 30 }));
-      },
-      async DockerBuild(context) {
+      }),
+      DockerBuild: recordedInCommit(async (context) => {
         await checkLegacyAgent('docker-build', context.params.server_uuid);
         return ok(await runQuery(context, { task: 'docker_build', seconds: 30 }));
-      },
+      }),
     },
-    {
-      ListVms: { answerBytes: LIST_BYTES },
-      ListServerVms: { answerBytes: LIST_BYTES },
-      CreateVm: change,
-      UpdateVm: change,
-      UpdateVmNics: change,
-      StartVm: change,
-      StopVm: change,
-      RebootVm: change,
-      KillVm: change,
-      ReprovisionVm: change,
-      DeleteVm: change,
-      MigrateVm: change,
-      CreateVmSnapshot: change,
-      RollbackVmSnapshot: change,
-      DeleteVmSnapshot: change,
-      CreateVmImage: change,
-      DockerExec: change,
-      DockerCopy: change,
-      DockerStats: change,
-      DockerBuild: change,
-    },
+    { ListVms: { answerBytes: LIST_BYTES }, ListServerVms: { answerBytes: LIST_BYTES } },
   );
 }
 

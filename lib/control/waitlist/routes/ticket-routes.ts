@@ -2,7 +2,7 @@
 import { MAX_LIST, MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { ticketContracts } from '../../../protocol/api/tickets.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
-import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
+import { accepted, bind, empty, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from '../../request-errors.ts';
 import type { ExpiryRequest } from '../ticket.ts';
 import type { Waitlist } from '../waitlist.ts';
@@ -22,14 +22,14 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
   return bind(
     ticketContracts,
     {
-      async CreateTicket({ params, requestId, header, actor, withAuditRecord }) {
+      CreateTicket: recordedInCommit(async ({ params, requestId, header, actor, withAuditRecord }) => {
         const { server_uuid, scope, id, action, extra } = params;
         const ticket = { serverUuid: server_uuid, scope, id, action, extra, expiry: expiryOf(params) };
         const asked = { reqId: requestId, actor: actor.name, idempotencyKey: idempotencyKey(header) };
         return accepted(
           toCreatedTicket(await withAuditRecord((record) => waitlist.create({ ...ticket, ...asked, record }))),
         );
-      },
+      }),
       async ListTickets({ params }) {
         const { server_uuid, limit = MAX_LIST, offset = 0, open = false, scope, id, reqid: reqId } = params;
         if (limit > MAX_LIST) throw new InvalidArgumentError(`limit must be less than ${MAX_LIST}`);
@@ -71,11 +71,7 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
         return ok((await waitlist.queues({ limit, offset })).map(toQueue));
       },
     },
-    {
-      CreateTicket: { commitsAuditRecord: true },
-      ListTickets: { answerBytes: 4 * 1024 * 1024 },
-      ListQueues: { answerBytes: 1024 * 1024 },
-    },
+    { ListTickets: { answerBytes: 4 * 1024 * 1024 }, ListQueues: { answerBytes: 1024 * 1024 } },
   );
 }
 

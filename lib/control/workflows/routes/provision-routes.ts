@@ -9,7 +9,7 @@ import { provisioningContracts } from '../../../protocol/api/provisioning.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { withSecretUrl } from '../../../protocol/secret-params.ts';
 import { VM_DEFAULTS } from '../../../protocol/vms.ts';
-import { accepted, bind, type Route } from '../../http/route.ts';
+import { accepted, bind, type Route, recordedInCommit } from '../../http/route.ts';
 import type { Allocator } from '../../placement/allocator.ts';
 import { NoAllocatableServersError } from '../../placement/placement-errors.ts';
 import { buildPlacementRequest } from '../../placement/request.ts';
@@ -29,10 +29,9 @@ interface ProvisionRouteDeps {
 const NOBODY = '00000000-0000-0000-0000-000000000000';
 
 export function provisionRoutes({ workflowJobs, allocator, vms, random }: ProvisionRouteDeps): Route[] {
-  return bind(
-    provisioningContracts,
-    {
-      async ProvisionVm({ params, rawParams, actor, source, requestId, withAuditRecord, setAuditedObject }) {
+  return bind(provisioningContracts, {
+    ProvisionVm: recordedInCommit(
+      async ({ params, rawParams, actor, source, requestId, withAuditRecord, setAuditedObject }) => {
         const { uuid: vmUuid, server_uuid } = params;
         const wanted = withSecretImage({ ...rawParams, uuid: vmUuid, ...(server_uuid && { server_uuid }) });
         const issue = findVmParamIssue('machine_create', vmParamsOf(wanted));
@@ -57,9 +56,8 @@ export function provisionRoutes({ workflowJobs, allocator, vms, random }: Provis
         );
         return accepted({ job_uuid: created, vm_uuid: vmUuid });
       },
-    },
-    { ProvisionVm: { commitsAuditRecord: true } },
-  );
+    ),
+  });
 }
 
 /** What `POST /allocate` is sent for such a VM. @throws InvalidParametersError */

@@ -4,7 +4,7 @@ import { CnapiError } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { WORKFLOW_PAGE, workflowContracts } from '../../../protocol/api/workflows.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
-import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
+import { accepted, bind, empty, ok, type RequestContext, type Route, recordedInCommit } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
 import { ageOfCnAgent } from '../../servers/cn-agent-version.ts';
 import { CORE_PARTS } from '../../servers/server-store.ts';
@@ -73,9 +73,9 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
         if (job.ended_at === null && endSignal.aborted) throw new InstanceDrainingError();
         return ok(toWorkflowJob(job, actor));
       },
-      CancelWorkflowJob: cancel,
-      PutWorkflowCancel: cancel,
-      async RebootServer(context) {
+      CancelWorkflowJob: recordedInCommit(cancel),
+      PutWorkflowCancel: recordedInCommit(cancel),
+      RebootServer: recordedInCommit(async (context) => {
         const { server_uuid: uuid } = context.params;
         const found = await deps.servers.get(uuid, { ...CORE_PARTS, agents: true, sysinfo: true });
         checkWorkAllowed(uuid, found?.server.sysinfo, 'reboot');
@@ -83,14 +83,9 @@ export function workflowRoutes(deps: WorkflowRouteDeps): Route[] {
           return accepted({ job_uuid: await createRequestedWorkflowJob(deps, context, 'server-reboot') });
         await rebootWithoutJob(deps, context, found?.server.agents);
         return empty(204);
-      },
+      }),
     },
-    {
-      ListWorkflowJobs: { answerBytes: ROW_STREAM_BYTES },
-      CancelWorkflowJob: { commitsAuditRecord: true },
-      PutWorkflowCancel: { commitsAuditRecord: true },
-      RebootServer: { commitsAuditRecord: true },
-    },
+    { ListWorkflowJobs: { answerBytes: ROW_STREAM_BYTES } },
   );
 }
 

@@ -5,7 +5,7 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import { zfsContracts, zfsDataset, zfsPool, zfsProperties } from '../../../protocol/api/zfs.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { MAX_ZFS_PROPERTIES, reasonNotProperty } from '../../../protocol/zfs.ts';
-import { bind, empty, ok, type Route } from '../../http/route.ts';
+import { bind, empty, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import { type RunContext, runTask } from '../../tasks/requests/run-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { explainZfsFailure } from '../zfs-failure.ts';
@@ -39,7 +39,6 @@ const GET_PROPERTIES = {
     .pipe(zfsProperties),
 };
 
-const change = { commitsAuditRecord: true } as const;
 const list = { answerBytes: LIST_BYTES } as const;
 
 export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
@@ -65,22 +64,22 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
         const task = { name: 'zfs_list_datasets', params, text: 'cannot list datasets:' };
         return ok(await ask(context, { ...task, result: listIn('datasets', zfsDataset) }));
       },
-      CreateDataset(context) {
+      CreateDataset: recordedInCommit((context) => {
         const { dataset } = context.params;
         return act(context, { name: 'zfs_create_dataset', params: { dataset }, text: 'cannot create dataset:' });
-      },
-      DestroyDataset(context) {
+      }),
+      DestroyDataset: recordedInCommit((context) => {
         const { dataset } = context.params;
         return act(context, { name: 'zfs_destroy_dataset', params: { dataset }, text: 'cannot destroy dataset:' });
-      },
-      CreateDatasetSnapshot(context) {
+      }),
+      CreateDatasetSnapshot: recordedInCommit((context) => {
         const dataset = `${context.params.dataset}@${context.params.name}`;
         return act(context, { name: 'zfs_snapshot_dataset', params: { dataset }, text: SNAPSHOT_TEXT });
-      },
-      RollbackDataset(context) {
+      }),
+      RollbackDataset: recordedInCommit((context) => {
         const dataset = `${context.params.dataset}@${context.params.name}`;
         return act(context, { name: 'zfs_rollback_dataset', params: { dataset }, text: SNAPSHOT_TEXT });
-      },
+      }),
       async ListDatasetSnapshots(context) {
         const { dataset } = context.params;
         const task = { name: 'zfs_list_snapshots', params: { dataset }, text: 'cannot list snapshots:' };
@@ -94,27 +93,17 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
         const params = { dataset: context.params.dataset, ...parseProperties(context) };
         return ok(await ask(context, { ...GET_PROPERTIES, params }));
       },
-      SetDatasetProperties(context) {
+      SetDatasetProperties: recordedInCommit((context) => {
         const { dataset, properties } = context.params;
         const params = { dataset, properties };
         return act(context, { name: 'zfs_set_properties', params, text: 'cannot set properties:' });
-      },
+      }),
       async ListPools(context) {
         const task = { name: 'zfs_list_pools', params: {}, text: 'cannot list pools:' };
         return ok(await ask(context, { ...task, result: listIn('pools', zfsPool) }));
       },
     },
-    {
-      ListDatasets: list,
-      CreateDataset: change,
-      DestroyDataset: change,
-      CreateDatasetSnapshot: change,
-      RollbackDataset: change,
-      ListDatasetSnapshots: list,
-      GetAllDatasetProperties: list,
-      GetDatasetProperties: list,
-      SetDatasetProperties: change,
-    },
+    { ListDatasets: list, ListDatasetSnapshots: list, GetAllDatasetProperties: list, GetDatasetProperties: list },
   );
 }
 

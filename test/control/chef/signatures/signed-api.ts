@@ -14,7 +14,7 @@ import { CallerLimits } from '../../../../lib/control/http/limits/caller-limits.
 import { HttpListener } from '../../../../lib/control/http/listener/listener.ts';
 import { RequestMetrics } from '../../../../lib/control/http/listener/request-metrics.ts';
 import { RequestPipeline } from '../../../../lib/control/http/listener/request-pipeline.ts';
-import { bind, ok, type Route } from '../../../../lib/control/http/route.ts';
+import { bind, ok, type Route, recordedInCommit } from '../../../../lib/control/http/route.ts';
 import { Metrics } from '../../../../lib/control/metrics/metrics.ts';
 import { Organizations } from '../../../../lib/control/organizations/organizations.ts';
 import { checkMayAct } from '../../../../lib/control/organizations/requestor.ts';
@@ -104,9 +104,9 @@ function placeRoutes(organizations: Organizations): Route[] {
     {
       ReadPlace: answerTo('read') as never,
       ChangePlace: answerTo('write') as never,
-      BusyPlace: refuseAsAsked as never,
+      BusyPlace: recordedInCommit(refuseAsAsked) as never,
     },
-    { ReadPlace: { rawBody }, ChangePlace: { rawBody }, BusyPlace: { rawBody, commitsAuditRecord: true } },
+    { ReadPlace: { rawBody }, ChangePlace: { rawBody }, BusyPlace: { rawBody } },
   );
 }
 

@@ -4,7 +4,7 @@ import type { Random } from '../../../../platform/random.ts';
 import { PUSH_PAGE } from '../../../../protocol/api/push/jobs.ts';
 import { DEFAULT_TIMES, pushScheduleContracts } from '../../../../protocol/api/push/schedules.ts';
 import { idempotencyKey } from '../../../http/idempotency-key.ts';
-import { bind, empty, ok, type Route } from '../../../http/route.ts';
+import { bind, empty, ok, type Route, recordedInCommit } from '../../../http/route.ts';
 import type { PushJobs } from '../../push-jobs.ts';
 import { createRunRequestKey } from '../../request/job-request.ts';
 import { toPushJob } from '../../routes/push-job-view.ts';
@@ -29,13 +29,13 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
   return bind(
     pushScheduleContracts,
     {
-      async CreatePushSchedule({ params, actor, withAuditRecord }) {
+      CreatePushSchedule: recordedInCommit(async ({ params, actor, withAuditRecord }) => {
         const { at, cron, time_zone: timeZone, overlap, job } = params;
         const id = random.uuid();
         const schedule = { id, at, cron, timeZone, overlap, job, actor: actor.name };
         await withAuditRecord((record) => pushSchedules.create({ ...schedule, record }), id);
         return { status: 201 as const, body: toPushSchedule(await pushSchedules.get(id), actor) };
-      },
+      }),
       async ListPushSchedules({ params: { status, after, limit = PUSH_PAGE }, actor }) {
         const { schedules, next } = await pushSchedules.list({ status, after, limit, bytes: PAGE_BYTES });
         return ok({ schedules: schedules.map((one) => toPushSchedule(one, actor)), ...definedFields({ next }) });
@@ -45,13 +45,13 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
         return ok({ times: times.map((one) => one.toISOString()) });
       },
       GetPushSchedule: async ({ params, actor }) => ok(toPushSchedule(await pushSchedules.get(params.id), actor)),
-      async UpdatePushSchedule({ params, actor, withAuditRecord }) {
+      UpdatePushSchedule: recordedInCommit(async ({ params, actor, withAuditRecord }) => {
         const { id, at, cron, time_zone: timeZone, overlap, job } = params;
         const changes = { at, cron, timeZone, overlap, job, actor: actor.name };
         await withAuditRecord((record) => pushSchedules.change(id, changes, record), id);
         return ok(toPushSchedule(await pushSchedules.get(id), actor));
-      },
-      async RunPushSchedule({ params: { id }, actor, header, withAuditRecord }) {
+      }),
+      RunPushSchedule: recordedInCommit(async ({ params: { id }, actor, header, withAuditRecord }) => {
         const repeat = createRunRequestKey(id, idempotencyKey(header), actor.name);
         const jobId = (await pushJobs.findByIdempotencyKey(repeat)) ?? (await run(random.uuid()));
         function run(newJobId: string): Promise<string> {
@@ -59,7 +59,7 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
           return withAuditRecord((record) => pushSchedules.run(id, { ...request, record }), newJobId);
         }
         return { status: 201 as const, body: toPushJob(await pushJobs.get(jobId), actor) };
-      },
+      }),
       async PausePushSchedule({ params: { id }, actor }) {
         await pushSchedules.pause(id, actor.name);
         return ok(toPushSchedule(await pushSchedules.get(id), actor));
@@ -73,11 +73,6 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
         return empty(204);
       },
     },
-    {
-      CreatePushSchedule: { commitsAuditRecord: true },
-      UpdatePushSchedule: { commitsAuditRecord: true },
-      RunPushSchedule: { commitsAuditRecord: true },
-      ListPushSchedules: { answerBytes: ANSWER_BYTES },
-    },
+    { ListPushSchedules: { answerBytes: ANSWER_BYTES } },
   );
 }
