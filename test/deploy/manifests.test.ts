@@ -7,8 +7,9 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import mustache from 'mustache';
 import t from 'tap';
+import { agentOptions } from '../../lib/agent/option-table.ts';
 import { parseAgentOptions } from '../../lib/agent/options.ts';
-import { type Config, parseConfig } from '../../lib/control/config.ts';
+import { type Config, configKeys, parseConfig } from '../../lib/control/config.ts';
 import { matchLists } from '../support/match-lists.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
@@ -68,10 +69,18 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
     { unreserved_ram: 3, next_reboot: -1 },
   ],
   CNAPI_PLACEMENT_RATIOS: ['cpu=2', 'placementRatios', { cpu: 2, ram: 1, disk: 1 }],
+  CNAPI_PLACEMENT_MAX_VMS: ['100', 'placementMaxVms', 100],
+  CNAPI_PLACEMENT_CLAIMS_PER_CALLER: ['50', 'placementClaimsPerCaller', 50],
   CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
   CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],
   CNAPI_HANDSHAKES_PER_SECOND: ['100', 'handshakesPerSecond', 100],
   CNAPI_FAILED_AUTHENTICATIONS_PER_MINUTE: ['5', 'failedAuthenticationsPerMinute', 5],
+  CNAPI_ANSWER_MEMORY_MIB: ['64', 'answerMemoryMiB', 64],
+  CNAPI_ANSWER_MEMORY_PER_CALLER_MIB: ['16', 'answerMemoryPerCallerMiB', 16],
+  CNAPI_EVENT_STREAMS_PER_CALLER: ['5', 'eventStreamsPerCaller', 5],
+  CNAPI_WAITS_PER_CALLER: ['50', 'waitsPerCaller', 50],
+  CNAPI_LOG_LINES_PER_SOURCE: ['10', 'logLinesPerSource', 10],
+  CNAPI_NEW_SERVERS_PER_HOUR: ['0', 'newServersPerHour', 0],
   CNAPI_MAX_AGENTS: ['1000', 'maxAgents', 1000],
   CNAPI_DATABASE_POOLER: ['transaction', 'databasePooler', 'transaction'],
   CNAPI_DATABASE_DIRECT_URL: ['postgres://10.0.0.7/cnapi', 'databaseDirectUrl', 'postgres://10.0.0.7/cnapi'],
@@ -104,6 +113,25 @@ t.test('the SAPI template renders to a valid configuration, with the least and t
     [],
     'every key of the template is covered here',
   );
+});
+
+t.test('the SAPI templates have each key of the configuration, and each option of the agent', (t) => {
+  const has = (service: string, key: string) => read(`sapi_manifests/${service}/template`).includes(`"${key}": `);
+  // The times fit each other; whoever changes them writes a file of their own.
+  const keys = configKeys().filter(({ key }) => !key.endsWith('Ms'));
+  t.same(
+    keys.filter(({ key }) => !has('cnapi', key)).map(({ key }) => key),
+    [],
+  );
+  // The first two belong to one machine, the others to a command line.
+  const { data: _data, uuid: _uuid, config: _config, help: _help, ...options } = agentOptions;
+  const names = Object.keys(options).map((name) => name.replace(/-(.)/g, (_, letter) => letter.toUpperCase()));
+  t.ok(names.length > 25);
+  t.same(
+    names.filter((name) => !has('cn-agent', name)),
+    [],
+  );
+  t.end();
 });
 
 t.test('an instance starts from the rendered configuration', async (t) => {
@@ -160,6 +188,26 @@ t.test('the SAPI template of the agent renders to valid options', async (t) => {
     logLevel: 'debug',
     pushCommands: '/l',
     packages: { keyFiles: ['/k', '/n'], urls: ['https://packages.example.com/'], directories: [], allowScripts: false },
+  });
+  const machine = await options({
+    ...{ CNAPI_DNS: '10.0.0.2:53', CN_AGENT_ALLOW_REBOOT: 'true', CN_AGENT_ALLOW_SETUP: 'true' },
+    ...{ CN_AGENT_FACTORY_RESET: '/sbin/reset', CN_AGENT_NEEDS_SETUP: 'true', CN_AGENT_ENCRYPTED_ZPOOL: 'true' },
+    ...{ CN_AGENT_HEADNODE: 'true', CN_AGENT_BOOT_PARAMETER: 'rack=7,row=2', CN_AGENT_PROTOCOL: 'link' },
+    ...{ CN_AGENT_CONTAINERS: 'true', CN_AGENT_CONTAINER_PATH: '/srv/a,/srv/b', CN_AGENT_CONTAINER_BRIDGE: 'br0' },
+    ...{ CN_AGENT_CONTAINER_UIDS: '300000-400000', CN_AGENT_IMAGE_URL: 'https://i.example.com/' },
+    ...{ CN_AGENT_IMAGE_PATH: '/srv/images', CN_AGENT_IMAGE_SPACE: '1000000', CN_AGENT_ZFS: 'tank/vms' },
+    ...{ CN_AGENT_PACKAGE_KEY: '/k', CN_AGENT_PACKAGE_PATH: '/p', CN_AGENT_PACKAGE_SCRIPTS: 'true' },
+    ...{ CN_AGENT_PACKAGE_TRIAL: '60', CN_AGENT_HTTP_PORT: '1', CN_AGENT_HTTP_OPEN: 'true' },
+  });
+  matchLists(t, machine, {
+    ...{ allowReboot: true, setupRules: { allowsSetup: true, resetProgram: '/sbin/reset' }, needsSetup: true },
+    ...{ encryptedZpool: true, bootParameters: { rack: '7', row: '2', headnode: 'true' }, protocol: 'link' },
+    containers: {
+      ...{ directories: ['/srv/a', '/srv/b'], bridges: ['br0'], uidRange: { first: 300_000, count: 100_001 } },
+      images: { urls: ['https://i.example.com/'], directories: ['/srv/images'], maxBytes: 1_000_000 },
+    },
+    packages: { keyFiles: ['/k'], urls: [], directories: ['/p'], allowScripts: true },
+    ...{ trialMs: 60_000, zfs: ['tank/vms'], http: { port: 1, open: true } },
   });
   matchLists(t, await options({ CNAPI_URL: 'https://10.0.0.5,https://10.0.0.6' }), {
     discovery: { endpoints: [{ host: '10.0.0.5' }, { host: '10.0.0.6' }] },
