@@ -40,7 +40,6 @@ export const dutyLayers = ({
     'control/servers',
     'control/tasks',
     'control/waitlist',
-    'control/placement',
     'control/vms',
   ],
   'control/workflows/routes': [

@@ -67,14 +67,17 @@ export async function readRoomClaim(
   return rows[0]?.server_uuid;
 }
 
-/** Gives up the claim of a VM on this server, unless only the claim tells the size of the VM. */
+/**
+ * Gives up the claim of a VM on this server, unless a job holds it (it ends with the job), or only
+ * the claim tells the size of the VM.
+ */
 export async function releaseRoom(
   database: Queryable,
   { vmUuid, serverUuid }: { vmUuid: string; serverUuid: string },
 ): Promise<void> {
   await database.query(
     `delete from cnapi_placement_claims c where c.vm_uuid = $1::text and c.server_uuid = $2::uuid
-       and not cnapi_vm_is_being_created(c.vm_uuid, c.server_uuid)`,
+       and c.job is null and not cnapi_vm_is_being_created(c.vm_uuid, c.server_uuid)`,
     [vmUuid, serverUuid],
     { name: 'release placement' },
   );

@@ -48,7 +48,7 @@ export type StepWork =
   | { kind: 'await-boot' }
   /** Until the job has the lock of its VM. */
   | { kind: 'take-ticket' }
-  /** Gives up that lock, and the room that is held for the VM. */
+  /** Gives up that lock. The room that the job holds for the VM ends with the job. */
   | { kind: 'release' };
 
 export interface WorkflowStep {

@@ -1,20 +1,17 @@
 /**
- * The steps of `vm-provision` that are not tasks: the ticket that locks the VM, and the release of
- * it and of the room. The ticket has the uuid of its job, and is created under a key: a holder that
- * is late gets the ticket as it is, also after its release. Owned by `workflow-runner.ts`.
+ * The steps of `vm-provision` that are not tasks: the ticket that locks the VM, and its release.
+ * The ticket has the uuid of its job, and is created under a key: a holder that is late gets the
+ * ticket as it is, also after its release. The room needs no step: the job holds it from its
+ * creation to its end (lib/control/placement/migrations/005-jobs.sql). Owned by
+ * `workflow-runner.ts`.
  */
-import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
-import type { Allocator } from '../placement/allocator.ts';
 import { TicketNotFoundError } from '../waitlist/ticket-errors.ts';
 import type { Waitlist } from '../waitlist/waitlist.ts';
-import { checkJobAt } from './server-changes.ts';
 import type { HeldWorkflowJob } from './step-store.ts';
 
 export interface ProvisionStepsDeps {
-  database: Queryable;
   waitlist: Pick<Waitlist, 'create' | 'release' | 'statuses'>;
-  allocator: Pick<Allocator, 'release'>;
 }
 
 /** Longer than the steps may take. A job that ends releases its ticket. */
@@ -37,15 +34,11 @@ export class ProvisionSteps {
     throw new Error(`its provision ticket ${uuid} ${status === undefined ? 'was deleted' : `is ${status}`}`);
   }
 
-  /** @throws WorkflowJobMovedError, TooManyTicketsError */
+  /** @throws TooManyTicketsError */
   async release(job: HeldWorkflowJob): Promise<void> {
-    const { database, waitlist, allocator } = this.#deps;
-    // A later job of the same VM may have claimed the room.
-    await checkJobAt(database, job);
-    await allocator.release(vmOf(job), job.serverUuid);
     // If the ticket was not created yet, no former holder can create it after this.
     const ticket = await this.#createTicket(job);
-    await waitlist.release(ticket).catch((error: unknown) => {
+    await this.#deps.waitlist.release(ticket).catch((error: unknown) => {
       if (!(error instanceof TicketNotFoundError)) throw error;
     });
   }

@@ -61,13 +61,9 @@ export class ServerChanges {
     }
   }
 
-  #checkHeld(job: HeldWorkflowJob): Promise<void> {
-    return checkJobAt(this.#deps.database, job);
+  /** @throws WorkflowJobMovedError unless the job is still where this instance has read it */
+  async #checkHeld({ id, state }: HeldWorkflowJob): Promise<void> {
+    const now = await readHeldWorkflowJob(this.#deps.database, id);
+    if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new WorkflowJobMovedError(id);
   }
-}
-
-/** @throws WorkflowJobMovedError unless the job is still where this instance has read it */
-export async function checkJobAt(database: Queryable, { id, state }: HeldWorkflowJob): Promise<void> {
-  const now = await readHeldWorkflowJob(database, id);
-  if (now === undefined || !isDeepStrictEqual(now.state, state)) throw new WorkflowJobMovedError(id);
 }

@@ -97,7 +97,7 @@ export class WorkflowJobs {
    * Creates a job; returns its id. While an equal job of the server is unfinished, returns the id
    * of that one.
    * @throws ServerHasWorkflowJobError, VmHasWorkflowJobError, TooManyWorkflowJobsError,
-   * BadSecretParamsError
+   * BadSecretParamsError; CnapiError when the room for its VM is not held any more
    */
   async create(request: WorkflowRequest, id: string): Promise<string> {
     const { name, serverUuid, vmUuid, params, requestId, actor, record } = request;

@@ -57,7 +57,6 @@ export interface WorkflowRunnerDeps {
   tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthorities'> & StepWaitsDeps['tasks'];
   servers: Pick<Servers, 'get' | 'markRebooting'> & ServerChangesDeps['servers'] & StepWaitsDeps['servers'];
   waitlist: ProvisionStepsDeps['waitlist'];
-  allocator: ProvisionStepsDeps['allocator'];
 }
 
 /** A job that is not ended. */

@@ -5,6 +5,7 @@ import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { WORKFLOW_EXECUTIONS } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import type { AuditRecordPart } from '../audit-part.ts';
+import { orRefusal } from '../tasks/store/task-errors.ts';
 
 /** The kind of the duties that carry out workflow jobs. The id of the duty is that of the job. */
 export const WORKFLOW_DUTY = 'workflow-job';
@@ -40,6 +41,7 @@ export const MAX_UNFINISHED_OF_CALLER = 500;
  * Creates the job and its duty, or nothing. `busy`: its server, or its VM, has an
  * unfinished job. `full`: there are as many jobs as there may be. `caller-full`: the caller has as
  * many as one may have. Creations at the same time may exceed the bounds by their number.
+ * @throws CnapiError NoAllocatableServersError: the room for its VM is not held any more
  */
 export async function createWorkflowJob(
   database: Queryable,
@@ -79,7 +81,7 @@ export async function createWorkflowJob(
     return rows[0]?.is_left === true ? 'caller-full' : 'full';
   } catch (error) {
     if (sqlStateOf(error) === UNIQUE_VIOLATION) return 'busy';
-    throw error;
+    throw orRefusal(error);
   }
 }
 

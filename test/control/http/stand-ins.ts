@@ -98,6 +98,7 @@ const noServer = () => Promise.reject(new NoAllocatableServersError('there is no
 export const noPlacement = {
   allocator: {
     allocate: noServer,
+    release: async () => {},
     explain: noServer,
     capacity: async () => ({ unreserved: new Map(), reasons: new Map() }),
   },

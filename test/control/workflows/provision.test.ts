@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { MAX_UNFINISHED_WORKFLOWS } from '../../../lib/control/workflows/workflow-store.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
 import { Cli } from '../../cli/rig.ts';
@@ -106,6 +107,23 @@ t.test('jobs that create VMs', { skip }, async (t) => {
     await nothingIsHeld(uuid);
     const elsewhere = await ask('POST', '/vms', payload(uuid, { server_uuid: randomUUID() }));
     t.match(elsewhere, { status: 409, body: { code: 'NoAllocatableServersError' } });
+  });
+
+  await t.test('a request that is refused after its room was found holds none', async (t) => {
+    const uuid = randomUUID();
+    await zone.sql(
+      `insert into cnapi_workflow_jobs (id, name, server_uuid, chain, onerror, params, request_hash)
+         select gen_random_uuid(), 'server-reboot', gen_random_uuid(), '{reboot}', '{}', '{}', 'full'
+           from generate_series(1, $1::int)`,
+      [MAX_UNFINISHED_WORKFLOWS],
+    );
+    // Not by the caller that tries again after such an answer.
+    const refused = await fetch(`${zone.instances[0]?.url}/vms`, {
+      ...{ method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(payload(uuid)) },
+    });
+    t.match(await refused.json(), { code: 'TooManyWorkflowJobs' });
+    await nothingIsHeld(uuid);
+    await zone.sql(`delete from cnapi_workflow_jobs where request_hash = 'full'`);
   });
 
   await t.test('a VM that could not be created is deleted', async (t) => {

@@ -96,6 +96,12 @@ t.test('a list reads the parameters of no job that it does not show them of', as
 t.test('a server has many jobs that create VMs, each for another VM, besides its own', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const [serverUuid, one, two] = [randomUUID(), randomUUID(), randomUUID()];
+  const hold = (vmUuid: string) =>
+    database.query(
+      `insert into cnapi_placement_claims (vm_uuid, server_uuid, owner_uuid, ram, disk, cpu, created_at, expires_at)
+         values ($1, $2, 'owner', 1, 0, 0, now(), now() + interval '1 day')`,
+      [vmUuid, serverUuid],
+    );
   const create = async (vmUuid: string | undefined, server = serverUuid) => {
     const id = randomUUID();
     const creation = await createWorkflowJob(database, {
@@ -105,10 +111,12 @@ t.test('a server has many jobs that create VMs, each for another VM, besides its
     });
     return { id, creation };
   };
+  await hold(one);
   const first = await create(one);
   t.equal(first.creation, 'created');
   t.equal((await create(one)).creation, 'busy');
   t.equal((await create(one, randomUUID())).creation, 'busy', 'on no other server either');
+  await hold(two);
   t.equal((await create(two)).creation, 'created');
   t.equal(await readUnfinishedWorkflowJob(database, serverUuid), undefined, 'they are not jobs of the server itself');
   const own = await create(undefined);
@@ -119,6 +127,7 @@ t.test('a server has many jobs that create VMs, each for another VM, besides its
   await database.query(`update cnapi_workflow_jobs set execution = 'failed', ended_at = cnapi_now() where id = $1`, [
     first.id,
   ]);
+  await hold(one);
   const again = await create(one);
   t.equal(again.creation, 'created', 'after the end of the job');
   t.equal((await readWorkflowJobOfVm(database, one))?.id, again.id, 'the newest one');

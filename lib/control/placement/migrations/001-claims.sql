@@ -1,6 +1,8 @@
 -- Room on a server that an allocation has promised to a VM. The VM uuid is the caller's; one VM has
 -- one claim. ram and disk in MiB, cpu as `cpu_cap` (100 is one core), 0 without a cap.
 --
+-- job: the workflow job that holds it, which makes it last (005-jobs.sql). No request changes it then.
+--
 -- A claim counts until it expires, or for as long as its VM is being created on the server. It does
 -- not count once the VM is reported with its size, because then the VM counts; the remains of one
 -- that has failed do not count for the VM that is made again.
@@ -12,7 +14,8 @@ create table cnapi_placement_claims (
   disk float8 not null,
   cpu float8 not null,
   created_at timestamptz not null,
-  expires_at timestamptz not null
+  expires_at timestamptz not null,
+  job uuid
 );
 
 create index cnapi_placement_claims_server on cnapi_placement_claims (server_uuid);
@@ -27,15 +30,16 @@ language sql stable as $$
 $$;
 
 -- Where a VM is gone, its claim ends: it was destroyed, or its creation has failed. A claim that is
--- younger is for a VM that will be made again. One that another transaction has locked is left to
--- expire: the ends of tasks and the reports of a whole batch would wait for it.
+-- younger is for a VM that will be made again. That of a job ends with the job. One that another
+-- transaction has locked is left to expire: the ends of tasks and the reports of a whole batch would
+-- wait for it.
 create function cnapi_end_placement_claims() returns trigger language plpgsql as $$
 begin
   delete from cnapi_placement_claims c
     where c.vm_uuid in (
       select d.vm_uuid from cnapi_placement_claims d join gone g
           on d.vm_uuid = g._key and d.server_uuid = g.server_uuid
-        where d.created_at <= g._mtime
+        where d.created_at <= g._mtime and d.job is null
         order by d.vm_uuid for update of d skip locked);
   return null;
 end $$;

@@ -9,6 +9,9 @@ create index cnapi_placement_claims_caller on cnapi_placement_claims (caller, ex
 --
 --   many      the caller has as many claims as it may; nothing was changed
 --
+-- Nothing is changed either of a claim that a job holds. The outcome is `known` for an equal request
+-- that takes the server of the job, else `creating`.
+--
 -- The claims of a caller are counted one after the other, behind a lock of the caller. Each
 -- transaction takes it before the lock of its server: other callers do not wait at that server for
 -- this caller's other claims, and the time limit of the locks that follow does not apply to it.
@@ -30,6 +33,9 @@ begin
     p_instead, p_expires_in_ms) c;
   if claim.outcome is null then
     return;
+  elsif claim.outcome = 'claimed' and exists (
+    select 1 from cnapi_placement_claims c where c.vm_uuid = p_vm and c.job is not null) then
+    raise exception using errcode = 'CN423', message = 'the claim is that of a workflow job';
   elsif claim.outcome = 'claimed' and p_caller is not null then
     select count(*) into others from cnapi_placement_claims c
       where c.caller = p_caller and c.vm_uuid <> p_vm and c.expires_at > cnapi_now();
@@ -40,7 +46,13 @@ begin
   end if;
   return query select claim.server_uuid, claim.outcome;
 exception
-  -- What was claimed above is undone.
+  -- In both cases what was claimed above is undone.
   when sqlstate 'CN429' then
     return query select p_server, 'many';
+  when sqlstate 'CN423' then
+    return query select c.server_uuid,
+        case when c.server_uuid is distinct from p_instead
+          and (c.owner_uuid, c.ram, c.disk, c.cpu) = (p_owner, p_ram, p_disk, p_cpu)
+        then 'known' else 'creating' end
+      from cnapi_placement_claims c where c.vm_uuid = p_vm;
 end $$;

@@ -21,7 +21,7 @@ import type { WorkflowJobs } from '../workflow-jobs.ts';
 
 interface ProvisionRouteDeps {
   workflowJobs: Pick<WorkflowJobs, 'create' | 'findForVm'>;
-  allocator: Pick<Allocator, 'allocate'>;
+  allocator: Pick<Allocator, 'allocate' | 'release'>;
   vms: Pick<VmRegistry, 'find'>;
   random: Random;
 }
@@ -48,12 +48,15 @@ export function provisionRoutes({ workflowJobs, allocator, vms, random }: Provis
         const serverUuid = candidate?.uuid;
         if (serverUuid === undefined) throw new NoAllocatableServersError('its server was removed during the request');
         const id = random.uuid();
-        // If this fails, the room is held until the claim expires, or for the request that is
-        // repeated.
         const created = await withAuditRecord(
           (record) => workflowJobs.create({ ...request, serverUuid, record }, id),
           id,
-        );
+        ).catch(async (error: unknown) => {
+          // Otherwise the room would be held until the claim expires. What a job holds stays: the
+          // commit may have succeeded although its answer was lost.
+          await allocator.release(vmUuid, serverUuid).catch(() => undefined);
+          throw error;
+        });
         return accepted({ job_uuid: created, vm_uuid: vmUuid });
       },
     ),
