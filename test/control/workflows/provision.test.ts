@@ -2,12 +2,16 @@
  * The workflow `vm-provision`: two instances as processes, one of which is killed, and an agent
  * with real containers. Another ticket of the VM holds a job at `take-ticket`.
  */
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import t from 'tap';
 import { MAX_UNFINISHED_WORKFLOWS } from '../../../lib/control/workflows/workflow-store.ts';
 import { systemClock } from '../../../lib/platform/time/clock.ts';
 import type { WorkflowJob } from '../../../lib/protocol/api/workflows.ts';
 import { Cli } from '../../cli/rig.ts';
+import { busyboxLayer } from '../../support/busybox-layer.ts';
 import { lacksContainers } from '../../support/container-machine.ts';
 import { startZone } from '../../support/fleet-harness.ts';
 import { cannotMount } from '../../support/mounted-folder.ts';
@@ -33,8 +37,11 @@ const names = (results: WorkflowJob['chain_results']) => results.map(({ name }) 
 t.setTimeout(FILE_TIMEOUT_MS);
 t.test('jobs that create VMs', { skip }, async (t) => {
   const data = await dataWithImage(t);
+  const archive = await busyboxLayer();
+  const archives = t.testdir({});
+  await writeFile(join(archives, 'busybox.tar'), archive);
   const zone = await startZone(t, { instances: 2, agents: 0, simulated: 0 });
-  const agent = zone.addAgent(undefined, undefined, { data, options: ['--containers'] });
+  const agent = zone.addAgent(undefined, undefined, { data, options: ['--containers', '--image-path', archives] });
   await zone.untilRunning(1);
   const server = agent.serverUuid;
   const caller = new Caller({ urls: zone.instances.map(({ url }) => url), clock: systemClock });
@@ -124,6 +131,27 @@ t.test('jobs that create VMs', { skip }, async (t) => {
     t.match(await refused.json(), { code: 'TooManyWorkflowJobs' });
     await nothingIsHeld(uuid);
     await zone.sql(`delete from cnapi_workflow_jobs where request_hash = 'full'`);
+  });
+
+  await t.test('the job has its server load an image that it does not have', async (t) => {
+    const image = {
+      image_uuid: randomUUID(),
+      image_url: `${pathToFileURL(join(archives, 'busybox.tar'))}`,
+      image_digest: `sha256:${createHash('sha256').update(archive).digest('hex')}`,
+    };
+    const refused = await end(await provision(randomUUID(), { ...image, image_digest: `sha256:${'0'.repeat(64)}` }));
+    t.equal(refused.execution, 'failed');
+    t.match(refused.chain_results.at(-1), { name: 'ensure-image', error_code: 'InvalidImage', error: /digest/ });
+    t.strictSame(names(refused.onerror_results), ['release']);
+    const uuid = randomUUID();
+    const ended = await end(await provision(uuid, image));
+    t.match(ended, { execution: 'succeeded' });
+    t.strictSame(names(ended.chain_results), ['take-ticket', 'ensure-image', 'create-vm', 'release']);
+    t.ok(ended.chain_results[1]?.task_id, 'by a task of its agent');
+    t.equal(await stateOf(uuid), 'running');
+    const vm = await ask<{ image_uuid: string }>('GET', `/vms/${uuid}`);
+    t.equal(vm.body.image_uuid, image.image_uuid);
+    await nothingIsHeld(uuid);
   });
 
   await t.test('a VM that could not be created is deleted', async (t) => {
