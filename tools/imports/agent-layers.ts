@@ -15,7 +15,7 @@ export const agentLayers = (base: readonly string[]): Readonly<Record<string, re
   // Recovery configurations of an encrypted zpool.
   'agent/recovery': [...base, 'agent/records', 'protocol'],
   // Whether the agent takes tasks.
-  'agent/pause': [...base, 'agent/records'],
+  'agent/pause': [...base, 'agent/records', 'agent/task-failure.ts'],
   'agent/output': [...base, 'protocol'],
   'agent/journal': [...base, 'agent/sync-directory.ts', 'protocol', 'protocol/link'],
   'agent/link': [

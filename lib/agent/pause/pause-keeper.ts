@@ -6,7 +6,9 @@
 import type { Logger } from '../../platform/log.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { RecordFiles } from '../records/record-files.ts';
+import { TaskFailure } from '../task-failure.ts';
 import {
+  changingJob,
   isDrainedAt,
   isPausedAt,
   type KeptDrain,
@@ -67,7 +69,10 @@ export class PauseKeeper {
     return isDrainedAt(this.#pause, jobId, this.#deps.clock.now());
   }
 
-  /** Resolves when the change survives a restart, and rejects if the disk does not take it. */
+  /**
+   * Resolves when the change survives a restart, and rejects if the disk does not take it.
+   * @throws TaskFailure for a `resume` while the server is rebooted or reset
+   */
   change(event: PauseEvent): Promise<void> {
     const changed = this.#turn.then(() => this.#change(event));
     this.#turn = changed.catch(() => undefined);
@@ -77,9 +82,12 @@ export class PauseKeeper {
   async #change(event: PauseEvent): Promise<void> {
     const { clock, log, bootId, files } = this.#deps;
     const now = clock.now();
+    const changing = changingJob(this.#pause, now);
+    if (event.type === 'resume' && changing !== undefined) throw notResumed(changing);
     const next = stepPause(this.#pause, event, now);
     const { drain } = next;
-    if (drain !== undefined && drain !== this.#pause.drain) {
+    const isKept = drain?.jobId === this.#pause.drain?.jobId && drain?.endsAt === this.#pause.drain?.endsAt;
+    if (drain !== undefined && !isKept) {
       const { jobId, durationMs } = drain;
       await files?.write({ id: DRAIN, jobId, durationMs, endsAtWallTime: clock.wallTime() + durationMs, bootId });
     }
@@ -90,3 +98,10 @@ export class PauseKeeper {
     if (hasEnded) await files?.remove(DRAIN);
   }
 }
+
+const notResumed = (jobId: string) =>
+  new TaskFailure(
+    'ServerChanging',
+    `Workflow job ${jobId} reboots or resets this server at present, and what the agent took now would be lost. ` +
+      `Wait for the job, or cancel it with: cnapi workflow cancel ${jobId}`,
+  );

@@ -5,12 +5,16 @@
  * ends it, and a job that reboots or resets a server asks whether it still holds it. It is a lease,
  * because the job may be unable to reach the agent when it fails, and it outlives the agent,
  * because an agent that restarts while its server drains must not take new tasks. It ends when the
- * machine has booted. Pure; `pause-keeper.ts` does the rest.
+ * machine has booted. While the server is in fact rebooted or reset, an operator cannot end it:
+ * whatever the agent took then would be lost. Pure; `pause-keeper.ts` does the rest.
  *
  *     open ──pause──▶ paused ──resume, restart──▶ open
  *     open ──begin-drain──▶ draining ──end-drain of its job, resume, its time is over, boot──▶ open
- *                             │ ▲ └──renew-drain of its job: its time begins again──▶ draining
- *                       pause ▼ │ restart
+ *                             │ ▲ ▲
+ *                             │ │ └──the change has failed, restart──┐
+ *                             │ │                                   │
+ *                             └─┼──begin-change of its job──▶ changing ──as draining, but resume──▶ open
+ *                       pause ▼ │ restart      (its time begins again)
  *                           both ──end-drain of its job, its time is over──▶ paused ; ──resume──▶ open
  */
 export interface Pause {
@@ -23,15 +27,19 @@ interface Drain {
   durationMs: number;
   /** By the clock of this process. */
   endsAt: number;
+  /** The server is being rebooted or reset. */
+  isChanging: boolean;
 }
 
 export type PauseEvent =
   | { type: 'pause' }
   /** A server has one job at a time, so another job's drain is over. */
   | { type: 'begin-drain'; jobId: string; durationMs: number }
-  | { type: 'renew-drain'; jobId: string }
+  /** What the server was drained for begins, or has failed. */
+  | { type: 'begin-change'; jobId: string }
+  | { type: 'change-failed'; jobId: string }
   | { type: 'end-drain'; jobId: string }
-  /** Ends both. */
+  /** Ends both, if `changingJob` knows none. */
   | { type: 'resume' };
 
 /** A drain for the next process. */
@@ -50,18 +58,32 @@ export function stepPause(pause: Pause, event: PauseEvent, now: number): Pause {
     case 'pause':
       return { ...pause, byOperator: true };
     case 'begin-drain':
-      return { ...pause, drain: { jobId: event.jobId, durationMs: event.durationMs, endsAt: now + event.durationMs } };
-    case 'renew-drain':
+      return { ...pause, drain: drainFrom(event, now) };
+    case 'begin-change':
       if (pause.drain === undefined || !isDrainedAt(pause, event.jobId, now)) return pause;
-      return { ...pause, drain: { ...pause.drain, endsAt: now + pause.drain.durationMs } };
+      return { ...pause, drain: { ...drainFrom(pause.drain, now), isChanging: true } };
+    case 'change-failed':
+      if (pause.drain?.jobId !== event.jobId || !pause.drain.isChanging) return pause;
+      return { ...pause, drain: { ...pause.drain, isChanging: false } };
     case 'end-drain':
       return pause.drain?.jobId === event.jobId ? { ...pause, drain: undefined } : pause;
     case 'resume':
-      return OPEN;
+      return changingJob(pause, now) === undefined ? OPEN : pause;
     default:
       return event satisfies never;
   }
 }
+
+const drainFrom = ({ jobId, durationMs }: Pick<Drain, 'jobId' | 'durationMs'>, now: number): Drain => ({
+  jobId,
+  durationMs,
+  endsAt: now + durationMs,
+  isChanging: false,
+});
+
+/** The job that reboots or resets the server at present. */
+export const changingJob = ({ drain }: Pause, now: number): string | undefined =>
+  drain?.isChanging && now < drain.endsAt ? drain.jobId : undefined;
 
 export const isPausedAt = (pause: Pause, now: number): boolean => reasonPausedAt(pause, now) !== undefined;
 
@@ -85,5 +107,5 @@ export function pauseAfter(
   { bootId, wallTime, now }: { bootId: string; wallTime: number; now: number },
 ): Pause {
   const leftMs = kept.bootId === bootId ? Math.min(kept.endsAtWallTime - wallTime, durationMs) : 0;
-  return leftMs <= 0 ? OPEN : { ...OPEN, drain: { jobId, durationMs, endsAt: now + leftMs } };
+  return leftMs <= 0 ? OPEN : { ...OPEN, drain: { jobId, durationMs, endsAt: now + leftMs, isChanging: false } };
 }

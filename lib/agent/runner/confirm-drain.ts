@@ -17,15 +17,15 @@ interface DrainDeps {
 }
 
 /**
- * The lease of the pause begins again. `active`: the tasks of this process. `asking`: the id of the
- * task that asks.
+ * The lease of the pause begins again, and no operator can end it until the task has failed
+ * (`pause.ts`). `active`: the tasks of this process. `asking`: the id of the task that asks.
  * @throws TaskFailure
  */
 export async function confirmDrain(
   { pause, journal, tasks }: DrainDeps,
   { jobId, asking, active }: { jobId: string; asking: string; active: ReadonlyMap<string, { frame: TaskFrame }> },
 ): Promise<void> {
-  await pause.change({ type: 'renew-drain', jobId });
+  await pause.change({ type: 'begin-change', jobId });
   if (!pause.isDrainedFor(jobId)) throw notDrained('its agent is not paused for it');
   const journalled = [...journal.state.tasks.values()].flatMap((one) => (one.state === 'ended' ? [] : one.task));
   const present = [...active.values()].map(({ frame }) => frame);

@@ -34,10 +34,24 @@ t.test(
     const keeper = await next(directory, { laterMs: HOUR_MS / 2 });
     t.strictSame([keeper.isPaused, keeper.isDrainedFor(jobId), keeper.isDrainedFor('another')], [true, true, false]);
     t.notOk((await next(directory, { laterMs: HOUR_MS })).isPaused);
-    await keeper.change({ type: 'renew-drain', jobId });
+    await keeper.change({ type: 'begin-change', jobId });
     t.ok((await next(directory, { laterMs: HOUR_MS })).isPaused, 'its whole time begins again');
   },
 );
+
+t.test('an operator is refused while the server changes, and told which job does that', async (t) => {
+  const directory = await directoryOf(t);
+  const keeper = await next(directory);
+  await keeper.change(drain);
+  await keeper.change({ type: 'begin-change', jobId });
+  await t.rejects(keeper.change({ type: 'resume' }), {
+    code: 'ServerChanging',
+    message: /^Workflow job a-job reboots or resets this server .* cnapi workflow cancel a-job$/,
+  });
+  t.ok(keeper.isPaused);
+  await (await next(directory)).change({ type: 'resume' });
+  t.notOk((await next(directory)).isPaused, 'an agent that has restarted changes nothing any more');
+});
 
 t.test('a boot ends the drain, also for later processes', async (t) => {
   const directory = await directoryOf(t);

@@ -1,5 +1,6 @@
 import t from 'tap';
 import {
+  changingJob,
   isDrainedAt,
   isPausedAt,
   OPEN,
@@ -10,13 +11,16 @@ import {
 } from '../../../lib/agent/pause/pause.ts';
 
 const NOW = 1_000;
-const until = (endsAt: number, jobId = 'a') => ({ jobId, durationMs: 100, endsAt });
+const until = (endsAt: number, jobId = 'a', isChanging = false) => ({ jobId, durationMs: 100, endsAt, isChanging });
 const paused: Pause = { byOperator: true, drain: undefined };
 const draining: Pause = { byOperator: false, drain: until(NOW + 50) };
 const both: Pause = { byOperator: true, drain: until(NOW + 50) };
+const changing: Pause = { byOperator: false, drain: until(NOW + 50, 'a', true) };
+const lapsed: Pause = { byOperator: false, drain: until(NOW, 'a', true) };
 const over: Pause = { byOperator: false, drain: until(NOW) };
 const begin = (jobId: string): PauseEvent => ({ type: 'begin-drain', jobId, durationMs: 100 });
-const renew = (jobId: string): PauseEvent => ({ type: 'renew-drain', jobId });
+const change = (jobId: string): PauseEvent => ({ type: 'begin-change', jobId });
+const fail = (jobId: string): PauseEvent => ({ type: 'change-failed', jobId });
 const end = (jobId: string): PauseEvent => ({ type: 'end-drain', jobId });
 
 const rows: { name: string; from: Pause; event: PauseEvent; to: Pause }[] = [
@@ -26,10 +30,27 @@ const rows: { name: string; from: Pause; event: PauseEvent; to: Pause }[] = [
   { name: 'a drain begins again', from: draining, event: begin('a'), to: { ...OPEN, drain: until(NOW + 100) } },
   { name: 'another job drains', from: draining, event: begin('b'), to: { ...OPEN, drain: until(NOW + 100, 'b') } },
   { name: 'a drain of a paused agent', from: paused, event: begin('a'), to: { ...paused, drain: until(NOW + 100) } },
-  { name: 'a drain is renewed', from: draining, event: renew('a'), to: { ...OPEN, drain: until(NOW + 100) } },
-  { name: 'a drain that is over is not renewed', from: over, event: renew('a'), to: over },
-  { name: 'another job does not renew a drain', from: draining, event: renew('b'), to: draining },
-  { name: 'no drain is renewed', from: paused, event: renew('a'), to: paused },
+  { name: 'a change begins', from: draining, event: change('a'), to: { ...OPEN, drain: until(NOW + 100, 'a', true) } },
+  {
+    name: 'a change begins again',
+    from: changing,
+    event: change('a'),
+    to: { ...OPEN, drain: until(NOW + 100, 'a', true) },
+  },
+  { name: 'no change begins when its drain is over', from: over, event: change('a'), to: over },
+  { name: 'no change of another job begins', from: draining, event: change('b'), to: draining },
+  { name: 'no change begins without a drain', from: paused, event: change('a'), to: paused },
+  { name: 'a change fails', from: changing, event: fail('a'), to: draining },
+  { name: 'a change fails that has not begun', from: draining, event: fail('a'), to: draining },
+  { name: 'a change of another job fails', from: changing, event: fail('b'), to: changing },
+  { name: 'an operator cannot resume a server that changes', from: changing, event: { type: 'resume' }, to: changing },
+  {
+    name: 'an operator resumes when the time of the change is over',
+    from: lapsed,
+    event: { type: 'resume' },
+    to: OPEN,
+  },
+  { name: 'the job of a change ends its drain', from: changing, event: end('a'), to: OPEN },
   { name: 'a drain ends', from: draining, event: end('a'), to: OPEN },
   { name: 'another job does not end a drain', from: draining, event: end('b'), to: draining },
   { name: 'a drain ends, and the pause of the operator stays', from: both, event: end('a'), to: paused },
@@ -58,6 +79,13 @@ t.test('a drain ends by itself, and the pause of an operator does not', async (t
   );
   t.notOk(isDrainedAt(both, 'b', NOW));
   t.notOk(isDrainedAt(both, 'a', NOW + 50));
+});
+
+t.test('the job of a change is known until its time is over', async (t) => {
+  t.same(
+    [OPEN, both, changing, lapsed].map((pause) => changingJob(pause, NOW)),
+    [undefined, undefined, 'a', undefined],
+  );
 });
 
 const kept = { jobId: 'a', durationMs: 100, endsAtWallTime: 5_100, bootId: 'b' };

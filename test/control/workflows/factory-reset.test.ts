@@ -121,6 +121,29 @@ t.test('servers are reset by jobs', async (t) => {
     await t.rejects(access(mark), { code: 'ENOENT' });
   });
 
+  await t.test('an agent whose server is being reset is not resumed before its job is canceled', async (t) => {
+    const mark = join(folder, 'resetting');
+    const resetProgram = await program('waits', `touch '${mark}'; exec sleep 1000`);
+    const { serverUuid } = await settingsServer(t, [one, two], { resetProgram });
+    const { body } = await one.put<{ job_uuid: string }>(`/servers/${serverUuid}/factory-reset`);
+    await until(
+      () =>
+        access(mark).then(
+          () => true,
+          () => undefined,
+        ),
+      'the program to run',
+    );
+    const resume = () => one.post<{ message: string }>(`/servers/${serverUuid}/cn-agent/resume`);
+    const refused = await resume();
+    t.equal(refused.status, 500);
+    t.match(refused.body.message, `cnapi workflow cancel ${body.job_uuid}`);
+    t.equal(await takesTasks(serverUuid), 'failure', 'it is still paused');
+    await one.put(`/jobs/${body.job_uuid}/cancel`, {});
+    t.match(await two.get(`/jobs/${body.job_uuid}/wait?timeout=60`), { body: { execution: 'canceled' } });
+    t.equal(await takesTasks(serverUuid), 'complete');
+  });
+
   await t.test('a server whose reset has failed is not set up, because nobody knows what is left of it', async (t) => {
     const resetProgram = await program('fails', 'echo the disk is busy >&2; exit 4');
     const { serverUuid, shown } = await settingsServer(t, [one, two], { resetProgram });
@@ -150,8 +173,8 @@ t.test('an agent with VMs is not reset, whatever its instance knows', async (t) 
     },
   };
   const setupRules = { allowsSetup: false, resetProgram: '/bin/true' };
-  const confirmDrain = async () => undefined;
-  const context = { vms: { list: () => [{}] }, settings, setupRules, confirmDrain } as unknown as TaskContext;
+  const drained = { confirmDrain: async () => undefined, changePause: async () => undefined };
+  const context = { vms: { list: () => [{}] }, settings, setupRules, ...drained } as unknown as TaskContext;
   await t.rejects(serverFactoryReset.run({ drain: randomUUID() }, context), {
     ...{ code: 'ServerHasVms', message: 'This server has VMs (1); delete them before its reset' },
   });
