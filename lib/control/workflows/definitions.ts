@@ -63,6 +63,11 @@ export interface WorkflowStep {
   notesTask?: boolean;
   /** In `onerror`: the step of the chain that it undoes. Absent: it is for every job. */
   undoes?: string;
+  /**
+   * The step is never given up while its server exists. An error is one of the duty, which is
+   * handed over and goes on after a pause.
+   */
+  isInsistent?: boolean;
 }
 
 interface Workflow {
@@ -142,6 +147,13 @@ const changing = (change: (job: StepJob) => ServerChange): WorkflowStep => ({
   work: { kind: 'change', change },
 });
 
+/** Without it the server's row would say for ever what the job has left. */
+const undoing = (step: string, change: (job: StepJob) => ServerChange): WorkflowStep => ({
+  ...changing(change),
+  isInsistent: true,
+  undoes: step,
+});
+
 /** A machine that stops may take its agent with it before the end of the task is recorded. */
 export const ENDS_OF_A_REBOOT: readonly string[] = ['AgentRestarted', 'AgentStopped', 'OutcomeUnknown', 'TaskTimeout'];
 
@@ -177,7 +189,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       'await-boot': { timeoutMs: BOOT_MS, work: { kind: 'await-boot' } },
       'end-drain': endDrain,
       // Nobody follows the reboot any more.
-      'mark-not-rebooting': { ...changing(() => ({ transitional_status: '' })), undoes: 'mark-rebooting' },
+      'mark-not-rebooting': undoing('mark-rebooting', () => ({ transitional_status: '' })),
     },
     chain: ({ drain }) => [
       ...(drain === true ? [BEGIN_DRAIN, 'await-idle'] : []),
@@ -216,7 +228,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
         ...{ setup: true, setting_up: false },
         ...(typeof hostname === 'string' && { hostname }),
       })),
-      'mark-not-setting-up': { ...changing(() => ({ setting_up: false })), undoes: 'mark-setting-up' },
+      'mark-not-setting-up': undoing('mark-setting-up', () => ({ setting_up: false })),
     },
     chain: () => ['mark-setting-up', 'setup', 'refresh-sysinfo', 'mark-set-up'],
     onerror: ['mark-not-setting-up'],
@@ -236,7 +248,7 @@ const WORKFLOWS: Readonly<Record<WorkflowName, Workflow>> = {
       'mark-reset': changing(() => ({ resetting: false })),
       'end-drain': endDrain,
       // Not by asking the agent, which may be away.
-      'restore-set-up': { ...changing(setupAfterReset), undoes: 'mark-not-set-up' },
+      'restore-set-up': undoing('mark-not-set-up', setupAfterReset),
       // It knows better, if it can be reached.
       'refresh-sysinfo': { ...refreshSysinfo, undoes: 'mark-not-set-up' },
     },

@@ -207,6 +207,7 @@ export class WorkflowRunner implements DutyHandler {
     } catch (error) {
       if (isTemporary(error) || error instanceof WorkflowJobMovedError) throw error;
       const isFinal = error instanceof ServerNotFoundError;
+      if (step.isInsistent && !isFinal) throw error;
       return failed(job, { code: 'StepFailed', message: messageOf(error) }, isFinal);
     }
     if (job.stepMs < step.timeoutMs) return undefined;

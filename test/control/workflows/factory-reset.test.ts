@@ -144,6 +144,26 @@ t.test('servers are reset by jobs', async (t) => {
     t.equal(await takesTasks(serverUuid), 'complete');
   });
 
+  await t.test('a job goes on until it has undone what it wrote of its server, however often that fails', async (t) => {
+    const { serverUuid, shown } = await settingsServer(t, [one, two]);
+    const sql = (text: string) => zone.database.query<{ failures: number }>(text);
+    await sql(`
+      create function refuse() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+      create trigger refuse before update on cnapi_servers for each row
+        when (old._value -> 'resetting' is not null and new._value -> 'resetting' is null) execute function refuse()`);
+    const { body } = await one.put<{ job_uuid: string }>(`/servers/${serverUuid}/factory-reset`);
+    const job = body.job_uuid;
+    await until(async () => {
+      const { rows } = await sql(`select failures from cnapi_duties where id = '${job}' and failures > 1`);
+      const { execution } = (await one.get<WorkflowJob>(`/jobs/${job}`)).body;
+      return rows.length > 0 || execution === 'failed' || undefined;
+    }, 'the undo to fail twice');
+    t.match((await one.get(`/jobs/${job}`)).body, { execution: 'running', waiting_for: { step: 'restore-set-up' } });
+    await sql('drop trigger refuse on cnapi_servers');
+    t.match((await two.get(`/jobs/${job}/wait?timeout=60`)).body, { execution: 'failed' });
+    t.match(await shown(() => true), { setup: true });
+  });
+
   await t.test('a server whose reset has failed is not set up, because nobody knows what is left of it', async (t) => {
     const resetProgram = await program('fails', 'echo the disk is busy >&2; exit 4');
     const { serverUuid, shown } = await settingsServer(t, [one, two], { resetProgram });
