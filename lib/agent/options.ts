@@ -214,7 +214,7 @@ function httpOf(values: ValuesOf<typeof agentOptions>, env: NodeJS.ProcessEnv): 
 function containersOf(values: ValuesOf<typeof agentOptions>, data: string): AgentOptions['containers'] {
   const { containers, 'container-path': paths = [], 'container-bridge': bridges = [], 'container-uids': uids } = values;
   if (containers !== true) {
-    const given = [
+    const containerOptions = [
       'container-path',
       'container-bridge',
       'container-uids',
@@ -222,8 +222,8 @@ function containersOf(values: ValuesOf<typeof agentOptions>, data: string): Agen
       'image-path',
       'image-space',
     ] as const;
-    const one = given.find((option) => values[option] !== undefined);
-    if (one !== undefined) throw new AgentUsageError(`--${one} needs --containers`);
+    const option = containerOptions.find((name) => values[name] !== undefined);
+    if (option !== undefined) throw new AgentUsageError(`--${option} needs --containers`);
     return undefined;
   }
   for (const bridge of bridges)
@@ -246,7 +246,7 @@ function imagesOf(values: ValuesOf<typeof agentOptions>): ImageOptions {
 function packagesOf(values: ValuesOf<typeof agentOptions>): AgentOptions['packages'] {
   const { 'package-key': keyFiles = [], 'package-url': urls = [], 'package-path': directories = [] } = values;
   if (keyFiles.length === 0) {
-    const one = (['package-url', 'package-path', 'package-scripts'] as const).find((option) => values[option]);
+    const one = (['package-url', 'package-path', 'package-scripts'] as const).find((name) => values[name]);
     if (one !== undefined) throw new AgentUsageError(`--${one} needs --package-key`);
     return undefined;
   }

@@ -266,14 +266,16 @@ export class FailoverClient {
       // The addresses found before may still be valid while the name server does not answer.
       if (this.#addresses.length === 0 && this.#learnt.length === 0) throw error;
     }
-    const all = new Map(this.#addresses.map((one) => [addressKey(one), one]));
+    const all = new Map(this.#addresses.map((address) => [addressKey(address), address]));
     // An address that the caller gave keeps the caller's name for it.
-    for (const one of this.#learnt) if (!all.has(addressKey(one))) all.set(addressKey(one), one);
-    const { first: known } = this.#deps.remembered ?? {};
+    for (const address of this.#learnt) if (!all.has(addressKey(address))) all.set(addressKey(address), address);
+    const { first: rememberedText } = this.#deps.remembered ?? {};
     const first = this.#hasAnswered
       ? all.get(this.#preferred)
-      : [...all.values()].find((one) => addressText(one) === known);
-    return first === undefined ? [...all.values()] : [first, ...[...all.values()].filter((one) => one !== first)];
+      : [...all.values()].find((address) => addressText(address) === rememberedText);
+    return first === undefined
+      ? [...all.values()]
+      : [first, ...[...all.values()].filter((address) => address !== first)];
   }
 }
 

@@ -24,12 +24,12 @@ export async function* followPushJob(
 ): AsyncGenerator<PushEvent> {
   const { FollowPushJob } = pushEventContracts;
   const { path } = buildRequest(FollowPushJob, { id });
-  const known = new SeenEvents();
+  const seen = new SeenEvents();
   for await (const { id: position, name, data } of follow(http, { path, ...options })) {
     const parsed = JSON.parse(data || '{}');
     if (!isKnown(PUSH_EVENTS, name) || (name === 'task' && !isKnown(TASK_EVENTS, parsed.event?.name))) continue;
     const event = bodySchemaOf(FollowPushJob).parse({ id: position, event: name, data: parsed });
-    if (!known.isNew(event)) continue;
+    if (!seen.isNew(event)) continue;
     yield event;
     if (event.event === 'job' && JOB_ENDS.includes(event.data.status)) return;
   }

@@ -31,7 +31,7 @@ export const defects: readonly Defect[] = [
         put: '.filter(() => false);',
       },
       {
-        find: `if (known?.state !== 'accepted')`,
+        find: `if (task?.state !== 'accepted')`,
         put: `if (known === undefined || known.state === 'ended')`,
       },
     ],
@@ -65,9 +65,9 @@ export const defects: readonly Defect[] = [
     rule: 'nothing accepted is missing',
     changes: [
       {
-        find: '? await createTask(this.#deps.database, task)',
+        find: '? createTask(this.#deps.database, task)',
         put: `? (createTask(this.#deps.database, task).catch(() => undefined),
-          { id: task.id, requestHash: task.requestHash, run: null })`,
+          Promise.resolve({ id: task.id, requestHash: task.requestHash, run: null }))`,
       },
     ],
   },

@@ -16,8 +16,8 @@ import { type CallOf, type DutyKind, reads, type Statement, some, writes } from 
 /** The kind of all duties in these tests. */
 export const KIND = 'lab';
 
-const claim = (by: 'me' | 'other'): CallOf<[string, { kinds: string[]; most: number }], ClaimedDuty[]> => ({
-  args: (world) => [world[by].run, { kinds: [KIND], most: 100 }],
+const claim = (by: 'me' | 'other'): CallOf<[string, { kinds: string[]; limit: number }], ClaimedDuty[]> => ({
+  args: (world) => [world[by].run, { kinds: [KIND], limit: 100 }],
   exclusive: (claimed) => claimed.map(({ id, generation }) => `generation ${generation} of duty ${id}`),
   weight: 20,
 });

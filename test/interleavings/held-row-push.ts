@@ -151,7 +151,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
       name: 'deletions of old push jobs',
       // Whoever locks a node has locked its job first.
       holds: holdsOf(old, ['cnapi_push_jobs']),
-      begin: turns(t, () => deleteEndedPushJobs(database, { days: 1, most: 100, nodes: 10_000 })),
+      begin: turns(t, () => deleteEndedPushJobs(database, { days: 1, limit: 100, nodes: 10_000 })),
       isSo: async ({ job }) => (await count('select 1 from cnapi_push_jobs where id = $1', job)) === 0,
     }),
   ];

@@ -122,7 +122,7 @@ const changed = (kind: PushKind, changes: PushJobChanges): CallOf<[string, { cha
 const added = (kind: PushKind): CallOf<[string, Parameters<typeof addPushNodes>[2]], unknown> => ({
   args(world) {
     const duty = world.pushJob(kind);
-    return duty && [duty.id, { nodes: [{ serverUuid: world.uuid(), name: 'new' }], most: 10 }];
+    return duty && [duty.id, { nodes: [{ serverUuid: world.uuid(), name: 'new' }], limit: 10 }];
   },
 });
 
@@ -157,7 +157,7 @@ const limited = (kind: PushKind): CallOf<[HeldDuty, number], unknown> => ({
 });
 
 const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], runMs: 0 });
-const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
+const ending = { ending: 'aborted', soft: false, reason: 'asked', limit: 100 } as const;
 
 const statements: readonly Statement[] = [
   writes(createPushJob, {
@@ -229,10 +229,10 @@ const statements: readonly Statement[] = [
     'running, softly': aborted('running', 'soft'),
   }),
   writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
-  writes(deleteEndedPushJobs, { 'older than a day': { args: () => [{ days: 1, most: 100, nodes: 10_000 }] } }),
+  writes(deleteEndedPushJobs, { 'older than a day': { args: () => [{ days: 1, limit: 100, nodes: 10_000 }] } }),
   writes(deleteSurplusJobs, {
     'older than a day': {
-      args: () => [{ organizationUuid: 'acme', upTo: { at: aDayAgo(), id: randomUUID() }, most: 100, nodes: 10_000 }],
+      args: () => [{ organizationUuid: 'acme', upTo: { at: aDayAgo(), id: randomUUID() }, limit: 100, nodes: 10_000 }],
     },
   }),
   reads(readSurplusJobs, () => [{ after: '', keep: 0 }]),
@@ -276,8 +276,8 @@ const statements: readonly Statement[] = [
     const jobs = ofJob('asked')(world);
     return jobs && [jobs];
   }),
-  reads(readOrders, () => [{ most: 10 }]),
-  reads(readVoters, () => [{ most: 10 }]),
+  reads(readOrders, () => [{ limit: 10 }]),
+  reads(readVoters, () => [{ limit: 10 }]),
   reads(readTimeoutChanges, () => []),
   reads(readOpenNodes, (world) => {
     const duty = world.pushJob('running');

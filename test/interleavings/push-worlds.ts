@@ -23,7 +23,7 @@ export async function createPushJobs(
   const servers = seats.map(({ serverUuid }) => serverUuid);
   const created = async (more: Partial<NewPushJob> = {}) => {
     await createPushJob(database, { ...newPushJob(servers), ...more });
-    return (await claimDuties(database, run, { kinds: [PUSH_DUTY], most: 1 }))[0] as HeldDuty;
+    return (await claimDuties(database, run, { kinds: [PUSH_DUTY], limit: 1 }))[0] as HeldDuty;
   };
   // The coordinator writes the feed of an organization's job.
   const duty = await created(state === 'running' ? { organization: 'acme' } : {});
@@ -41,10 +41,10 @@ export async function createPushJobs(
   }
   if (state === 'aborting') {
     await startNodes(database, duty, { ids: [randomUUID(), randomUUID()], runMs: 0 });
-    await abortJob(database, duty, { ending: 'timed_out', soft: true, reason: 'asked', most: 9 });
+    await abortJob(database, duty, { ending: 'timed_out', soft: true, reason: 'asked', limit: 9 });
     return { aborting: duty };
   }
-  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', most: 9 });
+  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', limit: 9 });
   await endJob(database, duty, 'aborted');
   await database.query(
     `update cnapi_push_jobs set state_since = state_since - interval '2 days', organization = 'acme'`,

@@ -149,7 +149,7 @@ const statements: readonly Statement[] = [
   }),
   writes(deleteOldJobs, {
     all: {
-      args: (world) => (world.schedule('due') === undefined ? undefined : [{ keep: 0, most: 100, nodes: 10_000 }]),
+      args: (world) => (world.schedule('due') === undefined ? undefined : [{ keep: 0, limit: 100, nodes: 10_000 }]),
     },
   }),
   reads(readSchedule, (world) => ofSchedule('due').args(world)),

@@ -91,7 +91,7 @@ async function endDuties(database: Queryable, run: string): Promise<void> {
        where state = 'live' and run <> $1::uuid`,
     [run],
   );
-  await claimDuties(database, run, { kinds: [KIND], most: 1_000 });
+  await claimDuties(database, run, { kinds: [KIND], limit: 1_000 });
   const held = await readHeldDuties(database, run);
   await recordIntents(
     database,

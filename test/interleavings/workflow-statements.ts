@@ -52,7 +52,7 @@ export async function createWorkflowJobs(
 ): Promise<Partial<Record<WorkflowKind, HeldDuty>>> {
   const made = async (seat: Seat | undefined) => {
     await createWorkflowJob(database, newJob(seat?.serverUuid ?? ''));
-    return (await claimDuties(database, run, { kinds: [WORKFLOW_DUTY], most: 1 }))[0] as HeldDuty;
+    return (await claimDuties(database, run, { kinds: [WORKFLOW_DUTY], limit: 1 }))[0] as HeldDuty;
   };
   const [due, begun, ended] = [await made(one), await made(two), await made(three)];
   await beginWorkflowStep(database, begun, { at: FIRST, facts: {}, task: stepTask() });

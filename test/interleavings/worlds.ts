@@ -314,7 +314,7 @@ async function dutyWorld(ground: Ground): Promise<StillWorld> {
   const ids = () => [randomUUID(), randomUUID(), randomUUID()].sort();
   const claimed = async (run: string) => {
     await createDuties(database, KIND, ids());
-    return (await claimDuties(database, run, { kinds: [KIND], most: 9 })).sort((a, b) => (a.id < b.id ? -1 : 1));
+    return (await claimDuties(database, run, { kinds: [KIND], limit: 9 })).sort((a, b) => (a.id < b.id ? -1 : 1));
   };
   const settlement = { kind: 'end', outcome: 'complete' } as const;
   const ended = (await claimed(me.run)).map((duty) => ({ ...duty, settlement, pauseMs: 0 }));

@@ -126,9 +126,9 @@ export const defects: Defect[] = [
     name: 'a request is answered before its task is in the database',
     breaks: 'I6',
     firstSeed: 1,
-    find: '? await createTask(this.#deps.database, task)',
+    find: '? createTask(this.#deps.database, task)',
     put: `? (createTask(this.#deps.database, task).catch(() => {}),
-          { id: task.id, requestHash: task.requestHash, run: null })`,
+          Promise.resolve({ id: task.id, requestHash: task.requestHash, run: null }))`,
   },
   {
     name: 'an end is acknowledged before it is recorded, and recorded once',
@@ -310,7 +310,7 @@ export const defects: Defect[] = [
     kind: 'push-',
     find: 'return await this.#rounds(duty, active, AbortSignal.any([signal, attemptEnded.signal]));',
     put: `if (duty.generation > 1)
-        await abortJob(this.#deps.database, duty, { ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
+        await abortJob(this.#deps.database, duty, { ending: 'aborted', soft: false, reason: 'its instance died', limit: 1 });
       return await this.#rounds(duty, active, AbortSignal.any([signal, attemptEnded.signal]));`,
   },
   {

@@ -146,26 +146,28 @@ export async function parseContainerSpec(input: unknown, allowed: AllowedPlaces)
  */
 async function placed(spec: ContainerSpec, allowed: AllowedPlaces): Promise<ContainerSpec> {
   const errors: FieldError[] = [];
-  const real = async (field: string, one: string, [within, option]: readonly [readonly string[], string]) => {
+  const real = async (field: string, path: string, [within, option]: readonly [readonly string[], string]) => {
     try {
-      return await allowedDirectory(one, within, option);
+      return await allowedDirectory(path, within, option);
     } catch (error) {
       errors.push({ field, code: 'Invalid', message: (error as Error).message });
-      return one;
+      return path;
     }
   };
   const layersIn = [allowed.layerDirectories, 'directories of images'] as const;
-  const layers = await Promise.all(spec.root.layers.map((one, index) => real(`root.layers.${index}`, one, layersIn)));
+  const layers = await Promise.all(
+    spec.root.layers.map((layer, index) => real(`root.layers.${index}`, layer, layersIn)),
+  );
   const mountsIn = [allowed.directories, 'allowed directories'] as const;
   const sources = await Promise.all(
-    spec.mounts.map((one, index) => real(`mounts.${index}.source`, one.source, mountsIn)),
+    spec.mounts.map((mount, index) => real(`mounts.${index}.source`, mount.source, mountsIn)),
   );
   spec.nics.forEach(({ bridge }, index) => {
     const message = `${quoted(bridge)} is not allowed by this agent; choose an allowed bridge, or add it to them`;
     if (!allowed.bridges.includes(bridge)) errors.push({ field: `nics.${index}.bridge`, code: 'Invalid', message });
   });
   if (errors.length > 0) throw new InvalidContainerSpecError(errors.slice(0, MAX_ERRORS));
-  const mounted = spec.mounts.map((one, index) => ({ ...one, source: sources[index] ?? one.source }));
+  const mounted = spec.mounts.map((mount, index) => ({ ...mount, source: sources[index] ?? mount.source }));
   return { ...spec, root: { ...spec.root, layers }, mounts: mounted.sort((a, b) => (a.target < b.target ? -1 : 1)) };
 }
 

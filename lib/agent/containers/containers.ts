@@ -259,8 +259,8 @@ export class Containers {
           if (signal.aborted || !this.#table.has(entry)) return;
           const { state } = entry.record;
           const run = 'run' in state ? state.run : undefined;
-          const found = run === undefined ? 'not-started' : await runtime.find({ id, number: run });
-          await this.#step(entry, { type: 'recovered', found, hasChanged: state !== loaded });
+          const recovered = run === undefined ? 'not-started' : await runtime.find({ id, number: run });
+          await this.#step(entry, { type: 'recovered', found: recovered, hasChanged: state !== loaded });
         }),
       );
     } catch (err) {

@@ -52,12 +52,12 @@ export async function allowedTargets(url: URL, { urls }: AllowedSources, lookUp:
   const target = targetOf(url);
   // Its origin is in the configuration, so the operator has named this address.
   if (isIP(target.host) !== 0 || isLoopback(target.host)) return [target];
-  const named = urls.map((one) => targetOf(one)).filter(({ port }) => port === target.port);
-  const found = await lookUp(target.host);
-  const allowed = found.filter(
+  const named = urls.map((url) => targetOf(url)).filter(({ port }) => port === target.port);
+  const addresses = await lookUp(target.host);
+  const allowed = addresses.filter(
     (address) => !refused.contain(normalizeAddress(address)) || named.some(({ host }) => host === address),
   );
-  const [address] = found;
+  const [address] = addresses;
   if (allowed.length === 0 && address !== undefined)
     throw new ImageSourceNotAllowedError(
       `url: ${target.host} has the address ${address}, which belongs to this machine or its link; if that is meant, add --image-url with the address and port ${target.port}`,

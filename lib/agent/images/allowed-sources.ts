@@ -32,7 +32,7 @@ export function allowedUrl(text: string, { urls }: AllowedSources): URL {
 /** The real path of a regular file. @throws ImageSourceNotAllowedError, ImageSourceError */
 export async function allowedFile(text: string, { directories }: AllowedSources): Promise<string> {
   const path = pathOf(urlOf(text));
-  const within = await Promise.all(directories.map((one) => realpath(one).catch(() => undefined)));
+  const within = await Promise.all(directories.map((directory) => realpath(directory).catch(() => undefined)));
   const isAllowed = (one: string) =>
     within.some((directory) => directory !== undefined && one.startsWith(`${directory}/`));
   // Nothing is told of files elsewhere, not even whether they exist.

@@ -107,8 +107,8 @@ async function writeBlob({ body }: ArchiveEntry, path: string, name: string): Pr
   } finally {
     await file.close();
   }
-  const found = hash.digest('hex');
-  if (found !== name) throw new InvalidImageError(`the blob ${name} has the digest ${found}`);
+  const computed = hash.digest('hex');
+  if (computed !== name) throw new InvalidImageError(`the blob ${name} has the digest ${computed}`);
 }
 
 async function smallBody({ body, size, path }: ArchiveEntry): Promise<Buffer> {

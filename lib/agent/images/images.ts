@@ -251,14 +251,14 @@ export class Images implements ImageStore {
       if (current.request !== request) throw new ImageBusyError(uuid);
       return untilAborted(current.done, options.signal);
     }
-    const known = this.#table.records.find(uuid)?.record;
-    if (known?.state.name === 'ready') {
-      if (digest !== undefined && known.digest !== digest)
+    const stored = this.#table.records.find(uuid)?.record;
+    if (stored?.state.name === 'ready') {
+      if (digest !== undefined && stored.digest !== digest)
         throw new ImageExistsError(uuid, 'exists already with another digest; delete it first');
-      return known;
+      return stored;
     }
-    if (known?.state.name === 'removing') throw new ImageBusyError(uuid);
-    if (known === undefined) this.#checkNumber();
+    if (stored?.state.name === 'removing') throw new ImageBusyError(uuid);
+    if (stored === undefined) this.#checkNumber();
     const { signal } = this.#stopping;
     const done = this.#loads.run(() => this.#loadNow({ uuid, source, signal, fetch }));
     this.#loading.set(uuid, { request, done });

@@ -102,16 +102,18 @@ export function parseImageConfig(bytes: Buffer, { arch, layers }: { arch: string
 export function chooseManifest({ manifests }: Index, arch: string): { descriptor: Descriptor; isIndex: boolean } {
   const wanted = architectureOf(arch);
   const fits = manifests.filter(
-    (one) => one.platform === undefined || (one.platform.os === 'linux' && one.platform.architecture === wanted),
+    (manifest) =>
+      manifest.platform === undefined ||
+      (manifest.platform.os === 'linux' && manifest.platform.architecture === wanted),
   );
   const [chosen, ...others] = fits;
   if (chosen === undefined) {
-    const names = manifests.map(({ platform: one }) => (one ? `${one.os}/${one.architecture}` : 'any'));
+    const names = manifests.map(({ platform }) => (platform ? `${platform.os}/${platform.architecture}` : 'any'));
     throw new InvalidImageError(
       `it has no image for linux/${wanted} (it has ${names.slice(0, 10).join(', ') || 'none'})`,
     );
   }
-  if (others.some((one) => one.platform === undefined))
+  if (others.some((manifest) => manifest.platform === undefined))
     throw new InvalidImageError('it holds several images; export one of them');
   return { descriptor: chosen, isIndex: INDEX_TYPES.includes(chosen.mediaType ?? '') };
 }

@@ -121,25 +121,25 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       return put(state, { state: 'accepted', id, attempt, task: record.task, bytes });
     }
     case 'started': {
-      const known = state.tasks.get(record.id);
-      if (known?.state !== 'accepted')
-        throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
+      const task = state.tasks.get(record.id);
+      if (task?.state !== 'accepted')
+        throw new JournalRecordError(record, `${record.id} is ${task?.state ?? 'unknown'}`);
       const { group, at: startedAt } = record;
       const more = { ...definedFields({ group, startedAt }) };
-      return put(state, { ...known, state: 'running', bytes: known.bytes + bytes, starts: 1, ...more });
+      return put(state, { ...task, state: 'running', bytes: task.bytes + bytes, starts: 1, ...more });
     }
     case 'restarted': {
-      const known = state.tasks.get(record.id);
-      if (known?.state !== 'running')
-        throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
-      return put(state, { ...known, bytes: known.bytes + bytes, starts: record.starts });
+      const task = state.tasks.get(record.id);
+      if (task?.state !== 'running')
+        throw new JournalRecordError(record, `${record.id} is ${task?.state ?? 'unknown'}`);
+      return put(state, { ...task, bytes: task.bytes + bytes, starts: record.starts });
     }
     case 'processes': {
-      const known = state.tasks.get(record.id);
-      if (known?.state !== 'running')
-        throw new JournalRecordError(record, `${record.id} is ${known?.state ?? 'unknown'}`);
-      const { group: _, ...others } = known;
-      return put(state, { ...others, bytes: known.bytes + bytes, ...definedFields({ group: record.group }) });
+      const task = state.tasks.get(record.id);
+      if (task?.state !== 'running')
+        throw new JournalRecordError(record, `${record.id} is ${task?.state ?? 'unknown'}`);
+      const { group: _, ...others } = task;
+      return put(state, { ...others, bytes: task.bytes + bytes, ...definedFields({ group: record.group }) });
     }
     case 'ended': {
       const { id, attempt } = record.end;
@@ -147,10 +147,10 @@ export function fold(state: JournalState, record: JournalRecord, bytes: number, 
       return put(state, { state: 'ended', id, attempt, end: record.end, bytes });
     }
     case 'renumbered': {
-      const known = state.tasks.get(record.id);
-      if (known === undefined || known.attempt >= record.attempt)
-        throw new JournalRecordError(record, `${record.id} is ${known ? `at ${known.attempt}` : 'unknown'}`);
-      return put(state, renumbered(known, record.attempt));
+      const task = state.tasks.get(record.id);
+      if (task === undefined || task.attempt >= record.attempt)
+        throw new JournalRecordError(record, `${record.id} is ${task ? `at ${task.attempt}` : 'unknown'}`);
+      return put(state, renumbered(task, record.attempt));
     }
     case 'acknowledged':
       remove(state, record.id);

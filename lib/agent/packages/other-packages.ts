@@ -75,15 +75,15 @@ export class OtherPackages {
 
   /** `previous` is the version that was installed before; it may be the same one, built again. */
   async install(
-    found: VerifiedPackage,
+    verified: VerifiedPackage,
     request: InstallRequest,
   ): Promise<{ previous: string | null; changed: boolean }> {
-    const { manifest, version, digest } = found;
+    const { manifest, version, digest } = verified;
     const { name } = manifest;
     const before = this.#installed.get(name);
     const previous = before?.version ?? null;
     if (before?.digest === digest) return { previous, changed: false };
-    this.#check(found, before, request);
+    this.#check(verified, before, request);
     const directory = this.#directoryOf({ name, version, digest });
     await mkdir(join(this.#files, name), { recursive: true, mode: 0o700 });
     await installFiles(request.file, { manifest, directory, signal: request.signal });

@@ -78,28 +78,28 @@ export class OwnPackage {
   /**
    * Returns only if the version is there already. @throws PackageRefusedError, InvalidPackageError
    */
-  async install(found: VerifiedPackage, request: OwnRequest): Promise<OwnInstallation> {
+  async install(verified: VerifiedPackage, request: OwnRequest): Promise<OwnInstallation> {
     const { versions, requestRestart } = this.#deps;
     const { taskId, file, allowDowngrade, allowRetry, signal, onUnpacked } = request;
     const running = settledVersion(versions.versions);
-    const order = compareVersions(found.version, running);
+    const order = compareVersions(verified.version, running);
     if (order === 0) return { version: running, previous: running, changed: false };
-    this.#checkIsPossible(found, running);
+    this.#checkIsPossible(verified, running);
     if (order < 0 && !allowDowngrade)
       throw new PackageRefusedError(
         'PackageDowngrade',
-        `Version ${found.version} is older than ${running}, which runs; say "downgrade": true if that is meant`,
+        `Version ${verified.version} is older than ${running}, which runs; say "downgrade": true if that is meant`,
       );
-    const failure = findRollBack(versions.versions, found.digest);
+    const failure = findRollBack(versions.versions, verified.digest);
     if (failure !== undefined && !allowRetry)
       throw new PackageRefusedError(
         'PackageFailedBefore',
-        `Version ${found.version} was rolled back before: ${failure.reason}; say "retry": true to install it again`,
+        `Version ${verified.version} was rolled back before: ${failure.reason}; say "retry": true to install it again`,
       );
-    await installFiles(file, { manifest: found.manifest, directory: versions.directoryOf(found), signal });
+    await installFiles(file, { manifest: verified.manifest, directory: versions.directoryOf(verified), signal });
     // Before the version is staged: after that nothing may fail until the restart.
     await onUnpacked();
-    await versions.step({ type: 'stage', next: { version: found.version, digest: found.digest }, task: taskId });
+    await versions.step({ type: 'stage', next: { version: verified.version, digest: verified.digest }, task: taskId });
     requestRestart();
     return untilAborted(new Promise<never>(() => undefined), signal);
   }

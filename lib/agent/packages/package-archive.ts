@@ -71,7 +71,7 @@ async function unpackPackage(
   file: string,
   { manifest, directory, signal }: { manifest: PackageManifest; directory: string; signal: AbortSignal },
 ): Promise<void> {
-  const missing = new Map(manifest.files.map((one) => [one.path, one]));
+  const missing = new Map(manifest.files.map((file) => [file.path, file]));
   for await (const entry of filesOf(file, manifest, signal)) {
     if (entry.kind === 'directory') continue;
     if (entry.kind !== 'file') throw new InvalidPackageError(`${shown(entry.path)} is a ${entry.kind}, and no file`);

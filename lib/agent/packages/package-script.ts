@@ -44,9 +44,9 @@ export async function runPackageScript(
   const late = new AbortController();
   const timer = clock.after(WITHIN_MS, () => late.abort());
   let group: ProcessGroup | undefined;
-  const begin = async (given?: ProcessGroup) => {
-    group = given;
-    await journalProcesses(given);
+  const begin = async (started?: ProcessGroup) => {
+    group = started;
+    await journalProcesses(started);
   };
   const env = { PACKAGE_NAME: name, PACKAGE_VERSION: version, PACKAGE_DIRECTORY: directory };
   try {

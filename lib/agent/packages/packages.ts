@@ -133,8 +133,8 @@ export class Packages {
       if (request.starts > MAX_STARTS) throw new TooManyStartsError();
       await this.#removeOthers(taskId);
       await fetchPackage({ ...request, file }, { ...this.#deps, allowed: this.#deps, client: this.#client });
-      const found = await verifyPackage(file, { keys: this.#deps.keys, signal });
-      return await this.#installFile(found, { ...request, file });
+      const verified = await verifyPackage(file, { keys: this.#deps.keys, signal });
+      return await this.#installFile(verified, { ...request, file });
     } catch (error) {
       // The next process continues the download.
       if (!signal.aborted) await this.#removeFile(file);
@@ -173,25 +173,25 @@ export class Packages {
   }
 
   async #installFile(
-    found: VerifiedPackage,
+    verified: VerifiedPackage,
     request: PackageInstallRequest & { file: string },
   ): Promise<PackageInstallation> {
-    const { name, node } = found.manifest;
+    const { name, node } = verified.manifest;
     if (request.name !== undefined && request.name !== name)
       throw new PackageRefusedError('PackageMismatch', `The package is ${name}, and not ${request.name}`);
     if (node !== undefined && compareVersions(process.versions.node, node) < 0)
       throw new PackageRefusedError('NodeTooOld', `The package needs Node ${node}; here is ${process.versions.node}`);
     if (name === OWN_PACKAGE) {
-      const installed = await this.#own.install(found, {
+      const installed = await this.#own.install(verified, {
         ...request,
         onUnpacked: () => this.#removeFile(request.file),
       });
       await this.#removeFile(request.file);
       return { name, ...installed };
     }
-    const { previous, changed } = await this.#others.install(found, request);
+    const { previous, changed } = await this.#others.install(verified, request);
     await this.#removeFile(request.file);
-    const { version } = found;
+    const { version } = verified;
     if (changed) {
       this.#deps.log.info({ package: name, version, previous }, 'package: installed');
       this.#changed();

@@ -201,21 +201,21 @@ export class VmExecutor {
   /** Pauses the processes of a running VM meanwhile. */
   async takeSnapshot(entry: VmEntry, name: string): Promise<void> {
     const { clock, containers, snapshots, table } = this.#deps;
-    const { uuid, snapshots: known } = entry.record;
-    if (known.some((one) => one.name === name))
+    const { uuid, snapshots: taken } = entry.record;
+    if (taken.some((snapshot) => snapshot.name === name))
       throw new VmError(
         'SnapshotExists',
         `VM ${uuid} has a snapshot ${name} already; delete it, or choose another name`,
       );
-    if (known.length >= MAX_VM_SNAPSHOTS)
+    if (taken.length >= MAX_VM_SNAPSHOTS)
       throw new VmError(
         'TooManySnapshots',
-        `VM ${uuid} has the maximum of ${known.length} snapshots; delete one first`,
+        `VM ${uuid} has the maximum of ${taken.length} snapshots; delete one first`,
       );
     const created_at = new Date(clock.wallTime()).toISOString();
     await containers.withLock(uuid, ({ container }) => snapshots.take(container, name));
     try {
-      await table.save(entry, { snapshots: [...known, { name, created_at }] });
+      await table.save(entry, { snapshots: [...taken, { name, created_at }] });
     } catch (error) {
       await containers.withLock(uuid, ({ container }) => snapshots.remove(container, name));
       throw error;

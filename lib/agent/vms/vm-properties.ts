@@ -115,18 +115,18 @@ function updatedNics(current: readonly VmNic[], update: VmUpdate, random: Random
   const missing = (field: string, mac: string) =>
     errors.push({ field, code: 'Invalid', message: `names no interface of the VM: ${mac}` });
   removed.forEach((mac, index) => {
-    if (!current.some((one) => one.mac === mac)) missing(`remove_nics.${index}`, mac);
+    if (!current.some((nic) => nic.mac === mac)) missing(`remove_nics.${index}`, mac);
   });
   const left = current.filter(({ mac }) => !removed.includes(mac));
   changes.forEach(({ mac }, index) => {
-    if (!left.some((one) => one.mac === mac)) missing(`update_nics.${index}.mac`, mac);
+    if (!left.some((nic) => nic.mac === mac)) missing(`update_nics.${index}.mac`, mac);
   });
   if (errors.length > 0) throw new InvalidVmError(errors);
-  const kept = left.map((one) => {
-    const change = changes.find(({ mac }) => mac === one.mac);
-    if (change === undefined) return one;
-    const { nic_tag = one.nic_tag, ...rest } = change;
-    return nicOf({ ...withoutReplaced(one, rest), ...rest, nic_tag }, one);
+  const kept = left.map((nic) => {
+    const change = changes.find(({ mac }) => mac === nic.mac);
+    if (change === undefined) return nic;
+    const { nic_tag = nic.nic_tag, ...rest } = change;
+    return nicOf({ ...withoutReplaced(nic, rest), ...rest, nic_tag }, nic);
   });
   return withNics(kept, add, random);
 }

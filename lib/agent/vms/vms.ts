@@ -158,8 +158,8 @@ export class Vms {
     const properties = buildVmProperties(request, random);
     const spec = await this.#executor.specOf(uuid, properties);
     // Another create of the same VM may have come meanwhile.
-    const known = this.#repeated(uuid, digest);
-    if (known !== undefined) return known;
+    const existing = this.#repeated(uuid, digest);
+    if (existing !== undefined) return existing;
     if (this.#table.records.size >= maxVms)
       throw new VmError('TooManyVms', `This server has the maximum of ${maxVms} VMs; destroy one first`);
     const now = clock.wallTime();
@@ -220,10 +220,10 @@ export class Vms {
     const update: NetworkUpdate = { vms: [], errors: [] };
     if (after === undefined) return update;
     const isOn = ({ nics }: Vm) => nics.some(({ network_uuid }) => network_uuid === before.uuid);
-    for (const one of this.list().filter(isOn)) {
-      const { uuid } = one;
+    for (const vm of this.list().filter(isOn)) {
+      const { uuid } = vm;
       try {
-        const change = networkUpdate(one, before, after);
+        const change = networkUpdate(vm, before, after);
         await this.#work(uuid, 'update', (entry) => this.#update(entry, change));
         update.vms.push(uuid);
       } catch (error) {

@@ -34,20 +34,20 @@ export function parseProperties(
   text: string,
   { narrower }: { narrower: string },
 ): Record<string, Record<string, string>> {
-  const found = new Map<string, Map<string, string>>();
+  const byDataset = new Map<string, Map<string, string>>();
   let last: { of: Map<string, string>; property: string } | undefined;
   for (const line of text.replace(/\n$/, '').split('\n')) {
     const [name, property, ...value] = line.split('\t');
     if (name !== undefined && property !== undefined && value.length > 0) {
-      const properties = found.get(name) ?? new Map<string, string>();
-      found.set(name, properties.set(property, value.join('\t')));
+      const properties = byDataset.get(name) ?? new Map<string, string>();
+      byDataset.set(name, properties.set(property, value.join('\t')));
       last = { of: properties, property };
     } else if (last !== undefined) last.of.set(last.property, `${last.of.get(last.property)}\n${line}`);
     else if (line !== '') throw new ZfsError('ZfsFailed', 'ZFS printed a line that has no property');
   }
-  const values = [...found.values()].reduce((sum, { size }) => sum + 2 + 2 * size, 0);
+  const values = [...byDataset.values()].reduce((sum, { size }) => sum + 2 + 2 * size, 0);
   checkRoom(values, { narrower });
-  return Object.fromEntries([...found].map(([name, properties]) => [name, Object.fromEntries(properties)]));
+  return Object.fromEntries([...byDataset].map(([name, properties]) => [name, Object.fromEntries(properties)]));
 }
 
 /** What a program says about its failure, without the text of its usage. */

@@ -72,13 +72,13 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
     until: options.until && parseTime(options.until, '--until', clock.wallTime()),
     server: options.server && (await findServerUuid(client, options.server)),
   };
-  const found = pages(async ({ limit, after }) => {
+  const records = pages(async ({ limit, after }) => {
     const before = after === undefined ? undefined : Number(after);
     const entries = await client.audit({ ...query, limit: Math.min(PAGE, limit), before });
     // A page of large records is short: only an empty page shows the end.
     return { items: entries, next: entries.at(-1)?.id.toString() };
   }, wanted);
-  const entries = await Array.fromAsync(found);
+  const entries = await Array.fromAsync(records);
   if (output.json) return output.document(entries);
   output.table(columns(await serverLabels(client, entries), options.wide === true), entries);
   if (entries.length === 0) output.note('There is no such entry');

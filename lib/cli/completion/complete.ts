@@ -55,11 +55,13 @@ function walk(program: Command, words: readonly string[]) {
       continue;
     }
     if (word.startsWith('-')) {
-      const option = [...command.options, ...program.options].find((one) => one.long === word || one.short === word);
+      const option = [...command.options, ...program.options].find(
+        (candidate) => candidate.long === word || candidate.short === word,
+      );
       if (option?.required === true) open = option;
       continue;
     }
-    const next = positionals === 0 ? command.commands.find((one) => one.name() === word) : undefined;
+    const next = positionals === 0 ? command.commands.find((candidate) => candidate.name() === word) : undefined;
     if (next === undefined) positionals++;
     else command = next;
   }

@@ -26,7 +26,7 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
       ? [`<${name.replaceAll('_', '-')}>`, `its name, ${uuidOnly}`, 'NAME']
       : ['<uuid>', uuidOnly, 'UUID'];
   const assignment = `the fields are ${Object.keys(fields).join(', ')}${listsIn(noun)}`;
-  const found = async ({ client }: Context, text: unknown) => (await findDocument(client, noun, String(text))).uuid;
+  const findUuid = async ({ client }: Context, text: unknown) => (await findDocument(client, noun, String(text))).uuid;
   const commandName = noun.command ?? name;
   const command = new Command(commandName).description(`${about}.`);
   const [filter = 'uuid'] = Object.keys(indexes);
@@ -47,13 +47,15 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
   add('get', example)
     .description(`Shows ${withArticle(words)}.`)
     .argument(argument, which)
-    .action(runner.action(async (context, [text]) => show(context, noun, 'get', { uuid: await found(context, text) })));
+    .action(
+      runner.action(async (context, [text]) => show(context, noun, 'get', { uuid: await findUuid(context, text) })),
+    );
   add('create', ...(noun.createExamples ?? [`${field}=VALUE`]))
     .description(`Creates ${withArticle(words)} and prints its uuid.`)
     .argument('<field=value...>', assignment)
     .action(
-      runner.action(async (context, [given]) =>
-        createDocument(context, noun, await withServers(context, noun, assigned(noun, given as Assignments))),
+      runner.action(async (context, [values]) =>
+        createDocument(context, noun, await withServers(context, noun, assigned(noun, values as Assignments))),
       ),
     );
   add('update', `${example} ${field}=VALUE`)
@@ -61,16 +63,16 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
     .argument(argument, which)
     .argument('<field=value...>', assignment)
     .action(
-      runner.action(async (context, [text, given]) => {
-        const changes = await withServers(context, noun, assigned(noun, given as Assignments, { emptyIs: null }));
-        return show(context, noun, 'update', { uuid: await found(context, text), ...changes });
+      runner.action(async (context, [text, values]) => {
+        const changes = await withServers(context, noun, assigned(noun, values as Assignments, { emptyIs: null }));
+        return show(context, noun, 'update', { uuid: await findUuid(context, text), ...changes });
       }),
     );
   add('delete', example)
     .description(`Deletes ${withArticle(words)}.`)
     .argument(argument, which)
     .action(
-      runner.action(async (context, [text]) => deleteDocument(context, noun, { uuid: await found(context, text) })),
+      runner.action(async (context, [text]) => deleteDocument(context, noun, { uuid: await findUuid(context, text) })),
     );
   return withExamples(command, [
     `cnapi ${commandName} list --where ${filter}=VALUE`,

@@ -49,8 +49,8 @@ export async function interactiveExec(
   const terminal = tty ? { ...size(), type: env.TERM ?? 'xterm' } : undefined;
   const stopped = Promise.withResolvers<number>();
   const escapes = new EscapeInput(() => stopped.resolve(exitWhenLeft));
-  const given: Readable | undefined = interactive ? stdin : undefined;
-  const input = tty ? given?.pipe(escapes) : given;
+  const forwarded: Readable | undefined = interactive ? stdin : undefined;
+  const input = tty ? forwarded?.pipe(escapes) : forwarded;
   output.onUnwritable = ({ code }) => {
     if (code !== 'EPIPE') return stopped.resolve(EXIT.incomplete);
     // If a signal ended the reader, this process receives it at the same moment, and it counts.
@@ -85,7 +85,7 @@ export async function interactiveExec(
   } finally {
     if (tty) stdin?.setRawMode(false);
     stdout.off('resize', resize);
-    given?.unpipe(escapes).pause();
+    forwarded?.unpipe(escapes).pause();
     running.close();
     stop();
   }

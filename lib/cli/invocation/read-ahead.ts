@@ -1,6 +1,6 @@
 interface Work<Item, Result> {
   /** Items that are in progress at the same time. */
-  most: number;
+  maxAhead: number;
   work(item: Item): Promise<Result>;
   /** Whether an item failed because others were in progress, and may succeed alone. */
   isOverload(error: unknown): boolean;
@@ -13,10 +13,10 @@ interface Work<Item, Result> {
  */
 export async function* readAhead<Item, Result>(
   items: Iterable<Item>,
-  { most, work, isOverload }: Work<Item, Result>,
+  { maxAhead, work, isOverload }: Work<Item, Result>,
 ): AsyncGenerator<Result, void> {
   const running: { item: Item; started: Promise<Result>; isAlone: boolean }[] = [];
-  let atOnce = most;
+  let atOnce = maxAhead;
   const next = async (): Promise<Result> => {
     const { item, started, isAlone } = running.shift() as (typeof running)[number];
     try {

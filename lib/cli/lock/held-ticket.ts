@@ -210,7 +210,7 @@ export class HeldTicket {
       if (this.#isUncertain) this.#uuid ??= (await client.createTicket(this.#creation(), limits)).uuid;
       if (this.#uuid !== undefined) await client.releaseTicket(this.#uuid, limits).catch(unlessGone);
       if (this.#isUncertain)
-        for (const one of await this.#mine(limits)) await client.deleteTicket(one.uuid, limits).catch(unlessGone);
+        for (const ticket of await this.#mine(limits)) await client.deleteTicket(ticket.uuid, limits).catch(unlessGone);
       return true;
     } catch {
       return false;

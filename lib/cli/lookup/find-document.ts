@@ -37,11 +37,11 @@ export async function findDocument<Found extends { uuid: string }>(
 ): Promise<Found> {
   if (isUuid(text)) return (await client.documents(noun.contracts.get, { uuid: text })) as Found;
   const named = await namedSo(client, noun, text, within);
-  const found = named.length > 0 || !isPrefix(text) ? named : await beginningSo(client, noun, text, within);
-  const [document, ...others] = found;
+  const matches = named.length > 0 || !isPrefix(text) ? named : await beginningSo(client, noun, text, within);
+  const [document, ...others] = matches;
   if (document === undefined) throw new UsageError(`There is no ${what} ${escapeControls(text)}`);
   if (others.length === 0) return document as unknown as Found;
-  const uuids = found.slice(0, 5).map(({ uuid }) => String(uuid));
+  const uuids = matches.slice(0, 5).map(({ uuid }) => String(uuid));
   throw new UsageError(
     `There are several ${inWords(noun.plural)} ${escapeControls(text)}; give one of the uuids ${uuids.join(', ')}`,
   );

@@ -33,7 +33,7 @@ export async function newestPushJobs(
   { client }: Pick<Context, 'client'>,
   { count, status, schedule, matches }: PushJobSearch,
 ): Promise<PushJob[]> {
-  const found = pages(
+  const jobPages = pages(
     async (page) => {
       const { jobs, next } = await client.ask(pushJobContracts.ListPushJobs, { status, schedule, ...page });
       return { items: jobs, next };
@@ -41,7 +41,7 @@ export async function newestPushJobs(
     matches === undefined ? count : undefined,
   );
   const jobs: PushJob[] = [];
-  for await (const job of found) {
+  for await (const job of jobPages) {
     if (matches?.(job) ?? true) jobs.push(job);
     if (jobs.length === count) break;
   }

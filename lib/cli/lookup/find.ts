@@ -40,27 +40,27 @@ export async function findQueueServer(client: CnapiClient, name: string): Promis
 export async function findServers(client: CnapiClient, names: readonly string[]): Promise<NamedServer[]> {
   const byName = new Map<string, NamedServer[]>();
   const uuids = [...new Set(names.filter(isUuid).map((name) => name.toLowerCase()))];
-  for (const some of chunksOf(uuids, AT_ONCE)) {
-    for (const server of await client.servers({ uuids: some, limit: AT_ONCE })) byName.set(server.uuid, [server]);
+  for (const chunk of chunksOf(uuids, AT_ONCE)) {
+    for (const server of await client.servers({ uuids: chunk, limit: AT_ONCE })) byName.set(server.uuid, [server]);
   }
-  for (const name of new Set(names.filter((one) => !isUuid(one)))) {
+  for (const name of new Set(names.filter((text) => !isUuid(text)))) {
     byName.set(name, await client.servers({ hostname: name, limit: 10 }));
   }
   // Also of those that are hostnames: whoever means the other server must not reach this one.
   for (const [name, servers] of await byPrefix(client, names)) {
     const named = byName.get(name) ?? [];
-    byName.set(name, [...named, ...servers.filter(({ uuid }) => named.every((one) => one.uuid !== uuid))]);
+    byName.set(name, [...named, ...servers.filter(({ uuid }) => named.every((server) => server.uuid !== uuid))]);
   }
   const complaints: string[] = [];
-  const found = new Map<string, NamedServer>();
+  const serversByUuid = new Map<string, NamedServer>();
   for (const name of names) {
     const [server, ...others] = byName.get(isUuid(name) ? name.toLowerCase() : name) ?? [];
     if (server === undefined) complaints.push(`There is no server ${escapeControls(name)}${tooShort(name)}`);
     else if (others.length > 0) complaints.push(ambiguous(name, [server, ...others]));
-    else found.set(server.uuid, server);
+    else serversByUuid.set(server.uuid, server);
   }
   if (complaints.length > 0) throw new UsageError(`${complaints.join('. ')}. cnapi servers lists them`);
-  return [...found.values()];
+  return [...serversByUuid.values()];
 }
 
 /** Finds the servers whose uuids begin with each name. */
@@ -188,12 +188,12 @@ export function findInstance(instances: readonly Instance[], name: string): Inst
     uuid === wanted ||
     url.replace(/^https?:\/\//, '') === wanted ||
     (wanted.length >= LEAST_PREFIX && uuid.startsWith(wanted));
-  const [found, ...others] = instances.filter(isIt);
-  if (found === undefined)
+  const [instance, ...others] = instances.filter(isIt);
+  if (instance === undefined)
     throw new UsageError(`There is no instance ${escapeControls(name)}${tooShort(name)}; cnapi instances lists them`);
   if (others.length > 0)
     throw new UsageError(`Several instances are called ${escapeControls(name)}; give the whole uuid`);
-  return found;
+  return instance;
 }
 
 function ambiguous(name: string, servers: readonly NamedServer[]): string {

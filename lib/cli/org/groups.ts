@@ -92,9 +92,9 @@ async function show(context: Context, given: unknown, name: unknown): Promise<vo
     if (wanted.size === 0) return undefined;
     const noun = { users, clients, groups }[kind];
     const filter = kind === 'users' ? {} : { organization: organization.uuid };
-    const found = (await listDocuments(client, noun, filter)) as unknown as Group[];
-    return sortByName(found.filter(({ uuid }) => wanted.has(uuid)))
-      .map((one) => one.name)
+    const listed = (await listDocuments(client, noun, filter)) as unknown as Group[];
+    return sortByName(listed.filter(({ uuid }) => wanted.has(uuid)))
+      .map((document) => document.name)
       .join(', ');
   };
   output.facts([

@@ -41,8 +41,8 @@ export function keyCommand(runner: CommandRunner): Command {
         const filter = { owner: (await findOwner(context.client, String(owner))).uuid };
         const expires = { head: 'EXPIRES', of: (key: Record<string, unknown>) => shortTime(key.expires_at as string) };
         const columns = [fieldColumn('KEY', 'name'), UUID_COLUMN, expires];
-        const found = await listDocuments(context.client, keys, filter);
-        printDocuments(context, sortByName(found), { plural: 'keys', columns });
+        const listed = await listDocuments(context.client, keys, filter);
+        printDocuments(context, sortByName(listed), { plural: 'keys', columns });
       }),
     );
   command

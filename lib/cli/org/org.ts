@@ -23,9 +23,9 @@ export function orgCommand(runner: CommandRunner): Command {
     .description('Lists organizations.')
     .action(
       runner.action(async (context) => {
-        const found = await listDocuments(context.client, organizations, {});
+        const listed = await listDocuments(context.client, organizations, {});
         const columns = [fieldColumn('ORGANIZATION', 'name'), UUID_COLUMN, fieldColumn('FULL NAME', 'full_name')];
-        printDocuments(context, sortByName(found), { plural: 'organizations', columns });
+        printDocuments(context, sortByName(listed), { plural: 'organizations', columns });
       }),
     );
   ofOrganization(command.command('get'))
@@ -40,7 +40,7 @@ export function orgCommand(runner: CommandRunner): Command {
     );
   for (const part of [userCommand, clientCommand, keyCommand, groupCommand, serverBindingCommand])
     command.addCommand(part(runner));
-  for (const one of leavesOf(command)) withExamples(one, EXAMPLES[pathWithin(command, one)] ?? []);
+  for (const leaf of leavesOf(command)) withExamples(leaf, EXAMPLES[pathWithin(command, leaf)] ?? []);
   return command;
 }
 
@@ -87,7 +87,7 @@ async function show(context: Context, name: unknown): Promise<void> {
   const { client, output } = context;
   const organization = await organizationOf(context, name);
   const within = { organization: organization.uuid };
-  const namesOf = (documents: readonly JsonObject[]) => sortByName(documents).map((one) => String(one.name));
+  const namesOf = (documents: readonly JsonObject[]) => sortByName(documents).map((document) => String(document.name));
   const members = {
     users: namesOf(await usersIn(client, organization)),
     clients: namesOf(await listDocuments(client, clients, within)),

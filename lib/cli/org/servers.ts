@@ -52,18 +52,21 @@ async function bind(
 ): Promise<number> {
   const { client, output, random } = context;
   const organization = await organizationOf(context, name);
-  const needed = await Array.fromAsync(names ?? [], async (one) => (await findGroup(client, organization, one)).uuid);
-  const found = new Map((await findServers(client, servers)).map((server) => [server.uuid, server.hostname]));
-  const bound = new Map((await bindingsOf(context, organization)).map((one) => [one.server_uuid, one]));
-  for (const [uuid, hostname] of found)
+  const needed = await Array.fromAsync(
+    names ?? [],
+    async (groupText) => (await findGroup(client, organization, groupText)).uuid,
+  );
+  const hostnames = new Map((await findServers(client, servers)).map((server) => [server.uuid, server.hostname]));
+  const bound = new Map((await bindingsOf(context, organization)).map((binding) => [binding.server_uuid, binding]));
+  for (const [uuid, hostname] of hostnames)
     if (!hasGroups(bound.get(uuid), names && needed))
       throw new UsageError(
         `${hostname ?? uuid} belongs to ${organization.name} already, with other groups: remove it first`,
       );
-  const { results, exitCode } = await forEach(output, [...found.keys()], async (server_uuid) => {
+  const { results, exitCode } = await forEach(output, [...hostnames.keys()], async (server_uuid) => {
     const present = bound.get(server_uuid);
     if (present !== undefined) {
-      output.note(`${found.get(server_uuid) ?? server_uuid} belongs to ${organization.name} already`);
+      output.note(`${hostnames.get(server_uuid) ?? server_uuid} belongs to ${organization.name} already`);
       return present;
     }
     return client.documents(bindings.contracts.create, {
@@ -113,21 +116,21 @@ const COLUMNS: readonly Column<Row>[] = [
 async function list(context: Context, name: unknown): Promise<void> {
   const { client, output } = context;
   const organization = await organizationOf(context, name);
-  const found = await bindingsOf(context, organization);
-  if (output.json) return output.document(found);
+  const bindings = await bindingsOf(context, organization);
+  if (output.json) return output.document(bindings);
   const hostnames = new Map<string, string>();
-  if (found.length > 0)
+  if (bindings.length > 0)
     for await (const { uuid, hostname } of client.allServers({ fields: 'uuid,hostname' }))
       hostnames.set(uuid, hostname ?? '');
   const named = (await listDocuments(client, groups, { organization: organization.uuid })) as unknown as Group[];
   const nameOf = new Map(named.map((group) => [group.uuid, group.name]));
-  const rows = found.map(({ server_uuid, groups: needed }) => ({
+  const rows = bindings.map(({ server_uuid, groups: needed }) => ({
     name: hostnames.get(server_uuid) ?? '',
     server_uuid,
     groups: needed?.map((uuid) => nameOf.get(uuid) ?? uuid).join(', '),
   }));
   output.table(COLUMNS, sortByName(rows));
-  if (found.length === 0) output.note(`${organization.name} has no servers`);
+  if (bindings.length === 0) output.note(`${organization.name} has no servers`);
 }
 
 async function bindingsOf({ client }: Context, { uuid }: Organization): Promise<Binding[]> {

@@ -65,8 +65,8 @@ export function clientCommand(runner: CommandRunner): Command {
       runner.action(async (context, [name]) => {
         const filter = { organization: (await organizationOf(context, name)).uuid };
         const columns = [fieldColumn('CLIENT', 'name'), UUID_COLUMN];
-        const found = await listDocuments(context.client, clients, filter);
-        printDocuments(context, sortByName(found), { plural: 'clients', columns });
+        const listed = await listDocuments(context.client, clients, filter);
+        printDocuments(context, sortByName(listed), { plural: 'clients', columns });
       }),
     );
   ofOrganization(command.command('delete'))
@@ -74,8 +74,8 @@ export function clientCommand(runner: CommandRunner): Command {
     .argument('<name>', 'its name or uuid')
     .action(
       runner.action(async (context, [organization, name]) => {
-        const found = await findClient(context.client, await organizationOf(context, organization), String(name));
-        await deleteDocument(context, clients, found);
+        const client = await findClient(context.client, await organizationOf(context, organization), String(name));
+        await deleteDocument(context, clients, client);
       }),
     );
   return command;

@@ -161,9 +161,9 @@ class StreamSequence {
       kept.flatMap((bytes, part): OutputPiece[] => {
         const start = part === 0 ? 0 : (kept[0]?.length ?? 0) + cut;
         const from = Math.max(offset, start);
-        const found = bytes.subarray(from - start, Math.max(from, end) - start);
-        filled += found.length;
-        return found.length === 0 ? [] : [{ stream: this.#name, offset: from, text: found.toString() }];
+        const piece = bytes.subarray(from - start, Math.max(from, end) - start);
+        filled += piece.length;
+        return piece.length === 0 ? [] : [{ stream: this.#name, offset: from, text: piece.toString() }];
       }),
     );
     const missing = this.#gaps.reduce((sum, { offset, end }) => sum + end - offset, 0);
@@ -241,7 +241,7 @@ class StreamSequence {
     this.#incompleteCharacter = '';
     for (let next = 0; ; ) {
       const at = this.#reach.most;
-      const source = kept.find((one) => one.offset <= at && at < endOf(one)) ?? held[next];
+      const source = kept.find((piece) => piece.offset <= at && at < endOf(piece)) ?? held[next];
       if (source !== undefined && endOf(source) <= at) next++;
       else if (source !== undefined && source.offset <= at) pieces.push(...this.#take(source));
       else {

@@ -110,16 +110,16 @@ function exampleOf({ dropped, reasons }: FunnelRow): string {
 
 async function capacity({ client, output }: Context, names: readonly string[]): Promise<void> {
   const servers = names.length === 0 ? undefined : (await findServers(client, names)).map(({ uuid }) => uuid);
-  const found = await client.ask(placementContracts.ServerCapacity, servers === undefined ? {} : { servers });
-  if (output.json) return output.document(found);
-  const uuids = [...Object.keys(found.capacities), ...Object.keys(found.errors)];
+  const capacities = await client.ask(placementContracts.ServerCapacity, servers === undefined ? {} : { servers });
+  if (output.json) return output.document(capacities);
+  const uuids = [...Object.keys(capacities.capacities), ...Object.keys(capacities.errors)];
   const labelOf = await serverLabels(
     client,
     uuids.map((server_uuid) => ({ server_uuid })),
   );
   const rows = [
-    ...Object.entries(found.capacities).map(([uuid, room]) => ({ uuid, ...room, problem: '' })),
-    ...Object.entries(found.errors).map(([uuid, problem]) => ({ uuid, cpu: '', ram: '', disk: '', problem })),
+    ...Object.entries(capacities.capacities).map(([uuid, room]) => ({ uuid, ...room, problem: '' })),
+    ...Object.entries(capacities.errors).map(([uuid, problem]) => ({ uuid, cpu: '', ram: '', disk: '', problem })),
   ];
   output.table(
     [

@@ -48,16 +48,16 @@ export function changeCommand(runner: CommandRunner): Command {
 async function change(context: Context, [text]: readonly unknown[], options: ChangeOptions): Promise<void> {
   const { client, output } = context;
   const { concurrency, startRate, maxFail, timeout, votingTimeout } = options;
-  const limit = <Value>(given: string | undefined, parse: (given: string) => Value) =>
-    given === undefined ? undefined : given === NONE ? null : parse(given);
+  const limit = <Value>(text: string | undefined, parse: (given: string) => Value) =>
+    text === undefined ? undefined : text === NONE ? null : parse(text);
   const changes = {
     quorum: parseQuorum(options.quorum),
-    concurrency: limit(concurrency, (given) => parseCount(given, '--concurrency')),
-    start_rate: limit(startRate, (given) => parseRate(given, '--start-rate')),
+    concurrency: limit(concurrency, (text) => parseCount(text, '--concurrency')),
+    start_rate: limit(startRate, (text) => parseRate(text, '--start-rate')),
     voting_timeout_ms: votingTimeout === undefined ? undefined : parseDuration(votingTimeout, '--voting-timeout'),
     run_timeout_ms: timeout === undefined ? undefined : parseDuration(timeout, '--timeout'),
   };
-  const maxFailures = limit(maxFail, (given) => parseAmount(given, '--max-fail'));
+  const maxFailures = limit(maxFail, (text) => parseAmount(text, '--max-fail'));
   if ([maxFailures, ...Object.values(changes)].every((value) => value === undefined))
     throw new UsageError('What should change? Give an option, such as --timeout 2h');
   const id = await findPushJob(context, String(text));

@@ -90,7 +90,7 @@ async function ofAll(context: Context, id: string, status: PushNode['status'] | 
   let exitCode: number = EXIT.ok;
   const read = output.json ? started : started.filter(hasNodeEnded);
   const work = async (node: (typeof read)[number]) => ({ ...node, task: await client.task(node.task_id) });
-  const tasks = readAhead(read, { most: TASKS_AT_ONCE, work, isOverload });
+  const tasks = readAhead(read, { maxAhead: TASKS_AT_ONCE, work, isOverload });
   for await (const { server_uuid, name, status, task } of tasks) {
     const label = labelOf({ uuid: server_uuid, hostname: name });
     if (output.json) output.record({ server_uuid, name, status, task });

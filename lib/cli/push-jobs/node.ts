@@ -56,8 +56,8 @@ async function status(
   const which = group === undefined ? { all: asked.length === 0 } : { group };
   const servers = await readServers(context, await findTargets(context, asked, which));
   const states: PushNodeState[] = [];
-  for (const some of chunksOf(servers, SERVERS_A_REQUEST)) {
-    const server_uuid = some.map(({ uuid }) => uuid);
+  for (const chunk of chunksOf(servers, SERVERS_A_REQUEST)) {
+    const server_uuid = chunk.map(({ uuid }) => uuid);
     states.push(...(await client.ask(pushNodeContracts.ListPushNodeStates, { server_uuid })));
   }
   const shown = wanted === undefined ? states : states.filter((state) => state.status === wanted);

@@ -47,7 +47,7 @@ export function serverNicsCommand(runner: CommandRunner): Command {
 
 async function nics(context: Context, [name]: readonly unknown[], options: Options): Promise<number> {
   const { client, output } = context;
-  const [action, ...others] = NIC_ACTIONS.filter((one) => options[one] !== undefined);
+  const [action, ...others] = NIC_ACTIONS.filter((option) => options[option] !== undefined);
   if (others.length > 0) throw new UsageError('One request has one of --update, --replace and --delete');
   if (action === undefined && options.wait) throw new UsageError('--wait needs --update, --replace or --delete');
   const { uuid: server_uuid } = await findServer(client, String(name));
@@ -58,8 +58,8 @@ async function nics(context: Context, [name]: readonly unknown[], options: Optio
     const { job_uuid: uuid } = await client.ask(serverSetupContracts.UpdateServerNics, request);
     return showCreatedWorkflow(context, { uuid, wait: options.wait });
   }
-  const found = parseNics(server);
-  if (output.json) output.document(found.map(({ name: nic, mac, tags }) => ({ name: nic, mac, nic_tags: tags })));
-  else output.table(COLUMNS, found);
+  const nics = parseNics(server);
+  if (output.json) output.document(nics.map(({ name: nic, mac, tags }) => ({ name: nic, mac, nic_tags: tags })));
+  else output.table(COLUMNS, nics);
   return EXIT.ok;
 }

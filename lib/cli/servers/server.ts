@@ -55,7 +55,7 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
     output.complain(`its ${what} cannot be read: ${errorReportText(buildErrorReport(error))}`);
     return undefined;
   };
-  const [found, jobs, changes, tasks] = await Promise.all([
+  const [shown, jobs, changes, tasks] = await Promise.all([
     client.server(uuid),
     unfinishedJobs(client, uuid).catch(unreadable('workflow jobs')),
     client.statusHistory(uuid, CHANGES),
@@ -63,24 +63,24 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
   ]);
   if (output.json)
     return output.document({
-      ...{ ...found, status_history: changes, task_history: tasks?.found ?? null, workflow_jobs: jobs ?? null },
+      ...{ ...shown, status_history: changes, task_history: tasks?.found ?? null, workflow_jobs: jobs ?? null },
     });
   const [latest] = changes;
   output.facts([
-    ['uuid', found.uuid],
-    ['hostname', found.hostname],
-    ['status', found.status],
+    ['uuid', shown.uuid],
+    ['hostname', shown.hostname],
+    ['status', shown.status],
     ['since', latest && `${shortTime(latest.since)} (${latest.reason})`],
     ['decided by', latest?.cnapi_uuid],
-    ['datacenter', found.datacenter],
-    ['last heard', lastHeard(found)],
-    ['booted', found.last_boot && shortTime(String(found.last_boot))],
-    ['memory MiB', found.ram],
-    ['platform', found.current_platform],
-    ['setup', found.setup],
-    ['now', markOf(found)],
+    ['datacenter', shown.datacenter],
+    ['last heard', lastHeard(shown)],
+    ['booted', shown.last_boot && shortTime(String(shown.last_boot))],
+    ['memory MiB', shown.ram],
+    ['platform', shown.current_platform],
+    ['setup', shown.setup],
+    ['now', markOf(shown)],
     ...(jobs ?? []).map((job) => ['job', jobText(job)] as const),
-    ['comments', found.comments],
+    ['comments', shown.comments],
   ]);
   showChanges(output, changes);
   if (tasks === undefined || tasks.lines.length === 0) return;

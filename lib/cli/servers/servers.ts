@@ -44,20 +44,20 @@ async function servers({ client, output }: Context, _: unknown, options: Options
   const { datacenter, limit: limitText, wide = false } = options;
   const limit = limitText === undefined ? Number.POSITIVE_INFINITY : parseCount(limitText, '--limit');
   const conditions = conditionsOf(options).map(parseWhereOption);
-  const found: NamedServer[] = [];
+  const servers: NamedServer[] = [];
   let isAny = false;
   // Conditions on properties that no server had so far: with `!=`, a misspelt name matches all.
   let unmet = (options.where ?? []).map(parseWhereOption);
   const extras = wide || output.json ? { extras: 'status,last_heartbeat' } : {};
   for await (const server of client.allServers({ ...extras, ...exactHostname(options) })) {
-    if (found.length >= limit && unmet.length === 0) break;
+    if (servers.length >= limit && unmet.length === 0) break;
     isAny = true;
     unmet = unmet.filter((condition) => !hasProperty(server, condition));
-    if (found.length < limit && conditions.every((condition) => matches(server, condition))) found.push(server);
+    if (servers.length < limit && conditions.every((condition) => matches(server, condition))) servers.push(server);
   }
   const [misspelt] = unmet;
   if (misspelt !== undefined && isAny) throw noSuchProperty(misspelt);
-  if (output.json) return output.document(found);
+  if (output.json) return output.document(servers);
   const columns: Column<NamedServer>[] = [
     { head: 'UUID', of: ({ uuid }) => uuid },
     { head: 'HOSTNAME', of: ({ hostname }) => hostname, shrinks: true },
@@ -65,8 +65,8 @@ async function servers({ client, output }: Context, _: unknown, options: Options
     { head: 'DATACENTER', of: (server) => server.datacenter, shrinks: true },
   ];
   if (wide) columns.push({ head: 'LAST HEARD', of: lastHeard });
-  output.table(columns, found);
-  if (found.length > 0) return;
+  output.table(columns, servers);
+  if (servers.length > 0) return;
   output.note(datacenter || conditions.length > 0 ? 'No server matches' : 'There is no server');
 }
 

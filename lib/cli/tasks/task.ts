@@ -137,28 +137,28 @@ function describeEvent({ name, timestamp, attempt, data }: TaskEvent): string {
   return escapeControls(`${shortTime(timestamp)} ${name}${about}${again}`);
 }
 
-function show(context: Context, found: Task): void {
-  const { result, ...end } = endOfTask(found);
+function show(context: Context, task: Task): void {
+  const { result, ...end } = endOfTask(task);
   const error = end.error as { message?: unknown; code?: unknown } | undefined;
   context.output.facts([
-    ['id', found.id],
-    ['task', found.task],
-    ['server', found.server_uuid],
+    ['id', task.id],
+    ['task', task.task],
+    ['server', task.server_uuid],
     [
       'status',
-      found.cancel_requested === true && found.status === 'active'
+      task.cancel_requested === true && task.status === 'active'
         ? 'active, to be cancelled'
-        : shownStatus(found.status, errorCodeOf(end)),
+        : shownStatus(task.status, errorCodeOf(end)),
     ],
     ['error', error && `${error.message} (${error.code})`],
     ['exit code', result && exitCodeOf(result)],
-    ['accepted', shortTime(found.timestamp)],
-    ['started', found.started_at && shortTime(found.started_at)],
-    ['ended', found.finished_at && shortTime(found.finished_at)],
-    ['attempt', found.attempt],
-    ['request', found.req_id],
-    ['ticket', found.ticket_uuid],
+    ['accepted', shortTime(task.timestamp)],
+    ['started', task.started_at && shortTime(task.started_at)],
+    ['ended', task.finished_at && shortTime(task.finished_at)],
+    ['attempt', task.attempt],
+    ['request', task.req_id],
+    ['ticket', task.ticket_uuid],
   ]);
   const live = new LiveOutput(context, { raw: false, prefix: undefined, label: '' });
-  if (result !== undefined && !found.withheld) live.end(result);
+  if (result !== undefined && !task.withheld) live.end(result);
 }

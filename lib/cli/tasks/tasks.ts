@@ -63,11 +63,11 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
     if (lines.length === 0) output.note('The server has no such task');
     return;
   }
-  const { tasks: found, isMore } = await client.firstTasks(query, limit);
-  if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
-  if (output.json) return output.document(found);
-  output.table(fleetColumns(await serverLabels(client, found)), found.map(taskLine));
-  if (found.length === 0) output.note('There is no such task');
+  const { tasks, isMore } = await client.firstTasks(query, limit);
+  if (tasks.some(({ withheld }) => withheld)) output.note(WITHHELD);
+  if (output.json) return output.document(tasks);
+  output.table(fleetColumns(await serverLabels(client, tasks)), tasks.map(taskLine));
+  if (tasks.length === 0) output.note('There is no such task');
   else if (isMore) output.note(`There are more; --limit shows up to ${MAX_TASKS}`);
 }
 
@@ -78,8 +78,8 @@ export async function readTasks(
   { limit, query = {} }: { limit: number; query?: TaskQuery },
 ): Promise<{ found: readonly (ListedTask | TaskHistoryEntry)[]; lines: TaskLine[] }> {
   try {
-    const { tasks: found } = await client.firstTasks({ ...query, server_uuid: serverUuid }, limit);
-    return { found, lines: found.map(taskLine) };
+    const { tasks } = await client.firstTasks({ ...query, server_uuid: serverUuid }, limit);
+    return { found: tasks, lines: tasks.map(taskLine) };
   } catch (error) {
     const isOlder = error instanceof ApiError && error.code === 'ResourceNotFound';
     if (!isOlder || Object.values(query).some((value) => value !== undefined)) throw error;

@@ -17,13 +17,13 @@ export async function provision(
   { detach = false, ...others }: { detach?: boolean } & FieldOptions,
 ): Promise<number> {
   const { client, random, output } = context;
-  const given: JsonObject = { uuid: random.uuid(), ...(await buildVmFields(fields, others)) };
-  checkFields(given, { action: 'provision', brand: given.brand });
-  const uuid = String(given.uuid);
-  await warnOfNamesakes(context, given);
-  const { job_uuid } = await client.documents(provisioningContracts.ProvisionVm, given);
+  const fieldsOfVm: JsonObject = { uuid: random.uuid(), ...(await buildVmFields(fields, others)) };
+  checkFields(fieldsOfVm, { action: 'provision', brand: fieldsOfVm.brand });
+  const uuid = String(fieldsOfVm.uuid);
+  await warnOfNamesakes(context, fieldsOfVm);
+  const { job_uuid } = await client.documents(provisioningContracts.ProvisionVm, fieldsOfVm);
   output.note(`VM ${uuid}`);
   const exitCode = await showCreatedWorkflow(context, { uuid: String(job_uuid), wait: !detach });
-  if (exitCode === EXIT.ok && !detach && given.autoboot !== false) await noteEarlyEnd(context, uuid);
+  if (exitCode === EXIT.ok && !detach && fieldsOfVm.autoboot !== false) await noteEarlyEnd(context, uuid);
   return exitCode;
 }

@@ -65,7 +65,7 @@ export function vmCommand(runner: CommandRunner): Command {
   };
   const addTask = (parent: Command, name: string, about: string, example: string) =>
     add(parent, name, `${about} Waits for the end.`, example);
-  const detachable = (one: Command) => one.option('-d, --detach', "do not wait; print the task's id");
+  const detachable = (command: Command) => command.option('-d, --detach', "do not wait; print the task's id");
   /** Adds a command for one VM, without parameters of its own. */
   const addSimple = (name: string, about: string, action: Action) =>
     detachable(addTask(command, name, about, 'web').argument(...VM)).action(
@@ -115,8 +115,8 @@ export function vmCommand(runner: CommandRunner): Command {
     done: 'started',
     failed: 'could not be started',
   });
-  const stopping = (one: Command) =>
-    detachable(one).option('--force', 'kill it immediately').option('--timeout <duration>', TIMEOUT_TEXT);
+  const stopping = (command: Command) =>
+    detachable(command).option('--force', 'kill it immediately').option('--timeout <duration>', TIMEOUT_TEXT);
   for (const [name, about, contract, done] of [
     ['stop', 'Stops a VM.', vmContracts.StopVm, 'stopped'],
     ['reboot', 'Stops a VM and starts it again.', vmContracts.RebootVm, 'rebooted'],
@@ -247,16 +247,16 @@ async function create(
   { detach = false, ...others }: DetachOptions & FieldOptions,
 ): Promise<number> {
   const { client, random, output } = context;
-  const given: JsonObject = { uuid: random.uuid(), ...(await buildVmFields(fields, others)) };
-  checkFields(given, { action: 'create', brand: given.brand });
+  const fieldsOfVm: JsonObject = { uuid: random.uuid(), ...(await buildVmFields(fields, others)) };
+  checkFields(fieldsOfVm, { action: 'create', brand: fieldsOfVm.brand });
   const { uuid: server_uuid } = await findServer(client, server);
-  const uuid = String(given.uuid);
-  await warnOfNamesakes(context, given);
-  const { id } = await client.documents(vmContracts.CreateVm, { ...given, server_uuid });
+  const uuid = String(fieldsOfVm.uuid);
+  await warnOfNamesakes(context, fieldsOfVm);
+  const { id } = await client.documents(vmContracts.CreateVm, { ...fieldsOfVm, server_uuid });
   output.note(`VM ${uuid}`);
   const failed = 'the VM could not be created';
   const exitCode = await reportTask(context, { id: String(id), done: uuid, failed, detach });
-  if (exitCode === EXIT.ok && !detach && given.autoboot !== false) await noteEarlyEnd(context, uuid);
+  if (exitCode === EXIT.ok && !detach && fieldsOfVm.autoboot !== false) await noteEarlyEnd(context, uuid);
   return exitCode;
 }
 

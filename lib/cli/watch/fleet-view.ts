@@ -46,7 +46,7 @@ export function fleetSummary({
   errorMessage,
 }: FleetView): string {
   const states = [...new Set(instances.map(({ state }) => state))];
-  const each = states.map((state) => `${instances.filter((one) => one.state === state).length} ${state}`);
+  const each = states.map((state) => `${instances.filter((instance) => instance.state === state).length} ${state}`);
   const held = queues.filter(({ holder }) => holder !== null).length;
   return escapeControls(
     [

@@ -127,9 +127,9 @@ async function checkMigrations(
   const applied = await database.query<{ subsystem: string; number: number }>(
     'select subsystem, number from cnapi_migrations',
   );
-  const [there, known] = [new Set(applied.rows.map(keyOf)), new Set(migrations.map(keyOf))];
-  const lacking = migrations.filter((one) => !there.has(keyOf(one)));
-  const newer = [...there].filter((key) => !known.has(key));
+  const [there, knownKeys] = [new Set(applied.rows.map(keyOf)), new Set(migrations.map(keyOf))];
+  const lacking = migrations.filter((migration) => !there.has(keyOf(migration)));
+  const newer = [...there].filter((key) => !knownKeys.has(key));
   if (newer.length > 0)
     return part.warn(
       `a newer version has changed it (steps ${newer.join(', ')})`,

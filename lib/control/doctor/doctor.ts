@@ -81,13 +81,13 @@ async function inTime(part: string, check: Promise<Finding[]>, clock: Clock): Pr
     .then(() => [
       findings(part).fail(`no answer within ${CHECK_WITHIN_MS} ms`, 'look at the network between, and at its load'),
     ]);
-  const found = check.catch((error: unknown) => [
+  const settled = check.catch((error: unknown) => [
     findings(part).fail(
       `could not be checked: ${messageOf(error)}`,
       'fix what the other findings name, and run this again',
     ),
   ]);
-  const first = await Promise.race([found, late]);
+  const first = await Promise.race([settled, late]);
   done.abort();
   return first;
 }

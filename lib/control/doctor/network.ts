@@ -28,9 +28,11 @@ export async function checkName({ database, config, dns: server, clock, random }
     const named = await resolveInstances({ ...config, clock, random, server, timeoutMs: ANSWER_WITHIN_MS });
     const live = await readLive(database).catch(() => []);
     const isNamed = ({ host, port }: { host: string; port: number }) =>
-      named.some((one) => one.port === port && one.host === host);
-    const lacking = live.filter((one) => !one.isDraining && !isNamed(one));
-    const gone = named.filter((one) => !live.some(({ host, port }) => host === one.host && port === one.port));
+      named.some((address) => address.port === port && address.host === host);
+    const lacking = live.filter((instance) => !instance.isDraining && !isNamed(instance));
+    const gone = named.filter(
+      (address) => !live.some(({ host, port }) => host === address.host && port === address.port),
+    );
     const text = `${name} names ${named.length} instances; ${live.length} live`;
     if (lacking.length > 0)
       return [
@@ -80,10 +82,10 @@ async function aboutHolder(database: Queryable, config: Config, at: string): Pro
   const live = await readLive(database).catch((error) => (sqlStateOf(error) === '42P01' ? [] : undefined));
   if (live === undefined)
     return part.warn(`an instance answers at ${at}; which one cannot be read`, 'fix the database first');
-  const onPort = live.filter((one) => one.port === port);
-  const there = onPort.filter((one) => one.host === advertiseHost);
+  const onPort = live.filter((instance) => instance.port === port);
+  const there = onPort.filter((instance) => instance.host === advertiseHost);
   const [other] = there;
-  const isOwn = (one: InstanceRow) => cnapiUuid === undefined || one.cnapiUuid === cnapiUuid;
+  const isOwn = (instance: InstanceRow) => cnapiUuid === undefined || instance.cnapiUuid === cnapiUuid;
   // The row may still have the host with which the instance was started.
   if (there.some(isOwn) || (other === undefined && onPort.some(isOwn)))
     return part.ok(`this instance answers at ${at}`);

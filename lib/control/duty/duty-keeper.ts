@@ -243,12 +243,12 @@ export class DutyKeeper {
     const load = { ...read, overdue: this.#free.overdue(nextFree, clock.now()) };
     for (let isMore = true; isMore; ) {
       const holder = { held: this.#held.size, limit: this.#limit, isDraining: this.#isDraining };
-      const most = this.#isLeaving ? 0 : Math.min(MAX_PER_CLAIM, load.free, roomFor(holder, load));
-      const claimed = most === 0 ? [] : await claimDuties(database, run, { kinds: this.#kinds, most });
+      const limit = this.#isLeaving ? 0 : Math.min(MAX_PER_CLAIM, load.free, roomFor(holder, load));
+      const claimed = limit === 0 ? [] : await claimDuties(database, run, { kinds: this.#kinds, limit });
       for (const duty of claimed) this.#noteClaim(duty);
       load.free -= claimed.length;
       load.overdue = Math.max(0, load.overdue - claimed.length);
-      isMore = most > 0 && claimed.length === most;
+      isMore = limit > 0 && claimed.length === limit;
     }
     if (load.resumesInMs !== null) this.#pollWithin(load.resumesInMs);
     // Left to others, or locked at the moment.
@@ -357,11 +357,11 @@ export class DutyKeeper {
   async #settle(batch: readonly Settling[], database: Queryable): Promise<Settling[]> {
     const left: Settling[] = [];
     const current = batch.filter(({ held }) => held.state.name === 'settling');
-    for (const [run, some] of Map.groupBy(current, ({ held }) => held.duty.run)) {
-      const { settled, locked } = await settleDuties(database, run, some.map(toRow));
-      for (const one of some) {
-        if (locked.has(one.held.duty.id)) left.push(one);
-        else this.#noteSettled(one, settled.has(one.held.duty.id));
+    for (const [run, group] of Map.groupBy(current, ({ held }) => held.duty.run)) {
+      const { settled, locked } = await settleDuties(database, run, group.map(toRow));
+      for (const settling of group) {
+        if (locked.has(settling.held.duty.id)) left.push(settling);
+        else this.#noteSettled(settling, settled.has(settling.held.duty.id));
       }
     }
     const isSomeHandedOver = current.some(({ settlement }) => settlement.kind === 'hand-over');

@@ -54,11 +54,11 @@ interface DutyRow {
 export async function claimDuties(
   database: Queryable,
   run: string,
-  { kinds, most }: { kinds: readonly string[]; most: number },
+  { kinds, limit }: { kinds: readonly string[]; limit: number },
 ): Promise<ClaimedDuty[]> {
   const { rows } = await database.query<DutyRow & { was_held: boolean; takeovers: number }>(
     'select id, kind, generation, failures, was_held, takeovers from cnapi_claim_duties($1::uuid, $2::text[], $3::int)',
-    [run, kinds, most],
+    [run, kinds, limit],
   );
   return rows.map(({ was_held, ...row }) => ({ ...row, run, wasTakenOver: was_held }));
 }
@@ -129,12 +129,12 @@ export async function settleDuties(
 }
 
 /** Deletes some duties that ended more than `days` ago; returns how many. */
-export async function deleteEndedDuties(database: Queryable, days: number, most: number): Promise<number> {
+export async function deleteEndedDuties(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_duties where state = 'ended' and id = any (array(
        select id from cnapi_duties where state = 'ended' and ended_at < cnapi_now() - $1::int * interval '1 day'
          order by ended_at limit $2::int for update skip locked))`,
-    [days, most],
+    [days, limit],
   );
   return rowCount;
 }

@@ -277,14 +277,14 @@ export class LegacyDispatch implements PostDispatch {
   async #catchUp(database: Queryable): Promise<undefined> {
     this.#offered.clear();
     const run = this.#deps.run();
-    const known = this.#held.all();
-    const moving = known.filter((one) => one.run !== run);
-    for (const one of moving) this.#moves.add(one);
-    for (const post of known) this.#record(post);
+    const posts = this.#held.all();
+    const moving = posts.filter((post) => post.run !== run);
+    for (const post of moving) this.#moves.add(post);
+    for (const post of posts) this.#record(post);
     try {
       await runEachStep([
-        () => this.#findLost(run, known.map(idOf), database),
-        () => this.#deadPosts.end(database, new Set(moving.map((one) => one.run))),
+        () => this.#findLost(run, posts.map(idOf), database),
+        () => this.#deadPosts.end(database, new Set(moving.map((post) => post.run))),
         () => this.#findWaiting(database),
       ]);
     } catch (error) {

@@ -178,12 +178,12 @@ export async function readDeadPostingRuns(database: Queryable): Promise<DeadPost
 export async function endPosts(
   database: Queryable,
   runs: readonly string[],
-  most = MAX_ENDED_AT_ONCE,
+  limit = MAX_ENDED_AT_ONCE,
 ): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>('select cnapi_end_posts($1::uuid[], $2::text, $3::int) as id', [
     runs,
     JSON.stringify(taskEnds.senderLost),
-    most,
+    limit,
   ]);
   return rows.map((row) => row.id);
 }

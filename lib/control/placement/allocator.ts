@@ -256,8 +256,8 @@ export class Allocator {
     let size = first;
     if (servers !== undefined) {
       for (let begin = 0; begin < servers.length; begin += size, size = larger(size)) {
-        const found = await readCandidates(database, loadQuery, servers.slice(begin, begin + size));
-        if (found.length > 0) yield found;
+        const candidates = await readCandidates(database, loadQuery, servers.slice(begin, begin + size));
+        if (candidates.length > 0) yield candidates;
       }
       return;
     }
@@ -270,9 +270,9 @@ export class Allocator {
     ] as const) {
       for (let after: string | undefined = begin; after !== undefined; ) {
         const missing = size - chunk.length;
-        const found: CandidateServer[] = await readChunk(database, loadQuery, { after, last, size: missing });
-        chunk.push(...found);
-        after = found.length < missing ? undefined : found.at(-1)?.uuid;
+        const candidates: CandidateServer[] = await readChunk(database, loadQuery, { after, last, size: missing });
+        chunk.push(...candidates);
+        after = candidates.length < missing ? undefined : candidates.at(-1)?.uuid;
         if (chunk.length < size) continue;
         yield chunk;
         chunk = [];

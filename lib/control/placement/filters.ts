@@ -101,8 +101,8 @@ function reasonOfPlatform(
     const versions = versionsOf(maximum);
     const [oldest, newest] = [versions[0], versions.at(-1)];
     if (newest === undefined || oldest === undefined || version < oldest) continue;
-    const most = maximum[version];
-    const isMet = typeof most === 'string' ? platform <= most : version < newest;
+    const maxPlatform = maximum[version];
+    const isMet = typeof maxPlatform === 'string' ? platform <= maxPlatform : version < newest;
     if (!isMet) return `its platform ${platform} of version ${version} is newer than ${JSON.stringify(maximum)}`;
   }
   return undefined;

@@ -93,7 +93,7 @@ export function runPipeline(
     }
   }
   const scoreOf = ({ uuid }: CandidateServer) => scores.get(uuid) ?? 0;
-  return { ranked: left.toSorted((one, other) => scoreOf(other) - scoreOf(one)), scores, steps: results };
+  return { ranked: left.toSorted((candidate, other) => scoreOf(other) - scoreOf(candidate)), scores, steps: results };
 }
 
 function runStep(

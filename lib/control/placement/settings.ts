@@ -43,13 +43,13 @@ function numbers<const Name extends string>(
       (value) => (typeof value === 'string' ? Object.fromEntries(value.split(',').map(pairOf)) : value),
       z.record(z.string(), z.number().min(minimum).max(1_000_000)),
     )
-    .superRefine((given, context) => {
-      for (const name of Object.keys(given)) {
+    .superRefine((values, context) => {
+      for (const name of Object.keys(values)) {
         if (!names.includes(name as Name))
           context.addIssue(`${name} is not one of ${names.join(', ')}${suggestion(name, names)}`);
       }
     })
-    .transform((given): Readonly<Record<Name, number>> => ({ ...defaults, ...given }));
+    .transform((values): Readonly<Record<Name, number>> => ({ ...defaults, ...values }));
 }
 
 const pairOf = (text: string): [string, unknown] => {

@@ -7,10 +7,10 @@ import { NODE_COUNTS } from './job-page-store.ts';
 
 const COMMAND_CHARS = 2_000;
 const TEXT_CHARS = 200;
-const VARIABLES = { most: 20, chars: 40 };
+const VARIABLES = { limit: 20, chars: 40 };
 const CONDITIONS = 5;
 /** Limits the names of members of a job; a job has fewer. */
-const FIELDS = { most: 50, chars: 40 };
+const FIELDS = { limit: 50, chars: 40 };
 /** Limits the names of nodes together. */
 const NAMES_CHARS = 1_000;
 const MAX_NAMES = 100;
@@ -95,7 +95,7 @@ export const scheduleChangeDetails = ({ job, ...others }: { job?: PushJobMembers
 
 const fieldsOf = (job: PushJobMembers): string[] =>
   Object.keys(job)
-    .slice(0, FIELDS.most)
+    .slice(0, FIELDS.limit)
     .map((name) => cut(name, FIELDS.chars));
 
 const bodyDetailsOf = (job: PushJobMembers) => ({
@@ -131,10 +131,10 @@ export const END_DETAILS = `jsonb_strip_nulls(jsonb_build_object(
     'actor', j.actor, 'created_at', j.created_at, 'updated_at', j.state_since))`;
 
 function someOfEnv(env: Readonly<Record<string, unknown>>) {
-  const { most, chars } = VARIABLES;
+  const { limit, chars } = VARIABLES;
   const all = Object.entries(env);
-  const some = all.slice(0, most).map(([name, value]) => [cut(name, chars), cut(String(value), chars)]);
-  return { env: Object.fromEntries(some) as Record<string, string>, env_count: countIfMore(all.length, most) };
+  const some = all.slice(0, limit).map(([name, value]) => [cut(name, chars), cut(String(value), chars)]);
+  return { env: Object.fromEntries(some) as Record<string, string>, env_count: countIfMore(all.length, limit) };
 }
 
 /** How many there are, if some are left out. */

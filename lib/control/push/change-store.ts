@@ -85,13 +85,13 @@ export interface NodeAddition {
 export async function addPushNodes(
   database: Queryable,
   jobId: string,
-  { nodes, most, record }: NodeAddition & { most: number },
+  { nodes, limit, record }: NodeAddition & { limit: number },
 ): Promise<AddedNodes | undefined> {
   const parameters = new SqlParameters([
     jobId,
     nodes.map(({ serverUuid }) => serverUuid),
     nodes.map(({ name }) => name),
-    most,
+    limit,
     TICK_MS,
   ]);
   const { text, values } = combineStatement(

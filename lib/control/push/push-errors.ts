@@ -29,8 +29,8 @@ export class PushJobKeyLostError extends CnapiError {
 /** There are as many jobs that have not ended as there may be. */
 export class TooManyPushJobsError extends CnapiError {
   constructor({ inAll, ofOrganization }: { inAll: number; ofOrganization: number }) {
-    const most = `at most ${inAll} push jobs, and ${ofOrganization} of one organization, may be unfinished`;
-    super('TooManyPushJobs', 503, `Nothing was created: ${most}; try again when some have ended`, {
+    const limit = `at most ${inAll} push jobs, and ${ofOrganization} of one organization, may be unfinished`;
+    super('TooManyPushJobs', 503, `Nothing was created: ${limit}; try again when some have ended`, {
       retryAfterSeconds: 5,
     });
   }

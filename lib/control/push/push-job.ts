@@ -84,7 +84,7 @@ export type CoordinatorAction =
   /** The job has its ticket: its agents are asked. */
   | { do: 'begin-voting' }
   /** Let ready nodes start, at most so many; the first time the job becomes `running`. */
-  | { do: 'start'; most: number }
+  | { do: 'start'; limit: number }
   /** The run timeout was changed: commands that run get their part of it. */
   | { do: 'change-timeouts' }
   /** Nodes that have not voted, and cannot any more, become `unavailable`. */
@@ -130,7 +130,7 @@ function* whileVoting(view: PushJobSnapshot): Generator<CoordinatorAction> {
   if (ticket === 'lost') return yield abort('aborted', LOST);
   if (toAbort > 0) yield { do: 'abort-nodes' };
   if (nodeCounts.ready > 0 && nodeCounts.ready >= job.quorum)
-    yield { do: 'start', most: mayStart(view, nodeCounts.ready).most };
+    yield { do: 'start', limit: mayStart(view, nodeCounts.ready).limit };
   else if (nodeCounts.ready + nodeCounts.new < Math.max(1, job.quorum))
     return yield abort(
       'quorum_failed',
@@ -163,8 +163,8 @@ function* whileRunning(view: PushJobSnapshot): Generator<CoordinatorAction> {
   const votingLeftMs = job.votingTimeoutMs - ageMs;
   if (nodeCounts.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
   // A started node counts as ready until its start is known.
-  const { most, inMs } = mayStart(view, nodeCounts.ready + nodeCounts.running - started);
-  if (most > 0) yield { do: 'start', most };
+  const { limit, inMs } = mayStart(view, nodeCounts.ready + nodeCounts.running - started);
+  if (limit > 0) yield { do: 'start', limit };
   // Last, so that a caller that changes the timeout again and again holds up no start.
   if (outdatedTimeouts > 0) yield { do: 'change-timeouts' };
   yield {
@@ -197,14 +197,14 @@ const MAX_STARTS = 1_000;
 function mayStart(
   { job, started, startBucketFullInMs }: PushJobSnapshot,
   waiting: number,
-): { most: number; inMs: number } {
+): { limit: number; inMs: number } {
   const { concurrency = Number.POSITIVE_INFINITY, startRate } = job;
   const room = Math.max(0, Math.min(MAX_STARTS, waiting, concurrency - started));
-  if (startRate === undefined || room === 0) return { most: room, inMs: Number.POSITIVE_INFINITY };
-  const limit = startLimitOf(startRate);
-  const most = Math.min(room, Math.floor(limit.burst));
-  const inMs = limit.waitMs(most, startBucketFullInMs, 0);
-  return inMs === 0 ? { most, inMs } : { most: 0, inMs };
+  if (startRate === undefined || room === 0) return { limit: room, inMs: Number.POSITIVE_INFINITY };
+  const limiter = startLimitOf(startRate);
+  const limit = Math.min(room, Math.floor(limiter.burst));
+  const inMs = limiter.waitMs(limit, startBucketFullInMs, 0);
+  return inMs === 0 ? { limit, inMs } : { limit: 0, inMs };
 }
 
 /**

@@ -83,7 +83,7 @@ interface PushJobsDeps {
 }
 
 /** How many jobs, and nodes with them, one statement deletes. */
-const DELETE_BATCH = { most: 100, nodes: 10_000 };
+const DELETE_BATCH = { limit: 100, nodes: 10_000 };
 /** How many ended jobs of each organization are kept. */
 const KEEP_ENDED = 10_000;
 
@@ -204,7 +204,7 @@ export class PushJobs {
    */
   async addNodes(id: string, { nodes, record }: NodeAddition): Promise<void> {
     const { database, bus } = this.#deps;
-    const added = await addPushNodes(database, id, { nodes, most: MAX_PUSH_NODES, record });
+    const added = await addPushNodes(database, id, { nodes, limit: MAX_PUSH_NODES, record });
     if (added === undefined) throw new PushJobNotFoundError(id);
     if (added.refusal !== null) throw refusalOfNodes(id, added.refusal, added.present);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);

@@ -1,6 +1,11 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import { combineStatement, SqlParameters, type StatementPart, statementName } from '../../platform/postgres/sql-text.ts';
+import {
+  combineStatement,
+  SqlParameters,
+  type StatementPart,
+  statementName,
+} from '../../platform/postgres/sql-text.ts';
 import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';
@@ -86,8 +91,8 @@ export interface PushJobGuard {
 const FOREIGN_KEY_VIOLATION = '23503';
 /** Jobs that have not ended: an instance carries out 2,000. */
 export const MAX_UNFINISHED = { inAll: 2_000, ofOrganization: 500 } as const;
-const unfinished = (most: number, where: string) =>
-  `(select count(*) from (select from cnapi_push_jobs where state <> 'ended' and ${where} limit ${most}) as j) < ${most}`;
+const unfinished = (limit: number, where: string) =>
+  `(select count(*) from (select from cnapi_push_jobs where state <> 'ended' and ${where} limit ${limit}) as j) < ${limit}`;
 const HAS_ROOM = `${unfinished(MAX_UNFINISHED.inAll, 'true')}
          and ($2::text is null or ${unfinished(MAX_UNFINISHED.ofOrganization, 'organization = $2::text')})`;
 

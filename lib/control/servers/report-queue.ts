@@ -79,7 +79,7 @@ export class ReportQueue {
       ...deps,
       what: 'reports of servers',
       keyOf: ({ serverUuid }) => serverUuid,
-      join: (one, other) => this.#join(one, other),
+      join: (earlier, other) => this.#join(earlier, other),
       maxBatch: MAX_BATCH,
       maxBatchSize: MAX_BATCH_SIZE,
       sizeOf: ({ size }) => size,

@@ -31,16 +31,16 @@ const HIDDEN = ['agents', 'resetting', 'transitional_epoch'];
 export async function selectServers(
   database: Queryable,
   conditions: readonly WhereCondition[],
-  most: number,
+  limit: number,
 ): Promise<SelectedServers> {
-  const parameters = new SqlParameters([most]);
+  const parameters = new SqlParameters([limit]);
   const meets = conditions.map(({ path, isNot, parts }) => {
     const [name = '', ...rest] = path;
     const value = rest.length === 0 ? DERIVED.get(name) : undefined;
     const shown = value ?? `s._value #>> ${parameters.add(path, 'text[]')}`;
     return `coalesce(${shown}, '') ${isNot ? 'not ' : ''}like ${parameters.add(patternOf(parts), 'text')}`;
   });
-  const known = conditions.map(({ path: [name = '', ...rest] }) => {
+  const columns = conditions.map(({ path: [name = '', ...rest] }) => {
     if (HIDDEN.includes(name)) return 'false';
     if (rest.length === 0 && DERIVED.has(name)) return 'true';
     const path = parameters.add([name, ...rest], 'text[]');
@@ -54,7 +54,7 @@ export async function selectServers(
          order by s.uuid limit $1::int
      )
      select (select coalesce(json_agg(json_build_array(p.uuid, p.hostname) order by p.uuid), '[]') from picked p) as servers,
-       array[${known.join(', ')}]::boolean[] as known`,
+       array[${columns.join(', ')}]::boolean[] as known`,
     parameters.values,
   );
   const [row = { servers: [], known: [] }] = rows;

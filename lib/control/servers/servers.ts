@@ -198,8 +198,8 @@ export class Servers {
   }
 
   /** The servers that meet all of these conditions, at most `most`. */
-  select(conditions: readonly WhereCondition[], most: number): Promise<SelectedServers> {
-    return selectServers(this.#database, conditions, most);
+  select(conditions: readonly WhereCondition[], limit: number): Promise<SelectedServers> {
+    return selectServers(this.#database, conditions, limit);
   }
 
   /** The server, whole by default, or the defaults under the name `default`. */

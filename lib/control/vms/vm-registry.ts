@@ -108,8 +108,8 @@ export class VmRegistry {
     create: (idempotencyKey: string) => Promise<string>,
   ): Promise<string> {
     for (let attempt = 1; ; attempt++) {
-      const known = await this.#findByIdempotencyKey(uuid, request);
-      if (known !== undefined) return known;
+      const earlier = await this.#findByIdempotencyKey(uuid, request);
+      if (earlier !== undefined) return earlier;
       try {
         return await create(this.#deps.random.uuid());
       } catch (error) {

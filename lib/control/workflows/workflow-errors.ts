@@ -36,8 +36,8 @@ export class VmHasWorkflowJobError extends CnapiError {
 
 export class TooManyWorkflowJobsError extends CnapiError {
   /** `whose`: in words, if the bound is not that of all callers. */
-  constructor(most: number, whose = '') {
-    const message = `Nothing was created: at most ${most} workflow jobs${whose} may be unfinished; try again when some have ended`;
+  constructor(limit: number, whose = '') {
+    const message = `Nothing was created: at most ${limit} workflow jobs${whose} may be unfinished; try again when some have ended`;
     super('TooManyWorkflowJobs', 503, message, { retryAfterSeconds: 5 });
   }
 }

@@ -262,9 +262,9 @@ export class WorkflowRunner implements DutyHandler {
       case 'await-idle':
         return (await tasks.unfinished(serverUuid)) === 0;
       case 'await-boot': {
-        const found = await servers.get(serverUuid, CORE_PARTS);
-        if (found === undefined) throw new ServerNotFoundError(serverUuid);
-        return found.isRunning && (found.server.last_boot ?? null) !== job.facts.last_boot;
+        const server = await servers.get(serverUuid, CORE_PARTS);
+        if (server === undefined) throw new ServerNotFoundError(serverUuid);
+        return server.isRunning && (server.server.last_boot ?? null) !== job.facts.last_boot;
       }
       case 'take-ticket':
         return this.#provisioning.takeTicket(job);

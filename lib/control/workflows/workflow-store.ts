@@ -249,13 +249,13 @@ export async function requestWorkflowCancel(
 }
 
 /** Deletes some jobs that ended more than `days` ago; returns how many. */
-export async function deleteEndedWorkflowJobs(database: Queryable, days: number, most: number): Promise<number> {
+export async function deleteEndedWorkflowJobs(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_workflow_jobs j where j.ended_at is not null and j.id = any (array(
        select o.id from cnapi_workflow_jobs o
          where o.ended_at is not null and o.ended_at < cnapi_now() - $1::int * interval '1 day'
          order by o.ended_at limit $2::int for update skip locked))`,
-    [days, most],
+    [days, limit],
   );
   return rowCount;
 }

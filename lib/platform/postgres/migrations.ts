@@ -135,11 +135,11 @@ function inOrder(migrations: readonly Migration[]): Migration[] {
  * change or disappear.
  */
 function checkAppliedMigrations(migrations: readonly Migration[], applied: Map<string, Applied>): void {
-  const isAfter = (one: Applied | Migration, other: Applied | Migration) =>
-    one.subsystem === other.subsystem && one.number > other.number;
+  const isAfter = (step: Applied | Migration, other: Applied | Migration) =>
+    step.subsystem === other.subsystem && step.number > other.number;
   for (const migration of migrations) {
     const recorded = applied.get(keyOf(migration));
-    const later = [...applied.values()].find((one) => isAfter(one, migration));
+    const later = [...applied.values()].find((other) => isAfter(other, migration));
     if (recorded !== undefined) checkUnchanged(migration, recorded);
     else if (later !== undefined) {
       throw new MigrationError(
@@ -147,10 +147,10 @@ function checkAppliedMigrations(migrations: readonly Migration[], applied: Map<s
       );
     }
   }
-  const known = new Set(migrations.map(keyOf));
+  const knownKeys = new Set(migrations.map(keyOf));
   for (const recorded of applied.values()) {
-    const later = migrations.find((one) => isAfter(one, recorded));
-    if (!known.has(keyOf(recorded)) && later !== undefined) {
+    const later = migrations.find((migration) => isAfter(migration, recorded));
+    if (!knownKeys.has(keyOf(recorded)) && later !== undefined) {
       throw new MigrationError(
         `the database has migration ${nameOf(recorded)}, which this version lacks although it has ${later.number}; ` +
           `use the version that made this database, or ${FORMER_SCHEMA.remedy}`,

@@ -17,7 +17,7 @@ t.test('results come in order, whichever is ready first, and only so many are un
   };
   const found: number[] = [];
   const all = (async () => {
-    for await (const item of readAhead(ITEMS, { most: 4, work, isOverload: () => false })) found.push(item);
+    for await (const item of readAhead(ITEMS, { maxAhead: 4, work, isOverload: () => false })) found.push(item);
   })();
   while (found.length < ITEMS.length) {
     // The last one that began ends first.
@@ -37,7 +37,7 @@ t.test('the first failure ends it, and a later one disturbs nobody', async (t) =
   };
   await t.rejects(
     (async () => {
-      for await (const item of readAhead(ITEMS, { most: 4, work, isOverload: () => false })) found.push(item);
+      for await (const item of readAhead(ITEMS, { maxAhead: 4, work, isOverload: () => false })) found.push(item);
     })(),
     { message: 'item 5' },
   );
@@ -59,7 +59,7 @@ t.test('what fails because too much is under way is repeated alone, and the orde
   };
   const found: number[] = [];
   const isOverload = ({ message }: Error) => message === 'overload';
-  for await (const item of readAhead(ITEMS, { most: 4, work, isOverload: (error) => isOverload(error as Error) }))
+  for await (const item of readAhead(ITEMS, { maxAhead: 4, work, isOverload: (error) => isOverload(error as Error) }))
     found.push(item);
   t.same(found, ITEMS);
   t.equal(most, 1, 'one at a time from then on');
@@ -71,7 +71,7 @@ t.test('an overload that is repeated alone and fails again ends it', async (t) =
     asked.push(item);
     throw new Error(`item ${item}`);
   };
-  const all = readAhead(ITEMS, { most: 4, work, isOverload: () => true });
+  const all = readAhead(ITEMS, { maxAhead: 4, work, isOverload: () => true });
   await t.rejects(all.next(), { message: 'item 0' });
   t.same(asked, [0, 1, 2, 3, 0]);
 });

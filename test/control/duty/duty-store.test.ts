@@ -30,7 +30,7 @@ t.test('statements about duties', async (t) => {
     const kind = `kind ${++kinds}`;
     await createDuties(database, kind, newIds(1));
     const run = await liveRun(database);
-    const [claimed] = await claimDuties(database, run, { kinds: [kind], most: 9 });
+    const [claimed] = await claimDuties(database, run, { kinds: [kind], limit: 9 });
     if (claimed === undefined) throw new Error('nothing was claimed');
     const { wasTakenOver: _, takeovers: __, ...duty } = claimed;
     return { duty, kind };
@@ -42,15 +42,15 @@ t.test('statements about duties', async (t) => {
     await createDuties(database, 'others', newIds(1));
     const dead = await liveRun(database);
     await killRun(database, dead);
-    t.same(await claimDuties(database, dead, { kinds: ['some'], most: 9 }), []);
+    t.same(await claimDuties(database, dead, { kinds: ['some'], limit: 9 }), []);
     const run = await liveRun(database);
-    const first = await claimDuties(database, run, { kinds: ['some'], most: 2 });
+    const first = await claimDuties(database, run, { kinds: ['some'], limit: 2 });
     matchLists(t, first, [
       { run, kind: 'some', generation: 1, failures: 0, wasTakenOver: false },
       { run, kind: 'some', generation: 1 },
     ]);
-    t.equal((await claimDuties(database, run, { kinds: ['some'], most: 9 })).length, 1);
-    t.same(await claimDuties(database, run, { kinds: ['some'], most: 9 }), []);
+    t.equal((await claimDuties(database, run, { kinds: ['some'], limit: 9 })).length, 1);
+    t.same(await claimDuties(database, run, { kinds: ['some'], limit: 9 }), []);
     t.same((await readHeldDuties(database, run)).map(({ id }) => id).toSorted(), ids.toSorted());
   });
 
@@ -66,13 +66,13 @@ t.test('statements about duties', async (t) => {
     };
     t.equal(await holder(), null, 'it waits');
     const run = await liveRun(database);
-    await claimDuties(database, run, { kinds: [kind], most: 1 });
+    await claimDuties(database, run, { kinds: [kind], limit: 1 });
     // Here the uuid of an instance is its run.
     t.equal(await holder(), run);
     await killRun(database, run);
     t.equal(await holder(), null, 'its holder is dead');
     const next = await liveRun(database);
-    const [duty] = await claimDuties(database, next, { kinds: [kind], most: 1 });
+    const [duty] = await claimDuties(database, next, { kinds: [kind], limit: 1 });
     t.equal(await holder(), next);
     await settleDuties(database, next, [
       { id, generation: duty?.generation ?? 0, settlement: { kind: 'end' }, pauseMs: 0 },
@@ -111,14 +111,14 @@ t.test('statements about duties', async (t) => {
     t.match(load, { unfinished: 10_005, free: 5 });
     t.ok((await callsSoFar(database)) <= 5, 'the poll asks only about duties of ended runs, and those that wait');
     const [run = ''] = live;
-    t.equal((await claimDuties(database, run, { kinds: [kind], most: 200 })).length, 5);
+    t.equal((await claimDuties(database, run, { kinds: [kind], limit: 200 })).length, 5);
     t.ok((await callsSoFar(database)) <= 20, 'and so does the claim');
     await database.query('delete from cnapi_duties where kind = $1', [kind]);
   });
 
   t.test('a duty whose holders die soon is left alone for longer each time, but not the first time', async (t) => {
     const { duty, kind } = await held();
-    const claim = async () => (await claimDuties(database, await liveRun(database), { kinds: [kind], most: 9 }))[0];
+    const claim = async () => (await claimDuties(database, await liveRun(database), { kinds: [kind], limit: 9 }))[0];
     const lapse = (run: string, agoMs: number) => killRun(database, run, agoMs);
     await lapse(duty.run, 0);
     const first = await claim();
@@ -145,14 +145,14 @@ t.test('statements about duties', async (t) => {
     const [lapsed, next] = [await liveRun(database), await liveRun(database)];
     await killRun(database, lapsed, 0);
     await killRun(database, duty.run);
-    const claimed = await claimDuties(database, next, { kinds: [kind], most: 9 });
+    const claimed = await claimDuties(database, next, { kinds: [kind], limit: 9 });
     matchLists(t, claimed, [{ id: duty.id, wasTakenOver: true, takeovers: 0 }]);
   });
 
   t.test('a run writes only for a duty that it still holds, not for another of the same generation', async (t) => {
     const { duty, kind } = await held();
     await createDuties(database, kind, newIds(1));
-    const [other] = await claimDuties(database, duty.run, { kinds: [kind], most: 1 });
+    const [other] = await claimDuties(database, duty.run, { kinds: [kind], limit: 1 });
     t.match(other, { run: duty.run, generation: duty.generation });
     await settleDuties(database, duty.run, [{ ...duty, settlement: END, pauseMs: 0 }]);
     t.equal(await lockDuty(database, duty), false);
@@ -165,7 +165,7 @@ t.test('statements about duties', async (t) => {
     t.same((await settleDuties(database, duty.run, [settlement])).settled, new Set([duty.id]));
     t.same(await settleDuties(database, duty.run, [settlement]), { settled: new Set(), locked: new Set() });
     t.match(await dutyRow(database, duty.id), { state: 'waiting', failures: 1, run: null });
-    t.same(await claimDuties(database, duty.run, { kinds: [kind], most: 9 }), [], 'it pauses');
+    t.same(await claimDuties(database, duty.run, { kinds: [kind], limit: 9 }), [], 'it pauses');
     const { free, resumesInMs } = await readDutyLoad(database, [kind]);
     t.equal(free, 0);
     t.ok(resumesInMs !== null && resumesInMs > 30_000 && resumesInMs <= 60_000, 'the load says for how long');
@@ -174,7 +174,7 @@ t.test('statements about duties', async (t) => {
   t.test('a settlement does not wait for a duty whose row is locked, and settles the others', async (t) => {
     const { duty, kind } = await held();
     await createDuties(database, kind, newIds(1));
-    const [other] = await claimDuties(database, duty.run, { kinds: [kind], most: 1 });
+    const [other] = await claimDuties(database, duty.run, { kinds: [kind], limit: 1 });
     const ends = [duty, other as ClaimedDuty].map((one) => ({ ...one, settlement: END, pauseMs: 0 }));
     await database.transaction(async (holder) => {
       await holder.query('select 1 from cnapi_duties where id = $1::uuid for update', [duty.id]);
@@ -196,7 +196,7 @@ t.test('statements about duties', async (t) => {
     await setClock('-1 hour');
     t.teardown(() => setClock('0 seconds'));
     t.match(await readDutyLoad(database, [kind]), { unfinished: 2, free: 2 });
-    t.equal((await claimDuties(database, await liveRun(database), { kinds: [kind], most: 9 })).length, 2);
+    t.equal((await claimDuties(database, await liveRun(database), { kinds: [kind], limit: 9 })).length, 2);
   });
 
   t.test('ended duties are deleted after their time, and no others', async (t) => {
@@ -218,7 +218,7 @@ t.test('statements about duties', async (t) => {
       const { duty, kind } = await held();
       const [one, two] = [await liveRun(database), await liveRun(database)];
       await killRun(database, duty.run);
-      const claiming = leg<ClaimedDuty[]>('claim', () => claimDuties(database, two, { kinds: [kind], most: 9 }));
+      const claiming = leg<ClaimedDuty[]>('claim', () => claimDuties(database, two, { kinds: [kind], limit: 9 }));
       t.same(await runBehindLock<[ClaimedDuty[]]>(url, claimSql(one, kind), [claiming]), [[]]);
       t.match(await dutyRow(database, duty.id), { run: one, generation: 2 });
       t.same(await claiming.run(), [], 'the new holder lives');
@@ -228,7 +228,7 @@ t.test('statements about duties', async (t) => {
       const { duty, kind } = await held();
       await killRun(database, duty.run);
       const other = await liveRun(database);
-      const claiming = leg<ClaimedDuty[]>('claim', () => claimDuties(database, other, { kinds: [kind], most: 9 }));
+      const claiming = leg<ClaimedDuty[]>('claim', () => claimDuties(database, other, { kinds: [kind], limit: 9 }));
       t.same(await runBehindLock<[ClaimedDuty[]]>(url, lockSql(duty), [claiming]), [[]]);
       matchLists(t, await claiming.run(), [{ id: duty.id, generation: 2, wasTakenOver: true }]);
     });

@@ -82,8 +82,8 @@ t.test('null takes a limit away, and what is not named stays', async (t) => {
   }
 });
 
-const added = (database: Queryable, job: string, servers: readonly string[], most = 10) =>
-  addPushNodes(database, job, { nodes: servers.map((serverUuid) => ({ serverUuid, name: 'new' })), most });
+const added = (database: Queryable, job: string, servers: readonly string[], limit = 10) =>
+  addPushNodes(database, job, { nodes: servers.map((serverUuid) => ({ serverUuid, name: 'new' })), limit });
 
 async function seatsAnd(t: Test, others: number) {
   const { database, seats, run } = await seatedDatabase(t, 3 + others);
@@ -128,7 +128,7 @@ t.test(
     const [other = ''] = others;
     const known = seats[1]?.serverUuid ?? '';
     const late = 'created_tick = created_tick - 1000';
-    const refusals: readonly [State, string | undefined, servers: string[], most: number, refusal: string | null][] = [
+    const refusals: readonly [State, string | undefined, servers: string[], limit: number, refusal: string | null][] = [
       ['voting', undefined, [other], 4, null],
       ['running', undefined, [other], 4, null],
       ['waiting', undefined, [other], 4, 'waiting'],
@@ -142,13 +142,13 @@ t.test(
       ['voting', undefined, [other, known], 5, 'present'],
       ['voting', undefined, [other], 3, 'full'],
     ];
-    for (const [state, also, servers, most, refusal] of refusals) {
+    for (const [state, also, servers, limit, refusal] of refusals) {
       const job = await jobIn(database, seats, state);
       if (also !== undefined) await database.query(`update cnapi_push_jobs set ${also} where id = $1::uuid`, [job]);
       const before = await rowOf(database, job);
       const about = `${state}, ${also}: ${refusal}`;
       const present = refusal === 'present' ? [known] : [];
-      t.same(await added(database, job, servers, most), { refusal, present }, about);
+      t.same(await added(database, job, servers, limit), { refusal, present }, about);
       const nodes = (await listPushNodes(database, job, {})).length;
       t.equal(nodes, refusal === null ? 4 : 3, about);
       if (refusal !== null) t.same(await rowOf(database, job), before, about);
@@ -281,7 +281,13 @@ t.test('an abort whose cause a caller has taken away does nothing', async (t) =>
     );
     const isRunning = cause === 'run-timeout' || cause === 'failures';
     if (isRunning) await database.query(`update cnapi_push_jobs set state = 'running' where id = $1::uuid`, [duty.id]);
-    const abort = { because: { cause, ...times }, ending: 'aborted', soft: false, reason: 'a test', most: 10 } as const;
+    const abort = {
+      because: { cause, ...times },
+      ending: 'aborted',
+      soft: false,
+      reason: 'a test',
+      limit: 10,
+    } as const;
     for (const [changes, state] of [
       [without, isRunning ? 'running' : 'voting'],
       [withIt, 'aborting'],

@@ -12,16 +12,16 @@ import { ManualClock } from '../../support/manual-clock.ts';
 import { claimedJob, seatedDatabase } from './job-rows.ts';
 
 /** A job of one node, and a caller that adds a node whenever a change was refused. */
-async function adding(t: Test, most: number) {
+async function adding(t: Test, limit: number) {
   const { database, run, seats } = await seatedDatabase(t, 1);
   const { id } = await claimedJob(database, run, { seats });
-  let left = most;
+  let left = limit;
   const through: Queryable = {
     async query(text, values, options) {
       const isRead = text.includes('from cnapi_push_jobs j where j.id');
       if (isRead && left > 0) {
         left -= 1;
-        await addPushNodes(database, id, { nodes: [{ serverUuid: randomUUID(), name: 'new' }], most: 100 });
+        await addPushNodes(database, id, { nodes: [{ serverUuid: randomUUID(), name: 'new' }], limit: 100 });
       }
       return database.query(text, values, options);
     },

@@ -40,7 +40,7 @@ export async function claimedJob(
   { seats, fields = {} }: { seats: readonly AgentSeat[]; fields?: Partial<NewPushJob> },
 ): Promise<HeldDuty> {
   await createPushJob(database, { ...newPushJob(seats.map(({ serverUuid }) => serverUuid)), ...fields });
-  const [duty] = await claimDuties(database, run, { kinds: [PUSH_DUTY], most: 1 });
+  const [duty] = await claimDuties(database, run, { kinds: [PUSH_DUTY], limit: 1 });
   if (duty === undefined) throw new Error('the duty cannot be claimed');
   return duty;
 }

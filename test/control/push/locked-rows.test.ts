@@ -21,7 +21,7 @@ import { claimedJob, lockOf, nodeStates, seatedDatabase, startAll } from './job-
 const NODES = 5;
 /** How long the job has asked its agents when its voting timeout is over. */
 const TIME_OVER = 60_000;
-const HARD = { ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
+const HARD = { ending: 'aborted', soft: false, reason: 'asked', limit: NODES } as const;
 
 /** A job of five servers that nobody has asked. */
 async function asked(t: Test, fields: Partial<NewPushJob> = {}) {
@@ -138,7 +138,7 @@ t.test('nodes that somebody holds do not count for what a step does at most', as
   const { duty, seats, states, whileHeld } = await running(t);
   const held = seats.slice(0, NODES - 2).map(({ serverUuid }) => `'${serverUuid}'`);
   const sql = `select 1 from cnapi_push_nodes where server_uuid in (${held}) for update`;
-  const told = await whileHeld(sql, (free) => abortJob(free, duty, { ...HARD, most: 2 }));
+  const told = await whileHeld(sql, (free) => abortJob(free, duty, { ...HARD, limit: 2 }));
   t.same(
     told.map(({ serverUuid }) => serverUuid).sort(),
     seats.slice(NODES - 2).map(({ serverUuid }) => serverUuid),
@@ -211,7 +211,7 @@ t.test('cancels and changed timeouts go beyond the tasks that somebody holds', a
     rows.map(({ server_uuid }) => server_uuid),
     others,
   );
-  const told = await whileHeld(held, (free) => abortJob(free, duty, { ...HARD, most: 2 }));
+  const told = await whileHeld(held, (free) => abortJob(free, duty, { ...HARD, limit: 2 }));
   t.same(told.map(({ serverUuid }) => serverUuid).sort(), others);
 });
 

@@ -51,7 +51,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   }
 
   const large = await created(NODES);
-  await check('voters', NODES, (connection) => readVoters(connection, { jobs: [large.id], most: NODES }));
+  await check('voters', NODES, (connection) => readVoters(connection, { jobs: [large.id], limit: NODES }));
   for (let first = 0; first < NODES; first += VOTES) {
     const votes = votesOf(large.id, { seats: seats.slice(first, first + VOTES) }, true);
     if (first % 400 !== 0) await storeVotes(database, votes);
@@ -66,7 +66,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   await check('a change of timeouts', NODES, (connection) => changeTimeouts(connection, large, NODES));
   const timeoutsSince = [{ jobId: large.id, changes: 0 }];
   await check('orders of timeouts', NODES, (connection) =>
-    readOrders(connection, { jobs: [large.id], timeoutsSince, most: NODES }),
+    readOrders(connection, { jobs: [large.id], timeoutsSince, limit: NODES }),
   );
   const nodes = seats.slice(0, VOTES).map(({ serverUuid }) => serverUuid);
   await check('a request to abort nodes', VOTES, (connection) =>
@@ -74,7 +74,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   );
   await requestAbortOfNodes(database, large.id, { nodes, how: 'hard' });
   await check('an abort of nodes', NODES, (connection) => abortNodes(connection, large, NODES));
-  const aborting = { ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
+  const aborting = { ending: 'aborted', soft: false, reason: 'asked', limit: NODES } as const;
   await check('an abort', NODES, (connection) => abortJob(connection, large, aborting));
   t.equal((await advanceJob(database, large)).job.state, 'aborting');
   await check('the end', NODES, (connection) => endJob(connection, large, 'aborted'));

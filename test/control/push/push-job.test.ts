@@ -169,11 +169,11 @@ const rows: Record<string, [PushJobSnapshot, Record<string, unknown>]> = {
   ],
   'EXECUTING, a late joiner is ready: it starts': [
     view({ state: 'running' }, { ready: 1, running: 8 }, { started: 8 }),
-    { do: 'start', most: 1 },
+    { do: 'start', limit: 1 },
   ],
   'EXECUTING, only nodes that are ready are left: they start': [
     view({ state: 'running' }, { ready: 1, succeeded: 7 }),
-    { do: 'start', most: 1 },
+    { do: 'start', limit: 1 },
   ],
   'EXECUTING, only nodes without a vote are left: it waits for their votes': [
     view({ state: 'running' }, { new: 1, succeeded: 8 }),
@@ -189,15 +189,15 @@ const rows: Record<string, [PushJobSnapshot, Record<string, unknown>]> = {
   ],
   'EXECUTING, a node has ended below the concurrency: one more starts': [
     view({ state: 'running', concurrency: 3 }, { ready: 4, running: 2, succeeded: 2 }, { started: 2 }),
-    { do: 'start', most: 1 },
+    { do: 'start', limit: 1 },
   ],
   'VOTING, quorum success with a start rate: a first group starts': [
     view({ startRate: 20 }, { ready: 8 }),
-    { do: 'start', most: 2 },
+    { do: 'start', limit: 2 },
   ],
   'VOTING, quorum success with a start rate below one: one starts': [
     view({ startRate: 0.1 }, { ready: 8 }),
-    { do: 'start', most: 1 },
+    { do: 'start', limit: 1 },
   ],
   'EXECUTING, the start rate is used up: it waits until the next group may start': [
     view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startBucketFullInMs: 100 }),
@@ -205,11 +205,11 @@ const rows: Record<string, [PushJobSnapshot, Record<string, unknown>]> = {
   ],
   'EXECUTING, the start rate has room again: the next group starts': [
     view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startBucketFullInMs: 0 }),
-    { do: 'start', most: 2 },
+    { do: 'start', limit: 2 },
   ],
   'EXECUTING, the start rate has room, the concurrency has less: that is what starts': [
     view({ state: 'running', startRate: 20, concurrency: 3 }, { ready: 6, running: 2 }, { started: 2 }),
-    { do: 'start', most: 1 },
+    { do: 'start', limit: 1 },
   ],
   'EXECUTING, all have started: the start rate is nothing to wait for': [
     view({ state: 'running', startRate: 0.1 }, { running: 8 }, { started: 8, startBucketFullInMs: 10_000 }),

@@ -59,17 +59,17 @@ t.test('a zone of two instances', async (t) => {
 
   await t.test('at most as many nodes as the concurrency run at the same time', async (t) => {
     const { id } = await createdJob(a, { command: 'sleep 0.3', servers, concurrency: 2 });
-    let most = 0;
+    let limit = 0;
     const job = await until(async () => {
       const { rows } = await zone.database.query<{ count: number }>(
         `select count(*)::int as count from cnapi_tasks where name = 'push_command' and state <> 'ended'`,
       );
-      most = Math.max(most, rows[0]?.count ?? 0);
+      limit = Math.max(limit, rows[0]?.count ?? 0);
       const { body } = await b.get<PushJob>(`/push-jobs/${id}`);
       return ENDS.includes(body.status) ? body : undefined;
     });
     t.match(job, { status: 'complete', counts: { succeeded: 6 } });
-    t.equal(most, 2);
+    t.equal(limit, 2);
   });
 
   await t.test('a request that is repeated under its key gives the same job, at any instance', async (t) => {

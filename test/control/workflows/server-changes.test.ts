@@ -34,7 +34,7 @@ async function prepare(t: Test) {
     ...{ id, name: 'server-update-nics', serverUuid, chain: ['update-nics', 'refresh-sysinfo'], onerror: [] },
     ...{ params: {}, maskedParams: undefined, requestHash: 'hash', requestId: undefined, actor: undefined },
   });
-  const [duty] = await claimDuties(database, await liveRun(database), { kinds: [WORKFLOW_DUTY], most: 1 });
+  const [duty] = await claimDuties(database, await liveRun(database), { kinds: [WORKFLOW_DUTY], limit: 1 });
   if (duty === undefined) throw new Error('the duty of the job was not claimed');
   await beginWorkflowStep(database, duty, { at: AT, facts: {}, task: undefined });
   const job = (await readHeldWorkflowJob(database, id)) as HeldWorkflowJob;

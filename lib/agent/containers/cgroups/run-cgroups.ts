@@ -68,7 +68,7 @@ export async function findRunCgroups(options: RunCgroupsOptions): Promise<RunCgr
   const mountInfo = options.mountInfo ?? (await readTextFile('/proc/self/mountinfo')) ?? '';
   const all = parseHierarchies(mountInfo);
   const isV1 = all.some(
-    ({ version, controllers }) => version === 1 && LIMITED.some((one) => controllers.includes(one)),
+    ({ version, controllers }) => version === 1 && LIMITED.some((controller) => controllers.includes(controller)),
   );
   const inside = ({ directory }: Hierarchy, name = '') => join(directory, parent, name);
   const pathOf = (controller: string) =>

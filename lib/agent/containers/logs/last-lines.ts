@@ -23,14 +23,14 @@ export async function lastLines(
   let left = lines;
   let first: LogPosition | undefined;
   for (const number of numbers.toReversed()) {
-    const found = await scan(files.pathOf(number), left).catch((error: NodeJS.ErrnoException) => {
+    const scanned = await scan(files.pathOf(number), left).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;
     });
     // Rotation has removed this file and all earlier ones.
-    if (found === undefined) break;
-    first = { number, offset: found.offset };
-    if (found.isEnough) break;
-    left -= found.lines;
+    if (scanned === undefined) break;
+    first = { number, offset: scanned.offset };
+    if (scanned.isEnough) break;
+    left -= scanned.lines;
   }
   return first;
 }

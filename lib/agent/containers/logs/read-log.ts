@@ -115,9 +115,9 @@ class Reader {
 async function openFirst(files: LogFiles, { from, skipped }: ReadOptions): Promise<OpenLog | undefined> {
   const { numbers } = await files.adopt();
   if (from !== undefined && 'position' in from) {
-    const known = await openLog(files, from.position);
+    const opened = await openLog(files, from.position);
     const [oldest] = numbers;
-    if (known !== undefined || oldest === undefined) return known;
+    if (opened !== undefined || oldest === undefined) return opened;
     // If all numbers are lower, the log of that place is gone as a whole.
     skipped?.(Math.max(oldest - from.position.number, 1));
     return openLog(files, { number: oldest, offset: 0 });

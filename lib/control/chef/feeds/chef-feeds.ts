@@ -134,15 +134,15 @@ export class ChefFeeds {
     const { tokenUuid, principal } = requestor.actor;
     const caller = tokenUuid ?? principal?.uuid;
     const limits = [
-      { key: sharers, most: maxFollowers, who: `organization '${name}'` },
+      { key: sharers, limit: maxFollowers, who: `organization '${name}'` },
       ...(caller === undefined
         ? []
-        : [{ key: `${uuid} ${caller}`, most: maxPerCaller, who: `'${requestor.name}' of organization '${name}'` }]),
+        : [{ key: `${uuid} ${caller}`, limit: maxPerCaller, who: `'${requestor.name}' of organization '${name}'` }]),
     ];
-    const reached = limits.find(({ key, most }) => this.#followers.of(key) >= most);
+    const reached = limits.find(({ key, limit }) => this.#followers.of(key) >= limit);
     if (reached !== undefined) {
       this.#refused += 1;
-      throw new TooManyFeedFollowersError(reached.who, reached.most);
+      throw new TooManyFeedFollowersError(reached.who, reached.limit);
     }
     const feedEnded = new AbortController();
     const release = access.hold(requestor, uuid, () => feedEnded.abort());

@@ -72,17 +72,17 @@ export class ChefAuthentication {
     const { now, principals } = await this.#find(organizationName, userId);
     if (Math.abs(now.getTime() - claim.signedAt.getTime()) > MAX_SKEW_MS)
       throw new NotAuthenticatedError(`${failed(userId)}. Synchronize the clock on your host.`);
-    const found = signerOf(principals, (pem) => isSignedWith(pem, claim, text));
-    if (found === undefined) {
+    const signer = signerOf(principals, (pem) => isSignedWith(pem, claim, text));
+    if (signer === undefined) {
       this.#forgetKey(claim, text, organizationName);
       throw new NotAuthenticatedError(`${failed(userId)}. Ensure that your node_name and client key are correct.`);
     }
-    if (!found.isAssociated) throw new NotAssociatedError(userId, organizationName);
-    this.#known.add(callerOf(claim, organizationName), found.key);
+    if (!signer.isAssociated) throw new NotAssociatedError(userId, organizationName);
+    this.#known.add(callerOf(claim, organizationName), signer.key);
     const { database, maxChanges } = this.#deps;
-    const digest = digestOf(claim, found, text);
+    const digest = digestOf(claim, signer, text);
     return {
-      actor: actorOf({ kind: found.kind, uuid: found.uuid, name: userId, publicKey: found.key }, organizationName),
+      actor: actorOf({ kind: signer.kind, uuid: signer.uuid, name: userId, publicKey: signer.key }, organizationName),
       checkBody(body) {
         if (!hasBody(claim, body))
           throw new NotAuthenticatedError(`${invalidSignature(userId)}: the body is not the signed one`);
@@ -91,7 +91,7 @@ export class ChefAuthentication {
       // minute, and must not be sent again then. So the number of changes is limited whatever they
       // may do.
       async receive(source) {
-        const received = { digest, source, principal: found.uuid, most: maxChanges };
+        const received = { digest, source, principal: signer.uuid, limit: maxChanges };
         const reception = await rememberSignature(database, received);
         if (reception === 'full') throw new TooManyChangesError(userId);
         if (reception === 'replayed') throw new NotAuthenticatedError(`${failed(userId)}. ${RECEIVED_BEFORE}`);

@@ -39,8 +39,8 @@ export async function rememberSignature(
     digest,
     source,
     principal,
-    most = MAX_SIGNATURES,
-  }: ReceivedChange & { principal: string; most?: number | undefined },
+    limit = MAX_SIGNATURES,
+  }: ReceivedChange & { principal: string; limit?: number | undefined },
 ): Promise<Reception> {
   const { rows } = await database.query<{ has_room: boolean; is_new: boolean }>(
     `with room as materialized (
@@ -58,7 +58,7 @@ export async function rememberSignature(
          returning 1
      )
      select has_room, exists (select from made) as is_new from room`,
-    [digest, principal, most, KEEP_SECONDS, source, MAX_REPETITIONS, REPEAT_SECONDS],
+    [digest, principal, limit, KEEP_SECONDS, source, MAX_REPETITIONS, REPEAT_SECONDS],
     { name: 'remember signature' },
   );
   const [{ has_room: hasRoom, is_new: isNew } = { has_room: false, is_new: false }] = rows;

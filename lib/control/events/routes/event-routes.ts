@@ -15,14 +15,14 @@ interface EventRouteDeps {
 }
 
 export function eventRoutes({ events, documentKinds = [] }: EventRouteDeps): Route[] {
-  const known: ReadonlySet<string> = new Set([...EVENT_KINDS, ...documentKinds]);
+  const knownKinds: ReadonlySet<string> = new Set([...EVENT_KINDS, ...documentKinds]);
   return bind(
     eventContracts,
     {
       async FollowEvents({ params, header, signal }) {
         // A browser that resumes sends the old URL with a new header.
         const after = header('Last-Event-ID') || params.after;
-        if (!(params.kind ?? []).every((kind) => known.has(kind))) throw new UnknownKindError(known);
+        if (!(params.kind ?? []).every((kind) => knownKinds.has(kind))) throw new UnknownKindError(knownKinds);
         const filter = { kinds: params.kind, serverUuid: params.server };
         const followed = await events.follow(filter, after, signal);
         return stream(toServerSent(followed));

@@ -172,8 +172,8 @@ export class RequestPipeline {
     };
     const actor = await this.#authenticator.authenticate(entry).catch((error: unknown) => {
       // The request is refused, but the caller is known: the record names it.
-      const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
-      if (known !== undefined) record?.setActor(auditedActor(known));
+      const remembered = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
+      if (remembered !== undefined) record?.setActor(auditedActor(remembered));
       // A caller with neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
         this.#signing.check(readSignedHead(request));

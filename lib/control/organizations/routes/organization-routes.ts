@@ -12,7 +12,7 @@ export function organizationRoutes(organizations: Pick<Organizations, 'documents
   const { keys, ...others } = organizations.documents;
   const { users, groups } = others;
   return [
-    ...Object.values(others).flatMap((one) => documentRoutes(one)),
+    ...Object.values(others).flatMap((noun) => documentRoutes(noun)),
     ...documentRoutes(keys, {
       async create({ params, withAuditRecord }) {
         const pair = params.public_key == null ? await makeKeyPair() : undefined;

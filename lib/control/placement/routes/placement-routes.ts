@@ -41,9 +41,9 @@ export function placementRoutes({ allocator, servers, config, onAllocated, clock
             ? allocator.explain(request, params.servers)
             : allocator.allocate(request, { servers: params.servers, caller: quotaCallerOf(actor, source) }));
           const uuid = selection.candidate?.uuid;
-          const found =
+          const result =
             uuid === undefined ? undefined : await servers.get(uuid, { ...ALL_PARTS, lastHeartbeat: false });
-          const server = found?.server;
+          const server = result?.server;
           if (server === undefined && !isExplained)
             throw new NoAllocatableServersError(`server ${uuid} was removed during the request`);
           return ok(toAllocation(selection, { server, ratios: config.placementRatios, isExplained }));

@@ -120,9 +120,9 @@ export async function startNodes(
 }
 
 /** Gives at most `most` running commands the job's present time limit. */
-export async function changeTimeouts(database: Queryable, duty: HeldDuty, most: number): Promise<void> {
+export async function changeTimeouts(database: Queryable, duty: HeldDuty, limit: number): Promise<void> {
   const sql = 'select cnapi_change_push_timeouts($1::uuid, $2::uuid, $3::int, $4::int) as held';
-  await fenced(database, duty, sql, [most]);
+  await fenced(database, duty, sql, [limit]);
 }
 
 /** `ageMs`: for how long the job has asked. Does nothing if the voting timeout is longer now. */
@@ -132,10 +132,10 @@ export async function closeVoting(database: Queryable, duty: HeldDuty, ageMs: nu
 }
 
 /** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
-export async function abortNodes(database: Queryable, duty: HeldDuty, most: number): Promise<ServerToNotify[]> {
+export async function abortNodes(database: Queryable, duty: HeldDuty, limit: number): Promise<ServerToNotify[]> {
   const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
     'select * from cnapi_abort_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
-    [...fenceValues(duty), most, ...CANCELS],
+    [...fenceValues(duty), limit, ...CANCELS],
   );
   return rows.map(toServerToNotify);
 }
@@ -150,18 +150,18 @@ interface AbortOptions {
   soft: boolean;
   reason: string;
   /** Maximum of tasks cancelled by this call. */
-  most: number;
+  limit: number;
 }
 
 /** Cancels the tasks of some nodes; a round says how many are left. */
 export async function abortJob(database: Queryable, duty: HeldDuty, options: AbortOptions): Promise<ServerToNotify[]> {
-  const { because, ending, soft, reason, most } = options;
+  const { because, ending, soft, reason, limit } = options;
   const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
     `select * from cnapi_abort_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::float8, $6::float8, $7::text,
        $8::boolean, $9::text, $10::int, $11::json, $12::json)`,
     [
       ...[...fenceValues(duty), because?.cause ?? null, because?.ageMs ?? null, because?.stateMs ?? null],
-      ...[ending, soft, reason, most, ...CANCELS],
+      ...[ending, soft, reason, limit, ...CANCELS],
     ],
     { name: 'abort push job' },
   );

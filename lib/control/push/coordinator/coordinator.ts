@@ -244,7 +244,7 @@ export class Coordinator implements DutyHandler {
     const { clock, database, random, log, sendOrders, tasks } = this.#deps;
     switch (action.do) {
       case 'start': {
-        const ids = Array.from({ length: action.most }, () => random.uuid());
+        const ids = Array.from({ length: action.limit }, () => random.uuid());
         const refillMs = Math.max(0, view.startBucketFullInMs);
         const started = await startNodes(database, duty, { ids, runMs: runMsOf(view), refillMs });
         active.startRateLimiter.charge(view.job, started.length, clock.now());
@@ -270,7 +270,7 @@ export class Coordinator implements DutyHandler {
         const { ageMs, stateMs } = view;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
         const because = cause && { cause, ageMs, stateMs };
-        const options = { because, ending, soft, reason, most: NODES_A_STEP };
+        const options = { because, ending, soft, reason, limit: NODES_A_STEP };
         tasks.notifyAuthorities(await abortJob(database, duty, options));
         return sendOrders(duty.id);
       }

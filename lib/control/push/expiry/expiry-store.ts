@@ -7,7 +7,7 @@ import { END_DETAILS } from '../audit-details.ts';
 
 /** `nodes`: of all of them together. `records`: for the audit, in the same commit. */
 interface Batch {
-  most: number;
+  limit: number;
   nodes: number;
   records?: ExpiryPart | undefined;
 }
@@ -74,9 +74,9 @@ export function deleteSurplusJobs(
 async function deleteOldest(
   database: Queryable,
   { where, parameters }: { where: string; parameters: SqlParameters },
-  { most, nodes, records }: Batch,
+  { limit, nodes, records }: Batch,
 ): Promise<number> {
-  const mostJobs = parameters.add(most, 'int');
+  const mostJobs = parameters.add(limit, 'int');
   const mostNodes = parameters.add(nodes, 'int');
   const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'gone')})`;
   const { rows } = await database.query<{ count: number }>(

@@ -10,7 +10,7 @@ interface Bounds {
   /** How many ended jobs of each organization are kept. */
   keep: number;
   /** How many jobs one statement deletes. */
-  most: number;
+  limit: number;
   /** How many nodes one statement deletes with them. */
   nodes: number;
 }

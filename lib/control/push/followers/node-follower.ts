@@ -209,29 +209,29 @@ class NodeFollower {
         }),
       );
       const nodes = isFirst && isLast ? new PushJobNodes() : this.#deps.followed.nodes;
-      const known: KnownNodes = {
+      const knownNodes: KnownNodes = {
         nodes,
         sent: nodes === this.#deps.followed.nodes ? this.#sent : new SentNodes(nodes),
       };
       const ended: { node: PushNodeRow; place: number }[] = [];
       for (const node of page) {
         const place = nodes.placeOf(node);
-        if (!known.sent.note(place, node)) continue;
+        if (!knownNodes.sent.note(place, node)) continue;
         if (isEnd(node)) ended.push({ node, place });
         else yield { node };
       }
       this.#deps.followed.noteGrowth();
       yield* this.#updatesOfTasks(
-        known,
+        knownNodes,
         ended.flatMap(({ node, place }) => (node.task === null ? [] : place)),
       );
       for (const { node } of ended) yield { node };
       if (page.length < NODES_A_PAGE) break;
       after = page.at(-1)?.server_uuid;
     }
-    const known: KnownNodes = { nodes: this.#deps.followed.nodes, sent: this.#sent };
+    const knownNodes: KnownNodes = { nodes: this.#deps.followed.nodes, sent: this.#sent };
     for (const places of chunks(this.#sent.placesOfOpenTasks(), NODES_A_PAGE))
-      yield* this.#updatesOfTasks(known, places);
+      yield* this.#updatesOfTasks(knownNodes, places);
   }
 
   /**

@@ -385,11 +385,11 @@ function selectionsOf(reasons: readonly Reason[]): OrderSelection[] {
 
 /** Pages of a list that is ordered by job and server. */
 async function* pagesOf<Row extends NodeKey>(
-  read: (page: { after: NodeKey | undefined; most: number }) => Promise<Row[]>,
+  read: (page: { after: NodeKey | undefined; limit: number }) => Promise<Row[]>,
 ): AsyncGenerator<Row[]> {
   let after: NodeKey | undefined;
   do {
-    const rows = await read({ after, most: ORDERS_A_PAGE });
+    const rows = await read({ after, limit: ORDERS_A_PAGE });
     yield rows;
     after = rows.length === ORDERS_A_PAGE ? rows.at(-1) : undefined;
   } while (after !== undefined);

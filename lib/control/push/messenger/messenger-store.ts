@@ -39,11 +39,11 @@ export interface OrderSelection {
 /** Ordered by job and server: continue `after` the last one. */
 interface OrderPage extends OrderSelection {
   after?: NodeKey | undefined;
-  most: number;
+  limit: number;
 }
 
 /** The servers that have not voted, whichever instance holds their agents. */
-export async function readVoters(database: Queryable, { jobs, servers, after, most }: OrderPage): Promise<NodeKey[]> {
+export async function readVoters(database: Queryable, { jobs, servers, after, limit }: OrderPage): Promise<NodeKey[]> {
   const { rows } = await database.query<NodeKey>(
     `select n.job as "jobId", n.server_uuid as "serverUuid"
        from cnapi_push_jobs j
@@ -53,7 +53,7 @@ export async function readVoters(database: Queryable, { jobs, servers, after, mo
          and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
          and ($3::uuid is null or (n.job, n.server_uuid) > ($3::uuid, $4::uuid))
        order by n.job, n.server_uuid limit $5::int`,
-    [jobs ?? null, servers ?? null, after?.jobId ?? null, after?.serverUuid ?? null, most],
+    [jobs ?? null, servers ?? null, after?.jobId ?? null, after?.serverUuid ?? null, limit],
   );
   return rows;
 }
@@ -65,7 +65,7 @@ export async function readVoters(database: Queryable, { jobs, servers, after, mo
  */
 export async function readOrders(
   database: Queryable,
-  { jobs, servers, after, most, timeoutsSince = [] }: OrderPage & { timeoutsSince?: readonly TimeoutChanges[] },
+  { jobs, servers, after, limit, timeoutsSince = [] }: OrderPage & { timeoutsSince?: readonly TimeoutChanges[] },
 ): Promise<PushOrder[]> {
   const { rows } = await database.query<PushOrder>(
     `select e.job as "jobId", e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
@@ -93,7 +93,7 @@ export async function readOrders(
       timeoutsSince.map(({ changes }) => changes),
       after?.jobId ?? null,
       after?.serverUuid ?? null,
-      most,
+      limit,
     ],
   );
   return rows;

@@ -17,7 +17,7 @@ export interface KnownServers {
   /** The servers that meet all conditions; `unknown` names a property that no server has. */
   select(
     conditions: readonly WhereCondition[],
-    most: number,
+    limit: number,
   ): Promise<{ servers: readonly { serverUuid: string; hostname: string }[]; unknown: string | undefined }>;
 }
 

@@ -33,15 +33,15 @@ export interface NewSchedule {
   record?: AuditRecordPart | undefined;
 }
 
-/** False if there are `most` that may still fire. */
-export async function insertSchedule(database: Queryable, schedule: NewSchedule, most: number): Promise<boolean> {
+/** False if there are `limit` that may still fire. */
+export async function insertSchedule(database: Queryable, schedule: NewSchedule, limit: number): Promise<boolean> {
   const { id, at, cron, timeZone, overlap, job, actor, nextAt, record } = schedule;
   const { text, values } = combineStatement(
     `select cnapi_create_push_schedule($1::uuid, $2::timestamptz, $3::text, $4::text, $5::text, $6::json, $7::text,
        $8::timestamptz, $9::int) as is_created`,
     new SqlParameters([
       ...[id, toTimestamp(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
-      ...[toTimestamp(nextAt), most],
+      ...[toTimestamp(nextAt), limit],
     ]),
     record && ((all) => record(all, all.add(newScheduleDetails(job), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
   );
@@ -177,10 +177,10 @@ export interface DueSchedule extends FullSchedule {
  * Schedules whose time has come, the longest first, which only this instance carries out for some
  * seconds. Returns their ids. `instanceTime`: of this instance's clock.
  */
-export async function claimDueSchedules(database: Queryable, instanceTime: number, most: number): Promise<string[]> {
+export async function claimDueSchedules(database: Queryable, instanceTime: number, limit: number): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     'select id from cnapi_claim_due_push_schedules($1::timestamptz, $2::int) as id',
-    [toTimestamp(instanceTime), most],
+    [toTimestamp(instanceTime), limit],
     { name: 'claim due push schedules' },
   );
   return rows.map(({ id }) => id);
@@ -296,14 +296,14 @@ export async function useUpTime(
 }
 
 /** Deletes some schedules that ended more than `days` ago; returns how many. */
-export async function deleteEndedSchedules(database: Queryable, days: number, most: number): Promise<number> {
+export async function deleteEndedSchedules(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_push_schedules s
        where s.next_at is null and s.queued_at is null and s.id = any (array(
          select o.id from cnapi_push_schedules o
            where o.next_at is null and o.queued_at is null and o.updated_at < cnapi_now() - $1::int * interval '1 day'
            order by o.updated_at limit $2::int for update skip locked))`,
-    [days, most],
+    [days, limit],
   );
   return rowCount;
 }
@@ -315,9 +315,9 @@ export async function deleteEndedSchedules(database: Queryable, days: number, mo
  */
 export async function deleteOldJobs(
   database: Queryable,
-  { keep, most, nodes, records }: { keep: number; most: number; nodes: number; records?: ExpiryPart | undefined },
+  { keep, limit, nodes, records }: { keep: number; limit: number; nodes: number; records?: ExpiryPart | undefined },
 ): Promise<number> {
-  const parameters = new SqlParameters([keep, most, nodes]);
+  const parameters = new SqlParameters([keep, limit, nodes]);
   const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'jobs')})`;
   const { rows } = await database.query<{ count: number }>(
     `with oldest as (

@@ -222,7 +222,7 @@ export class PushSchedules {
 
   /** Deletes one batch of old jobs of schedules; returns how many. Call it until it returns 0. */
   deleteOldJobs(records: ExpiryPart): Promise<number> {
-    const bounds = { keep: KEEP_JOBS, most: DELETE_BATCH, nodes: DELETE_NODES };
+    const bounds = { keep: KEEP_JOBS, limit: DELETE_BATCH, nodes: DELETE_NODES };
     return deleteOldJobs(this.#deps.database, { ...bounds, records });
   }
 

@@ -186,8 +186,8 @@ export function measure(before: AdmissionState, pressure: Pressure, now: number)
     admitted: 0,
     admittedRate,
   };
-  const most = Math.max(admittedNow, admittedRate);
-  const possible = most < MIN_RATE ? state.rate : Math.min(state.rate, HEADROOM * most);
+  const maxRate = Math.max(admittedNow, admittedRate);
+  const possible = maxRate < MIN_RATE ? state.rate : Math.min(state.rate, HEADROOM * maxRate);
   if (measured.load === 'on-time') {
     const rate =
       pressure.concurrentAdmissions > MANY_CONCURRENT_ADMISSIONS ? possible : Math.min(MAX_RATE, state.rate * GROWTH);
@@ -243,6 +243,6 @@ export function admissionOf(state: AdmissionState, hasRoom: boolean, now: number
 function refill(state: AdmissionState, now: number): AdmissionState {
   const passedMs = now - state.refilledAt;
   if (state.load === 'late' || passedMs <= 0) return { ...state, refilledAt: Math.max(now, state.refilledAt) };
-  const most = Math.max(MIN_BURST, (state.rate * BURST_MS) / 1_000);
-  return { ...state, refilledAt: now, tokens: Math.min(most, state.tokens + (state.rate * passedMs) / 1_000) };
+  const maxTokens = Math.max(MIN_BURST, (state.rate * BURST_MS) / 1_000);
+  return { ...state, refilledAt: now, tokens: Math.min(maxTokens, state.tokens + (state.rate * passedMs) / 1_000) };
 }

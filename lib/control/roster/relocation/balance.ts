@@ -29,7 +29,7 @@ export function decideSurplus(
   const mine = loads.find((load) => load.run === run);
   const others = loads.filter((load) => load.run !== run);
   const least = others.reduce<InstanceAgents | undefined>(
-    (found, load) => (found && found.agents <= load.agents ? found : load),
+    (least, load) => (least && least.agents <= load.agents ? least : load),
     undefined,
   );
   if (mine === undefined || least === undefined || others.some((other) => comesBefore(other, mine))) return undefined;

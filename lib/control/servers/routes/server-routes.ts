@@ -60,11 +60,11 @@ export function serverRoutes({ servers, roster, boot, cnapiUuid, lastHeartbeat, 
       async ListServers({ params, actor }) {
         const { uuids, setup, headnode, reserved, reservoir, hostname, extras, fields, offset = 0 } = params;
         if (offset < 0) throw new NegativeOffsetError();
-        const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
+        const knownUuids = uuids?.filter(isUuid).map((one) => one.toLowerCase());
         const heartbeatOf = extras && ((server: ServerObject) => lastHeartbeatOf(lastHeartbeat, server));
         const partSelection = selectParts(extras);
         const seen = viewFor(actor);
-        const query = { filter: { uuids: known, setup, headnode, reserved, reservoir, hostname }, partSelection };
+        const query = { filter: { uuids: knownUuids, setup, headnode, reserved, reservoir, hostname }, partSelection };
         return answerRows<unknown, string>({
           limit: params.limit ?? MAX_LIST,
           firstChunk: partSelection.report || partSelection.sysinfo ? undefined : NARROW_CHUNK,

@@ -93,7 +93,7 @@ export interface SweepOptions {
 export async function sweepTasks(
   database: Queryable,
   { startByMs, overdueMs, hasRoomForPosts = true }: SweepOptions,
-  most = MAX_SWEPT_AT_ONCE,
+  limit = MAX_SWEPT_AT_ONCE,
 ): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     `select cnapi_sweep_late_tasks($1::bigint, $2::bigint, $3::text, $4::text, $5::text, $6::int, $7::int, $8::bigint,
@@ -104,7 +104,7 @@ export async function sweepTasks(
       JSON.stringify(taskEnds.notTaken),
       JSON.stringify(taskEnds.notTakenAgain),
       JSON.stringify(taskEnds.timedOut),
-      most,
+      limit,
       MAX_CLAIMED_PER_SERVER,
       MAX_UNACCEPTED_BYTES,
       MAX_HELD_BYTES,

@@ -143,8 +143,8 @@ export class Reconciler {
     return inherited.flatMap((task) => {
       const inventory = byServer.get(task.serverUuid);
       if (inventory === undefined) return [];
-      const { session, known } = inventory;
-      const decision = decideAtInventory(task, { journalId: session.journalId, known: known.get(task.id) });
+      const { session, known: knownTasks } = inventory;
+      const decision = decideAtInventory(task, { journalId: session.journalId, known: knownTasks.get(task.id) });
       this.#log(task.id, task.attempt, session, decision);
       return [{ task, session, decision }];
     });

@@ -109,11 +109,11 @@ export class SessionDispatch {
       sizeOf: ({ paramsBytes }) => paramsBytes,
       onEnded: () => this.#claims.trigger(),
       mayBegin: () => this.#maySend(),
-      work: (given, connection) => this.#readAndSend(given, connection),
+      work: (claims, connection) => this.#readAndSend(claims, connection),
       ...failedReads<ClaimedAttempt>({
-        claimOf: (one) => one,
-        end: (one) => this.#failUnread(one),
-        forget: (one) => this.#unread.delete(keyOf(one)),
+        claimOf: (claim) => claim,
+        end: (claim) => this.#failUnread(claim),
+        forget: (claim) => this.#unread.delete(keyOf(claim)),
         log: deps.log,
       }),
     });

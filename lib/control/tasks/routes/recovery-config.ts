@@ -54,10 +54,10 @@ export function checkRecoverable(
 const isOf = (digest: unknown, uuid: string): boolean =>
   typeof digest === 'string' && DIGEST.test(digest) && deriveRecoveryUuid(digest.toLowerCase()) === uuid;
 
-function textOf(params: Readonly<Record<string, unknown>>, name: string, most = MAX_RECOVERY_TOKEN_CHARS): string {
+function textOf(params: Readonly<Record<string, unknown>>, name: string, maxChars = MAX_RECOVERY_TOKEN_CHARS): string {
   const value = params[name];
   if (value === undefined || value === null || value === '') throw new PreconditionFailedError(`${name} is missing`);
   if (typeof value !== 'string') throw new PreconditionFailedError(`${name} is not a string`);
-  if (value.length > most) throw new PreconditionFailedError(`${name} is longer than ${most} characters`);
+  if (value.length > maxChars) throw new PreconditionFailedError(`${name} is longer than ${maxChars} characters`);
   return value;
 }

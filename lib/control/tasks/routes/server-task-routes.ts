@@ -64,8 +64,8 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const isRunning = server?.isRunning === true;
         // A request repeated because its answer was lost is answered even if its server has gone
         // meanwhile.
-        const known = isRunning ? undefined : await tasks.findByIdempotencyKey(buildTaskRequest(context, task));
-        if (known !== undefined) return accepted({ id: known });
+        const earlier = isRunning ? undefined : await tasks.findByIdempotencyKey(buildTaskRequest(context, task));
+        if (earlier !== undefined) return accepted({ id: earlier });
         if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
         return accepted({ id: await createRequestedTask(context, tasks, task) });
       }),

@@ -308,7 +308,7 @@ export interface EventOfTask {
 export async function readEventsOfMany(
   database: Queryable,
   tasks: readonly { id: string; afterSeq: number }[],
-  most: number,
+  limit: number,
 ): Promise<EventOfTask[]> {
   const { rows } = await database.query<EventRow & { id: string; seq: number }>(
     `select t.id, t.state, t.cancel_requested_at, e.seq, e.name, e.attempt, e.stored_at, e.reported_at, e.data,
@@ -321,7 +321,7 @@ export async function readEventsOfMany(
            select * from cnapi_task_events where task_id = t.id and seq > q.after_seq order by seq limit $3::int
          ) as e
        order by t.id, e.seq`,
-    [tasks.map(({ id }) => id), tasks.map(({ afterSeq }) => afterSeq), most],
+    [tasks.map(({ id }) => id), tasks.map(({ afterSeq }) => afterSeq), limit],
   );
   return rows.map((row) => ({ task: row.id, event: toEvent(row, row.seq) }));
 }

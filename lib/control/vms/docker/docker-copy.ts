@@ -44,16 +44,16 @@ export async function dockerCopy(deps: DockerDeps, context: CopyContext): Promis
   const task = { task: VM_EXEC_TASK, params: { args }, hasInput: mode === 'write', codec };
   const opened = await openPort(deps, context, task);
   try {
-    const found = readHead(await headOf(deps, context, opened, codec), path);
-    if (found === undefined) throw new TaskRunError('The program in the VM did not say what it has found');
-    if ('code' in found || mode === 'stat') {
+    const stat = readHead(await headOf(deps, context, opened, codec), path);
+    if (stat === undefined) throw new TaskRunError('The program in the VM did not say what it has found');
+    if ('code' in stat || mode === 'stat') {
       // Otherwise its task would fail.
       await settlesWithin(deps.clock, ENDS_WITHIN_MS, codec.ended);
       opened.cancel();
     }
-    if ('code' in found) throw refusalOf(found, context);
+    if ('code' in stat) throw refusalOf(stat, context);
     const { host, port } = opened;
-    return { ...(mode !== 'stat' && { host, port }), ...(mode !== 'write' && { containerPathStat: found }) };
+    return { ...(mode !== 'stat' && { host, port }), ...(mode !== 'write' && { containerPathStat: stat }) };
   } catch (error) {
     opened.cancel();
     throw error;

@@ -88,15 +88,15 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
     if (version === undefined) throw new InvalidVersionError(serverUuid);
   };
 
-  const withServers = async (some: readonly VmDocument[], actor: Actor) => {
-    const statuses = await servers.statuses([...new Set(some.map(({ server_uuid }) => server_uuid))]);
-    const all = some.map((vm) => vmWithServer(vm, statuses.get(vm.server_uuid)));
+  const withServers = async (vms: readonly VmDocument[], actor: Actor) => {
+    const statuses = await servers.statuses([...new Set(vms.map(({ server_uuid }) => server_uuid))]);
+    const all = vms.map((vm) => vmWithServer(vm, statuses.get(vm.server_uuid)));
     return hasRight(actor, 'task-contents') ? all : all.map(withoutReason);
   };
 
   const withServer = async (vm: VmDocument, actor: Actor) => {
-    const [one] = await withServers([vm], actor);
-    return one as StoredVm;
+    const [stored] = await withServers([vm], actor);
+    return stored as StoredVm;
   };
 
   return bind(

@@ -39,8 +39,8 @@ export function provisionRoutes({ workflowJobs, allocator, vms, random }: Provis
         const place = { ...buildPlacementRequest(allocationOf(wanted)), isCreatedNext: true };
         setAuditedObject(vmUuid);
         const request = { name: 'vm-provision', vmUuid, params: wanted, requestId, actor: actor.name } as const;
-        const known = await workflowJobs.findForVm(request, (await vms.find(vmUuid))?.value);
-        if (known !== undefined) return accepted({ job_uuid: known, vm_uuid: vmUuid });
+        const earlier = await workflowJobs.findForVm(request, (await vms.find(vmUuid))?.value);
+        if (earlier !== undefined) return accepted({ job_uuid: earlier, vm_uuid: vmUuid });
         const { candidate } = await allocator.allocate(place, {
           servers: server_uuid === undefined ? undefined : [server_uuid],
           caller: quotaCallerOf(actor, source),

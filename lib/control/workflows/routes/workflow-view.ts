@@ -16,7 +16,7 @@ export function toWorkflowJob(row: WorkflowJobRow, actor: Actor): WorkflowJob {
   const isWhole = showsContents(actor);
   const { server_uuid, created_at, ended_at } = row;
   const steps = (names: readonly string[]) => names.map((name) => toStep(row.name, name));
-  const results = (all: readonly WorkflowStepResult[]) => all.map((one) => toResult(one, isWhole));
+  const results = (all: readonly WorkflowStepResult[]) => all.map((result) => toResult(result, isWhole));
   return {
     uuid: row.id,
     name: row.name,

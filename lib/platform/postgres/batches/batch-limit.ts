@@ -32,12 +32,12 @@ export class BatchLimit<Item> {
   /** How many of these items, from the first one, go into the next batch; one always fits. */
   count(items: Iterable<Item>): number {
     const { maxBatch, maxBatchSize, sizeOf } = this.#maximum;
-    const most = Math.max(1, Math.floor(maxBatch * this.#part));
+    const maxItems = Math.max(1, Math.floor(maxBatch * this.#part));
     let count = 0;
     let size = 0;
     for (const item of items) {
       size += sizeOf(item);
-      if (count === most || (count > 0 && size > maxBatchSize * this.#part)) break;
+      if (count === maxItems || (count > 0 && size > maxBatchSize * this.#part)) break;
       count += 1;
     }
     return count;

@@ -122,7 +122,7 @@ function operation(contract: Contract): JsonObject {
     responses: {
       ...refusalsOf(contract),
       ...Object.fromEntries(
-        Object.entries(contract.responses).map(([status, one]) => [status, responseOf(Number(status), one)]),
+        Object.entries(contract.responses).map(([status, answer]) => [status, responseOf(Number(status), answer)]),
       ),
       default: failure,
     },

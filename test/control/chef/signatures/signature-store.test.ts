@@ -52,7 +52,7 @@ t.test('signatures of requests', async (t) => {
     await received(61);
     await received(0);
     const remember = (sender: string) =>
-      rememberSignature(database, { digest: randomBytes(32), source, principal: sender, most: 2 });
+      rememberSignature(database, { digest: randomBytes(32), source, principal: sender, limit: 2 });
     t.equal(await remember(principal), 'new');
     t.equal(await remember(principal), 'full');
     t.equal(await remember(randomUUID()), 'new', 'of another sender');
@@ -71,7 +71,7 @@ t.test('signatures of requests', async (t) => {
   t.test('a permitted repetition needs no room, because it was counted before', async (t) => {
     const digest = await received(0);
     await permitRepetition(database, { digest, source });
-    const remember = (one: Buffer) => rememberSignature(database, { digest: one, source, principal, most: 1 });
+    const remember = (one: Buffer) => rememberSignature(database, { digest: one, source, principal, limit: 1 });
     t.equal(await remember(randomBytes(32)), 'full');
     t.equal(await remember(digest), 'new');
   });
@@ -80,7 +80,7 @@ t.test('signatures of requests', async (t) => {
     const digest = await received(0);
     const again = async () => {
       await permitRepetition(database, { digest, source });
-      return rememberSignature(database, { digest, source, principal, most: 2 });
+      return rememberSignature(database, { digest, source, principal, limit: 2 });
     };
     for (let count = 0; count < 5; count += 1) t.equal(await again(), 'new');
     t.equal(await again(), 'replayed');

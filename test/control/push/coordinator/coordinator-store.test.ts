@@ -35,7 +35,7 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
 
   const added = await addPushNodes(database, held.id, {
     nodes: [{ serverUuid: other.serverUuid, name: 'new' }],
-    most: 10,
+    limit: 10,
   });
   t.match(added, { refusal: null });
   t.equal(await endJob(database, held, 'complete'), 1);
@@ -60,7 +60,7 @@ t.test('a job that is about to end without its quorum goes on if a caller lowers
   if (action.do !== 'abort') throw new Error(`the round leads to ${action.do}`);
   const { cause, ...what } = action;
   t.match(action, { ending: 'quorum_failed', cause: 'no-quorum' });
-  const abort = { ...what, because: cause && { cause, ageMs: round.ageMs, stateMs: round.stateMs }, most: 10 };
+  const abort = { ...what, because: cause && { cause, ageMs: round.ageMs, stateMs: round.stateMs }, limit: 10 };
 
   t.ok(await changePushJob(database, held.id, { changes: { quorum: 1 } }));
   await abortJob(database, held, abort);
@@ -178,7 +178,7 @@ t.test('a node is cancelled once, although its start becomes known only then', a
   await storeVotes(database, votesOf(duty.id, { seats }, true));
   await startNodes(database, duty, { ids: [randomUUID()], runMs: 0 });
   await beginCommands(database, duty.id);
-  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', most: NODES_A_STEP });
+  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', limit: NODES_A_STEP });
   const round = await advanceJob(database, duty);
   t.match(round, { nodeCounts: { running: 1 }, toCancel: 0 });
 });

@@ -32,7 +32,7 @@ async function started(t: Test, fields: Partial<NewPushJob> = {}) {
   /** The time limits that the agents of the two nodes must be told. */
   const told = async () => {
     const orders = await readOrders(database, {
-      ...{ jobs: [duty.id], most: 10 },
+      ...{ jobs: [duty.id], limit: 10 },
       timeoutsSince: [{ jobId: duty.id, changes: 0 }],
     });
     return servers.map((server) => orders.find(({ serverUuid }) => serverUuid === server)?.timeoutMs);

@@ -34,7 +34,7 @@ t.test('one statement deletes jobs of a bounded number of nodes, the oldest firs
     const { rows } = await database.query<{ id: string }>('select id from cnapi_push_jobs order by state_since');
     return rows.map(({ id }) => id);
   };
-  const bounds = { days: 5, most: 10, nodes: 3 };
+  const bounds = { days: 5, limit: 10, nodes: 3 };
 
   t.equal(await deleteEndedPushJobs(database, bounds), 1, 'one job has more nodes');
   t.notOk((await left()).includes(oldest));
@@ -56,7 +56,7 @@ t.test('an old job leaves a record of its command and its end in the audit', asy
        state_since = cnapi_now() - interval '9 days'`,
   );
   const records = expiryPart({ action: 'DeletePushJob', path: '/push-jobs/', instance: randomUUID() });
-  const bounds = { days: 5, most: 10, nodes: 100, records };
+  const bounds = { days: 5, limit: 10, nodes: 100, records };
   t.equal(await deleteEndedPushJobs(database, bounds), 1);
   t.equal(await deleteEndedPushJobs(database, bounds), 0);
   matchLists(t, await listAudit(database, { limit: 10 }), [
@@ -98,7 +98,7 @@ t.test('of each organization only the newest ended jobs are kept, and the oldest
   };
   const before = await left();
   const records = expiryPart({ action: 'DeletePushJob', path: '/push-jobs/', instance: randomUUID() });
-  const surplus = new SurplusJobDeletion(database, { keep: 3, most: 4, nodes: 100 });
+  const surplus = new SurplusJobDeletion(database, { keep: 3, limit: 4, nodes: 100 });
 
   t.equal(await surplus.batch(records), 4);
   t.same(await left(), { ...before, beta: 'beta5 beta6 beta7 beta8 beta9' }, 'a batch is bounded');
@@ -128,7 +128,7 @@ t.test('a batch of the surplus of an organization reads no more of its jobs than
   t.equal(organization, 'beta');
   const reads = await database.transaction(async (connection) => {
     const before = await rowsRead(connection, ['cnapi_push_jobs']);
-    t.equal(await deleteSurplusJobs(connection, { organizationUuid: organization, upTo, most: 5, nodes: 100 }), 5);
+    t.equal(await deleteSurplusJobs(connection, { organizationUuid: organization, upTo, limit: 5, nodes: 100 }), 5);
     return (await rowsRead(connection, ['cnapi_push_jobs'])) - before;
   });
   t.ok(reads <= 50, `${reads} rows`);

@@ -18,7 +18,7 @@ async function started(t: Test) {
   for (const { serverUuid: UUID } of seats) await servers.recordSysinfo(UUID, { UUID, Hostname: 'h' });
   const duty = await claimedJob(database, run, { seats });
   await startAll(database, duty, seats);
-  const abort = { ending: 'aborted', soft: false, reason: 'asked', most: 9 } as const;
+  const abort = { ending: 'aborted', soft: false, reason: 'asked', limit: 9 } as const;
   return {
     ...{ database, duty, seats, uuids: seats.map(({ serverUuid }) => serverUuid) },
     remove: (serverUuid: string) => removeServer(database, randomUUID(), serverUuid),
