@@ -29,7 +29,7 @@ export const COMPUTING = [
 ] as const;
 
 /** More than cores, because they often wait; each has several processes. */
-const TIMED = { name: 'timed', jobs: 3, niceness: 0, timeoutS: 900 } as const;
+const TIMED = { name: 'timed', jobs: 4, niceness: 0, timeoutS: 900 } as const;
 /** These may end only after the others, and a run of all files takes less than this. */
 const COMPUTED = { name: 'computing', jobs: 2, niceness: 15, timeoutS: 4_800 } as const;
 

@@ -14,6 +14,8 @@ export const LONGEST = [
   'test/control/http/limits/answer-memory.test.ts',
   'test/control/tasks/tasks.test.ts',
   'test/control/{legacy/posts,link/link,push/push-jobs}.test.ts',
+  'test/cli/{terminal,push-jobs/job}.test.ts',
+  'test/control/{http/listener/caller-connection,streams/caller-streams,link/arrivals}.test.ts',
   'test/tools/bench/bench.test.ts',
 ] as const;
 
