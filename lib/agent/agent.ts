@@ -58,7 +58,7 @@ export interface AgentDeps {
   allowReboot: boolean;
   /** The commands of push jobs that this agent may run; all if absent. */
   pushCommands?: AllowedCommands | undefined;
-  /** Undefined unless this process is the trial of a version. */
+  /** Undefined if this process does not try out a new version. */
   trial?: Trial | undefined;
   /** Started. If absent, a drain does not survive this process. */
   pause?: PauseKeeper | undefined;

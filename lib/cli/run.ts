@@ -13,7 +13,7 @@ import { safeJson } from './terminal/escape-controls.ts';
 import { flushOutput, reportLostOutput } from './terminal/output.ts';
 import type { OutputStream } from './terminal/streams.ts';
 
-/** Returns the exit code, when all output is written. */
+/** Returns the exit code after all output is written. */
 export async function runCli(argv: readonly string[], environment: CliEnvironment): Promise<number> {
   const hasLost = reportLostOutput(environment.streams);
   const exitCode = await run(argv, environment);

@@ -55,7 +55,7 @@ export interface CoreDatabases {
 interface Ingress {
   /** The URL of the instance; known once it has started. */
   readonly url: string;
-  /** Whether this address may cause another line of the log. */
+  /** Whether the log may get another line about this address. */
   mayLog(address: string): boolean;
 }
 

@@ -52,7 +52,7 @@ export interface Subsystem {
    */
   start?(signal: AbortSignal): Promise<void> | void;
 
-  /** Work that a drain must not cut off, such as requests without an answer. */
+  /** Work that must end before a drain does, such as unanswered requests. */
   unfinished?(): number;
   /** The instance is about to leave: begin nothing that lasts. */
   beginDrain?(): void;

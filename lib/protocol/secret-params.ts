@@ -42,7 +42,7 @@ export function withSecretUrl(task: string, params: JsonObject): JsonObject {
   const name = Object.hasOwn(URL_PARAMS, task) ? URL_PARAMS[task] : undefined;
   if (name === undefined || !Object.hasOwn(params, name) || !mayHoldSecret(params[name])) return params;
   const given = Object.hasOwn(params, SECRET_PARAMS) ? params[SECRET_PARAMS] : [];
-  // Anything else is refused by reasonNotMaskable.
+  // `reasonNotMaskable` refuses anything else.
   if (!Array.isArray(given) || given.includes(`/${name}`)) return params;
   return { ...params, [SECRET_PARAMS]: [...given, `/${name}`] };
 }

@@ -39,7 +39,7 @@ const MAX_VARIABLES = 1_000;
  */
 const MAX_EXEC_BYTES = 2 * MIB - 16 * KIB;
 const POINTER_BYTES = 8;
-/** User and group ids inside a container; the agent maps each to one id of the machine. */
+/** User and group ids inside a container. The agent maps each to an id of the machine. */
 const MAX_ID = 65_535;
 /** More do not fit into the options of one overlay mount. */
 const MAX_LAYERS = 128;

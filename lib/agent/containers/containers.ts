@@ -85,7 +85,7 @@ export class Containers {
     await this.#table.load();
     for (const id of await runtime.leftovers()) {
       if (this.#table.peek(id) !== undefined || this.unreadableReason(id) !== undefined) continue;
-      log.warn({ container: id }, 'containers: parts of a container without a record are left; they are removed');
+      log.warn({ container: id }, 'containers: removing what is left of a container that has no record');
       await this.#logFailure(id, () => runtime.remove(id));
     }
     await Promise.all(this.#table.entries().map((entry) => this.#recover(entry)));

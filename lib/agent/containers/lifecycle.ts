@@ -32,8 +32,8 @@ export type ContainerState =
   | { name: 'starting'; run: number }
   | { name: 'running'; run: number }
   /**
-   * `killAt`: when the container is killed (wall clock of the machine, milliseconds), also by the
-   * next agent. That one sends `signal` again, because it cannot know whether it was sent.
+   * `killAt`: the time of the kill (wall clock of the machine, milliseconds). The next agent uses
+   * it too. That agent sends `signal` again, because it cannot know whether the signal was sent.
    */
   | { name: 'stopping'; run: number; killAt: number; signal?: string }
   | { name: 'stopped'; run: number; exit: ContainerExit }
@@ -153,7 +153,7 @@ function illegal(state: ContainerState, event: ContainerEvent): never {
   throw new ContainerTransitionError(state, event);
 }
 
-/** Idempotent: a container that runs or starts stays as it is. */
+/** Idempotent: a container that runs or starts is not changed. */
 function onStart(state: ContainerState): ContainerStep {
   switch (state.name) {
     case 'created':

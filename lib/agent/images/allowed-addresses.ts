@@ -34,7 +34,10 @@ const refused = new Networks([
   ...['::ffff:0:0:0/96', '64:ff9b:1::/48', '2001::/32'],
 ]);
 
-/** Compatible (RFC 4291), NAT64 (RFC 6052) and 6to4 (RFC 3056). */
+/**
+ * IPv6 addresses that contain an IPv4 address: compatible (RFC 4291), NAT64 (RFC 6052), 6to4 (RFC
+ * 3056).
+ */
 function formsWithinIPv6(network: string): string[] {
   const [address = '', prefix] = network.split('/');
   const bytes = address.split('.').map((byte) => Number(byte).toString(16).padStart(2, '0'));

@@ -1,6 +1,6 @@
 /**
- * The archive of an image while it arrives: a file that is hashed and bounded as it is written. It
- * can be continued after a cut, also by the next agent.
+ * The file in which the archive of an image arrives: hashed and limited in size as it is written.
+ * After a broken transfer it can be continued, also by the next agent process.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';

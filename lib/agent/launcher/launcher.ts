@@ -138,7 +138,7 @@ export class Launcher {
     const { clock, log, trialMs } = this.#deps;
     let kill = { cancel: () => {} };
     const timer = clock.after(trialMs, () => {
-      log.error({ pid: child.pid }, 'launcher: the new version did not come up in time');
+      log.error({ pid: child.pid }, 'launcher: the new version did not start in time');
       child.kill('SIGTERM');
       kill = clock.after(STOP_WITHIN_MS, () => void child.kill('SIGKILL'));
     });

@@ -32,7 +32,10 @@ export interface LinkState {
   phase: Phase;
   /** Incremented with each phase entered; a timer carries the number of its phase. */
   timerGeneration: number;
-  /** The connection being made, in connecting, greeting, journalling and renewing. */
+  /**
+   * The connection that is being opened, in the phases connecting, greeting, journalling and
+   * renewing.
+   */
   attempt: { socketId: number; endpoint: Endpoint; welcome?: WelcomeFrame } | undefined;
   session: LinkSession | undefined;
   /**
@@ -51,7 +54,7 @@ export interface LinkState {
   legacyEndpoints: readonly string[];
   /** How the agent communicates while there is no session; `legacy` is the legacy protocol. */
   scheme: 'link' | 'legacy';
-  /** Endpoints that asked not to be tried for a while, and until when. */
+  /** Endpoints that asked agents not to try them for a while, each with the end of that time. */
   avoidUntil: Holds;
   /** Where the last session was. Its instance may be gone, so it is tried last. */
   lost: { endpoint: Endpoint; cnapiUuid: string } | undefined;

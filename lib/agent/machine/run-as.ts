@@ -107,7 +107,8 @@ function cannotEnter({ directory = '', user }: Command): string {
 
 async function accountOf(clock: Clock, user: string, path: string): Promise<Account> {
   const unknown = () => cannot(`this server has no user ${quoted(user)}`);
-  // Other texts are not names of users. A number is refused below, because getent finds it too.
+  // Other texts are not user names. Numbers are refused below, because getent also finds users by
+  // number.
   if (!/^[^-\s:\0][^\s:\0]*$/.test(user)) throw unknown();
   const { stdout } = await outputOf(clock, [await onPath('getent', path), 'passwd', user]);
   const [name, , uid, gid, , home = '/'] = stdout.split('\n')[0]?.split(':') ?? [];

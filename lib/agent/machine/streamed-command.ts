@@ -181,7 +181,10 @@ async function has(program: string, source: string): Promise<void> {
   });
 }
 
-/** One change of size at a time, and of those that come meanwhile the last one. */
+/**
+ * Changes the size one change at a time; of the changes that arrive meanwhile, only the last is
+ * applied.
+ */
 function resizer(clock: Clock, ttyFile: string, exited: Promise<unknown>): (size: TerminalSize) => void {
   let wanted: TerminalSize | undefined;
   let isBusy = false;

@@ -44,7 +44,7 @@ export class TooManyStartsError extends CnapiError {
   }
 }
 
-/** The agent's new version did not come up, and the former one runs again. */
+/** The new version of the agent did not start to work, and the former version runs again. */
 export class RolledBackError extends CnapiError {
   constructor(version: string, from: string, reason: string) {
     super('AgentRolledBack', 500, `Version ${version} did not come up, and ${from} runs again: ${reason}`);

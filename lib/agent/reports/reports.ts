@@ -92,7 +92,10 @@ export class Reports {
     if (!this.#isAfterVms) this.#guard(this.#sendVms());
   }
 
-  /** Sends one report at a time, with a gap: what changes meanwhile goes with the next one. */
+  /**
+   * Sends one report at a time, with a pause between two. Changes during the pause go into the next
+   * report.
+   */
   async #sendVms(): Promise<void> {
     const { clock } = this.#deps;
     this.#isAfterVms = true;

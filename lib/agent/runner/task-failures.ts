@@ -5,7 +5,10 @@ import type { ActiveTask } from './active-task.ts';
 
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
 
-/** The two codes differ, because callers may take a `TaskTimeout` for work that was done. */
+/**
+ * A task that had started gets another code, because callers may treat `TaskTimeout` as work that
+ * was done.
+ */
 export const timedOut = ({ hasStarted }: Pick<ActiveTask, 'hasStarted'>, timeoutMs: number) =>
   hasStarted
     ? new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs / 1000} s`)

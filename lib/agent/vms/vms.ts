@@ -157,7 +157,7 @@ export class Vms {
     if (repeated !== undefined) return repeated;
     const properties = buildVmProperties(request, random);
     const spec = await this.#executor.specOf(uuid, properties);
-    // Another create of the same VM may have come meanwhile.
+    // Meanwhile another request may have created the same VM.
     const existing = this.#repeated(uuid, digest);
     if (existing !== undefined) return existing;
     if (this.#table.records.size >= maxVms)

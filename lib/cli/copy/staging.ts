@@ -41,7 +41,7 @@ export class Staging {
     opened.use(base);
     const missing = namesBelow(base, resolved, { target, arrival });
     const name = path.basename(await mkdtemp(base.at('.cnapi-cp-')));
-    // Whoever owns the target's directory could move it, or put another one in its place.
+    // The owner of the target's directory could move the target, or replace it.
     opened.defer(() => rmdir(base.at(name)).catch(() => undefined));
     const directory = opened.use(await base.enter(name));
     const { uid, mode } = await directory.about();

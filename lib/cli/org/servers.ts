@@ -39,7 +39,7 @@ export function serverBindingCommand(runner: CommandRunner): Command {
     .description('Lists the servers of an organization.')
     .action(runner.action((context, [name]) => list(context, name)));
   ofOrganization(command.command('remove'))
-    .description('Takes servers from an organization.')
+    .description('Removes servers from an organization.')
     .argument('<server...>', SERVERS)
     .action(runner.action((context, [name, given]) => unbind(context, name, given as string[])));
   return command;

@@ -15,7 +15,7 @@ const SERVER = ['<server>', 'uuid, the beginning of one, or hostname'] as const;
 
 export function pauseServerCommand(runner: CommandRunner): Command {
   const command = new Command('pause')
-    .description('Has the agent of a server refuse new tasks, and waits until it does.')
+    .description('Makes the agent of a server refuse new tasks, and waits until it does.')
     .argument(...SERVER)
     .action(
       runner.action((context, [name]) => {
@@ -30,7 +30,7 @@ export function pauseServerCommand(runner: CommandRunner): Command {
 
 export function resumeServerCommand(runner: CommandRunner): Command {
   const command = new Command('resume')
-    .description('Has the agent of a paused server take tasks again.')
+    .description('Lets the agent of a paused server take tasks again.')
     .argument(...SERVER)
     .action(
       runner.action((context, [name]) => {

@@ -12,8 +12,8 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * `failed`: the beginning of the sentence, as `web could not be stopped`. `end`: as `endOfTask`
- * gives it.
+ * `failed`: the beginning of the sentence, for example `web could not be stopped`. `end`: the
+ * result of `endOfTask`.
  */
 export function vmFailureText(failed: string, end: JsonObject, see: string): string {
   const code = errorCodeOf(end) ?? '';

@@ -7,7 +7,7 @@ import { listVms } from './vm-lookup.ts';
 /** After the end of a create. */
 const EARLY_END_MS = 300;
 
-/** Aliases need not be unique, but a command that gets one needs to find one VM. */
+/** Aliases need not be unique, but a command that is given an alias must find exactly one VM. */
 export async function warnOfNamesakes({ client, output }: Context, { alias, uuid }: JsonObject): Promise<void> {
   if (typeof alias !== 'string' || alias.endsWith('*')) return;
   const [other] = (await listVms(client, { alias })).filter((one) => one.uuid !== uuid);

@@ -17,7 +17,7 @@ interface StartedTask {
   id: string;
   /** What succeeded, as `started web`. */
   done: string;
-  /** What did not, as `web could not be started`. */
+  /** What did not happen, for example `web could not be started`. */
   failed: string;
   /** Does not wait: prints only the task's id. */
   detach: boolean;

@@ -10,7 +10,7 @@
  * Pure.
  */
 
-/** How long nothing has been answered, and when the last answer came (in wall-clock time). */
+/** How long there has been no answer, and when the last one arrived (wall-clock time). */
 export interface Silence {
   forMs: number;
   /** Undefined: there has been no answer at all. */

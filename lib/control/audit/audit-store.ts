@@ -99,7 +99,7 @@ export function startPart(start: AuditStart): AuditRecordPart {
   };
 }
 
-/** What cnapi itself deletes because of its age. */
+/** Objects that cnapi itself deletes because of their age. */
 interface AuditedExpiry {
   /** The action that is recorded when a caller deletes such an object. */
   action: string;

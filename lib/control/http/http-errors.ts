@@ -57,7 +57,8 @@ export class MethodNotAllowedError extends CnapiError {
 }
 
 /**
- * A foreign Host or Origin: a web page must not be able to run commands through somebody's browser.
+ * The Host or Origin header names another site. A web page must not be able to run commands through
+ * the browser of its visitor.
  */
 export class ForbiddenError extends CnapiError {
   constructor(message: string) {

@@ -69,8 +69,8 @@ export interface RequestContext<Params> {
   /** Names the object that the request has created, for the audit, if the answer does not. */
   setAuditedObject(object: string): void;
   /**
-   * Makes the change of a route that is `recordedInCommit`. `work` writes the audit's record of
-   * this request in the statement of the change. `object`: what it concerns, if that is known
+   * Carries out the change of a route that is `recordedInCommit`. `work` writes the audit record of
+   * this request in the statement of the change. `object`: the object of the change, if it is known
    * before.
    */
   withAuditRecord: WithAuditRecord;

@@ -196,8 +196,8 @@ export class LegacyServers {
   }
 
   /**
-   * Status changes were tried on `rows` and applied to those in `applied`; the others are checked
-   * again after the next read.
+   * The status of `rows` was to be changed, and was changed for those in `applied`. The others are
+   * checked again after the next read.
    */
   statusTried(rows: readonly HeartbeatRow[], applied: ReadonlySet<string>): void {
     for (const { serverUuid } of rows) {

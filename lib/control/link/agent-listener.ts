@@ -1,6 +1,6 @@
 /**
- * What agents say about a noun that has frames of its own. The link parses them (`codec.ts`) and
- * passes each to those who listen for it. Heartbeats do not come here: the connection answers them.
+ * Receives the frames that agents send about a noun. The link parses them (`codec.ts`) and passes
+ * each to its listener. The connection answers heartbeats itself, so they do not come here.
  */
 import type { InventoryFrame, SessionFrame } from '../../protocol/link/frames.ts';
 import type { TaskSession } from '../tasks/sessions.ts';

@@ -40,7 +40,7 @@ import type { UnsentFrames } from './unsent-frames.ts';
 
 type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
 
-/** What the connection asks of the link server. If one of them rejects, the connection ends. */
+/** Calls of the connection to the link server. If one of them rejects, the connection ends. */
 export interface ConnectionHandlers {
   onHello(connection: AgentConnection, hello: HelloFrame): Promise<void>;
   onInventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void>;

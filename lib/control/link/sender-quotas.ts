@@ -167,7 +167,7 @@ export class SenderQuotas {
     return this.#find(keyOf(sender))?.pauseMs(now) ?? 0;
   }
 
-  /** Whether the sender, or its group, has as many connections without a session as it may. */
+  /** Whether the sender, or its group, has the maximum number of connections without a session. */
   hasTooManyArriving(sender: Sender): boolean {
     const { group } = sender;
     const ofGroup = group === undefined ? undefined : this.#ofGroups.get(group);

@@ -16,7 +16,7 @@ interface UnsentConnection {
 
 interface UnsentFramesDeps {
   clock: Pick<Clock, 'now'>;
-  /** Counts how long a connection stands still. */
+  /** Measures how long a connection has sent nothing. */
   healthyTimer: Pick<HealthyTimer, 'after'>;
 }
 

@@ -18,7 +18,7 @@ interface LabelledGauge {
   name: string;
   help: string;
   label: string;
-  /** Shared by scrapes that come soon after one another. */
+  /** Scrapes within a short time share this value. */
   fetch(): Promise<Readonly<Record<string, number>>>;
 }
 

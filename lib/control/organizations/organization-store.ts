@@ -37,7 +37,10 @@ interface NodeRow {
   executors: string[] | null;
 }
 
-/** More keys of one owner than it can have, because creations at the same time are not counted. */
+/**
+ * A limit above the number of keys that an owner may have: concurrent creations are not counted
+ * exactly.
+ */
 const MAX_KEYS_TRIED = 20;
 
 /**

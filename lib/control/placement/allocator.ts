@@ -47,7 +47,9 @@ const MAX_CHUNK = 500;
 /** How many servers of a chunk it tries before it reads the chunk again, and how often it does. */
 const TRIES = 10;
 const ROUNDS = 10;
-/** Each finds that another request changed the claim of this VM at the same moment. */
+/**
+ * Tries of a request, each of which may find that another request has changed the claim of this VM.
+ */
 const CLAIM_TRIES = 5;
 const LOWEST = '00000000-0000-0000-0000-000000000000';
 const HIGHEST = 'ffffffff-ffff-ffff-ffff-ffffffffffff';

@@ -25,7 +25,8 @@ interface ClaimRequest extends RoomRequest {
 
 /**
  * `known`: an equal request has claimed room before, on that server. `creating`: the VM is being
- * created on that server, so its room cannot move. `many`: the caller has as many claims as it may.
+ * created on that server, so its room cannot move. `many`: the caller has the maximum number of
+ * claims.
  */
 type ClaimOutcome = 'claimed' | 'known' | 'creating' | 'full' | 'gone' | 'many';
 

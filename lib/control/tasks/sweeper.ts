@@ -36,8 +36,8 @@ export class Sweeper {
   #answersSince: number | undefined;
   readonly #ticks: DeadlineCounter;
   /**
-   * When a task is queued, the counter may lag this much and then catch up in one step. The lag is
-   * added to the deadline, so no task is swept early.
+   * When a task is queued, the counter may lag by this time and then catch up in one step. The
+   * deadline includes the lag, so no task is swept early.
    */
   readonly #tickLagMs: number;
   #swept = 0;

@@ -54,7 +54,7 @@ interface UrConsumerStats {
   replaced: number;
 }
 
-/** The server is set up or had an agent. */
+/** The server was set up, or has had an agent. */
 class NotOfUrError extends Error {}
 
 /** A sysinfo that is not acknowledged yet. */

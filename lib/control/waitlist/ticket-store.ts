@@ -27,7 +27,7 @@ export interface NewTicket extends QueueKey {
   /** The name of the caller that creates it. */
   actor?: string | undefined;
   expiry: Expiry;
-  /** A record of who asks for it, written in the same statement. */
+  /** A record of the caller, written by the same statement. */
   record?: StatementPart | undefined;
 }
 

@@ -103,7 +103,7 @@ interface WaitlistStats {
   /** Tickets this instance found expired. */
   expired: number;
   /**
-   * Queues that this instance found with waiting tickets and no active one. Each is a defect,
+   * Queues that this instance found with waiting tickets but no active one. Each is a defect; it is
    * repaired and counted.
    */
   defects: number;

@@ -19,9 +19,8 @@ export interface Bus {
   /** 'redis', 'postgres' or 'memory', for display. */
   readonly kind: string;
   /**
-   * Starts to connect and retries for ever, with jitter. Resolves at the first connection, or after
-   * 1 s without one: an instance starts, unhealthy, even while its bus is unreachable. Never
-   * rejects.
+   * Starts to connect, and retries without end, with jitter. Resolves at the first connection, or
+   * after 1 s without one: an instance starts unhealthy if its bus is unreachable. Never rejects.
    */
   start(): Promise<void>;
   stop(): Promise<void>;

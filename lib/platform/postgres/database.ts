@@ -25,8 +25,8 @@ export interface StatementOptions {
 }
 
 /**
- * A function is called when the statement is sent, after the wait for a connection: for ages, which
- * grow meanwhile.
+ * A function is called when the statement is sent, after the wait for a connection. Values such as
+ * ages, which grow during that wait, are computed then.
  */
 export type Values = readonly unknown[] | (() => readonly unknown[]);
 

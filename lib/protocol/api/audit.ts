@@ -64,7 +64,7 @@ export const auditContracts = contracts({
     requiredRole: 'admin',
     params: z.object({
       actor: boundedText(100).optional().describe('The name of a token, as in the records'),
-      server: uuid().optional().describe('About this server, alone or among others: also push jobs that name it'),
+      server: uuid().optional().describe('Records about this server, also push jobs that name it among others'),
       action: boundedText(100).optional().describe('An operationId of this document'),
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
       object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),

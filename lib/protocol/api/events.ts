@@ -83,7 +83,7 @@ const bodies = {
     change: z
       .enum(['created', 'changed', 'paused', 'resumed', 'fired', 'run', 'deleted'])
       .describe('What happened: `fired`: it used up a time; `run`: a caller ran it beside its times'),
-    at: z.string().nullable().describe('The last time that it used up, or when a caller ran it'),
+    at: z.string().nullable().describe('When it last fired, or when a caller last ran it'),
     outcome: z.enum(FIRING_OUTCOMES).nullable().describe('What became of the time'),
     reason: z.string().nullable(),
     job: uuid().nullable().describe('The push job that was started'),
@@ -168,7 +168,7 @@ export const eventContracts = contracts({
     preconditions: [],
     responses: {
       200: { description: 'Events, until the caller leaves', schema: fleetEvent, contentType: 'text/event-stream' },
-      409: errorResponse('Resume after an event that this log does not know; begin without an id', 'InvalidArgument'),
+      409: errorResponse('The event to resume after is not in this log; start again without an id', 'InvalidArgument'),
       503: errorResponse(
         'This instance has the most followers that it may have; try another one',
         'TooManyFollowers',

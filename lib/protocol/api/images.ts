@@ -25,7 +25,7 @@ export const listedServerImage = extensibleObject({
   source: z
     .string()
     .describe('The URL of the image without query, `stream`, or `vm` if it was made from a VM of the server'),
-  digest: z.string().optional().describe('Of its archive; absent until it is known'),
+  digest: z.string().optional().describe('Digest of its archive; absent until it is known'),
   size: count.describe('Bytes of its layers, unpacked; 0 until that is known. Images may have layers in common'),
   last_used_at: z.string().describe('When a VM has begun or ended to use it'),
   vms: count.describe('How many VMs of the server use it'),

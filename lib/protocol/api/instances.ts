@@ -70,7 +70,7 @@ export const instanceContracts = contracts({
         example: { ...example, state: 'draining' },
       },
       404: errorResponse('No such instance is live', 'ResourceNotFound'),
-      409: errorResponse('LastInstance: no other one would take its place', 'LastInstance'),
+      409: errorResponse('LastInstance: no other instance would take its place', 'LastInstance'),
     },
   },
 });

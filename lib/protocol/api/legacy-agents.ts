@@ -20,7 +20,7 @@ export const legacyAgentContracts = contracts({
     responses: {
       200: { description: 'Kept' },
       409: errorResponse("The sysinfo is another machine's", 'InvalidArgument', 'EtagConflict'),
-      429: errorResponse('TooManyNewServers: the caller has made too many servers in an hour', 'TooManyNewServers'),
+      429: errorResponse('TooManyNewServers: the caller has created too many servers in an hour', 'TooManyNewServers'),
     },
   },
   PostHeartbeat: {

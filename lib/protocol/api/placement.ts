@@ -143,7 +143,7 @@ const funnelStep = answer({
 
 const chosen = namedServer.extend({
   score: z.number().optional(),
-  unreserved_cpu: z.number().optional().describe('What was left before this VM; 100 is one core'),
+  unreserved_cpu: z.number().optional().describe('What was free before this VM; 100 is one core'),
   unreserved_ram: z.number().optional().describe('MiB'),
   unreserved_disk: z.number().optional().describe('MiB'),
 });
@@ -219,7 +219,7 @@ export const placementContracts = contracts({
         'NoAllocatableServersError',
         'VolumeServerNoResourcesError',
       ),
-      429: errorResponse('The caller holds room for as many VMs as it may', 'TooManyClaims'),
+      429: errorResponse('The caller holds room for the maximum number of VMs already', 'TooManyClaims'),
     },
   },
   ServerCapacity: {

@@ -43,7 +43,7 @@ export const provisioningContracts = contracts({
         'VmExists',
         'VmHasWorkflowJob',
       ),
-      429: errorResponse('The caller holds room for as many VMs as it may', 'TooManyClaims'),
+      429: errorResponse('The caller holds room for the maximum number of VMs already', 'TooManyClaims'),
       503: errorResponse('TooManyWorkflowJobs: as many jobs are unfinished as there may be', 'TooManyWorkflowJobs'),
     },
   },

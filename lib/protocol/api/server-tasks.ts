@@ -109,7 +109,7 @@ const historyEntry = extensibleObject({
   withheld: z
     .boolean()
     .optional()
-    .describe('Params, messages and log are left out: they take a role that may run tasks'),
+    .describe('Params, messages and log are left out: reading them requires a role that may run tasks'),
 }).meta({ id: 'TaskHistoryEntry' });
 
 export type TaskHistoryEntry = Known<z.output<typeof historyEntry>>;

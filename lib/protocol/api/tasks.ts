@@ -37,7 +37,7 @@ const status = z.enum(TASK_STATUSES);
 const withheld = z
   .boolean()
   .optional()
-  .describe('Params, output, result and messages are left out: they take a role that may run tasks');
+  .describe('Params, output, result and messages are left out: reading them requires a role that may run tasks');
 
 const task = answer({
   id: uuid(),
@@ -125,7 +125,10 @@ const event = <Name extends (typeof TASK_EVENTS)[number], Data extends z.ZodType
     timestamp: z.string(),
     reported_at: z.string().optional().describe("By the agent's clock; for display only"),
     data,
-    withheld: z.boolean().optional().describe('Parts of `data` are left out: they take a role that may run tasks'),
+    withheld: z
+      .boolean()
+      .optional()
+      .describe('Parts of `data` are left out: reading them requires a role that may run tasks'),
   });
 
 const taskError = answer({

@@ -178,7 +178,7 @@ export const ticketContracts = contracts({
   WaitTicket: {
     method: 'GET',
     path: '/tickets/:ticket_uuid/wait',
-    summary: 'Answers when the ticket is active, on any instance; with an error when it will not be, or not in time',
+    summary: 'Answers when the ticket is active, at any instance; with an error if it ends first or the wait times out',
     longRequest: 'wait',
     tag: 'waitlist',
     origin: 'reference',
@@ -191,7 +191,10 @@ export const ticketContracts = contracts({
     responses: {
       204: { description: 'The ticket is active: the lock is yours' },
       404: errorResponse('No such ticket, or it was deleted meanwhile', 'ResourceNotFound'),
-      408: errorResponse('TicketWaitTimeout: the time is up and it is queued still; wait again', 'TicketWaitTimeout'),
+      408: errorResponse(
+        'TicketWaitTimeout: the wait timed out and the ticket is still queued; wait again',
+        'TicketWaitTimeout',
+      ),
       409: errorResponse('TicketFinished: the ticket was released', 'TicketFinished'),
       500: errorResponse("The ticket has expired, with Triton's words", 'InternalError'),
       503: errorResponse(

@@ -58,7 +58,7 @@ const wholeVm = extensibleObject({
   withheld: z
     .boolean()
     .optional()
-    .describe('Only what the agent has reported: the rest takes a role that may run tasks'),
+    .describe('Only what the agent has reported: the rest requires a role that may run tasks'),
 }).meta({ id: 'Vm' });
 
 const any = extensibleObject({});
@@ -139,10 +139,10 @@ const portFailures = {
   ...failures,
   ...noVm,
   409: errorResponse('The server, or the VM, does not run', ...refusals[409].codes, 'VmNotRunning'),
-  429: errorResponse('The caller has as many streams as it may', 'TooManyStreams'),
+  429: errorResponse('The caller has the maximum number of streams', 'TooManyStreams'),
   501: errorResponse('The agent cannot do this; or the caller is in no trusted network', 'NotSupported'),
   503: errorResponse(
-    'The instance has as many streams as it may, or is leaving; another one answers',
+    'The instance has the maximum number of streams, or is leaving; another one answers',
     ...failures[503].codes,
     'TooManyStreams',
     'InstanceDraining',
@@ -298,7 +298,7 @@ export const vmContracts = contracts({
       200: { description: 'OK; empty for a program that is detached', schema: address },
       ...portFailures,
       429: errorResponse(
-        'The caller has as many streams as it may; the server runs as many detached programs as it may',
+        'The caller has the maximum number of streams; the server runs the maximum number of detached programs',
         'TooManyStreams',
         'TooManyPrograms',
       ),
@@ -316,7 +316,7 @@ export const vmContracts = contracts({
           .describe(
             'A directory never replaces a file, nor a file a directory, whatever it says. For agents of Triton',
           ),
-        payload: object().optional().describe('Instead of path and mode, from old clients'),
+        payload: object().optional().describe('Old clients send this instead of path and mode'),
       },
     ),
     responses: {

@@ -69,7 +69,7 @@ const job = answer({
   withheld: z
     .boolean()
     .optional()
-    .describe('Parameters and the texts of errors are left out: they take a role that may run tasks'),
+    .describe('Parameters and the texts of errors are left out: reading them requires a role that may run tasks'),
 }).meta({ id: 'WorkflowJob' });
 
 export type WorkflowJob = Known<z.output<typeof job>>;
@@ -211,7 +211,7 @@ export const workflowContracts = contracts({
       200: { description: 'The job: check `execution`', schema: job, example: jobExample },
       ...noJob,
       503: errorResponse(
-        'The instance is leaving, or has as many waits as it may',
+        'The instance is leaving, or has the maximum number of waits',
         'InstanceDraining',
         'TooManyWaiters',
       ),

@@ -54,7 +54,7 @@ async function world(t: Test) {
   return { ...fresh, ...zone, claim, load, expire };
 }
 
-t.test('a caller has as many claims as it may, not counting what has expired', async (t) => {
+t.test('a caller has the maximum number of claims, not counting what has expired', async (t) => {
   const { newServer, claim, expire, load } = await world(t);
   const [server, other] = [await newServer(), await newServer()];
   const [first, second] = [randomUUID(), randomUUID()];

@@ -52,7 +52,7 @@ async function world(t: Test) {
          as $$ select clock_timestamp() + interval '1 day' $$`,
     );
   const heldDuty = async ({ id }: { id: string }) => {
-    const duties = await claimDuties(database, await liveRun(database), { kinds: [WORKFLOW_DUTY], most: 10 });
+    const duties = await claimDuties(database, await liveRun(database), { kinds: [WORKFLOW_DUTY], limit: 10 });
     const duty = duties.find((one) => one.id === id);
     if (duty === undefined) throw new Error(`the duty of job ${id} is not free`);
     return duty;

@@ -133,7 +133,7 @@ t.test('a server has many jobs that create VMs, each for another VM, besides its
   t.equal((await readWorkflowJobOfVm(database, one))?.id, again.id, 'the newest one');
 });
 
-t.test('a caller that has as many jobs as it may gets the job that it repeats', async (t) => {
+t.test('a caller that has the maximum number of jobs gets the job that it repeats', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const deps = { database, clock, random, log, offerDuties: () => {} };
   const jobs = new WorkflowJobs({

@@ -33,7 +33,7 @@ export const vmStats = defineTask({
   },
 });
 
-/** Undefined if the VM does not run, or is gone. */
+/** Undefined if the VM does not run or was deleted. */
 async function sampleOf(uuid: string, context: TaskContext): Promise<VmSample | undefined> {
   const { clock } = context;
   try {

@@ -60,8 +60,8 @@ export async function readOrganizationJob(
 }
 
 /**
- * The unfinished jobs of all organizations, without those whose abort has been requested. Bounded
- * by the number of jobs that may be unfinished.
+ * The unfinished jobs of all organizations, except those whose abort was requested. Their number is
+ * bounded by the limit of unfinished jobs.
  */
 export async function readUnfinishedPushJobs(database: Queryable): Promise<{ id: string; organizationUuid: string }[]> {
   const { rows } = await database.query<{ id: string; organizationUuid: string }>(

@@ -161,8 +161,8 @@ export class CallerConnection {
   }
 
   /**
-   * Cuts the caller off when everything that can be sent has waited for it through a whole period.
-   * The work for an answer has time limits of its own.
+   * Closes the connection if the caller has read nothing of what could be sent for a whole period.
+   * The work that produces an answer has time limits of its own.
    */
   #watch(sent?: Exchange | 'all'): void {
     this.#timer = this.#clock.after(SLOW_READER_MS, () => {

@@ -78,10 +78,10 @@ export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | u
   // Node reads any list that ends in `chunked`; a proxy may see another end of the body (RFC 9112,
   // 6.1).
   if (head.transferCodings !== undefined && head.transferCodings.trim().toLowerCase() !== 'chunked')
-    return new InvalidContentError('The only Transfer-Encoding that is understood is chunked');
+    return new InvalidContentError('The only Transfer-Encoding that is supported is chunked');
   const [host, ...others] = head.hosts;
   if (others.length > 0 || (host === undefined && head.httpVersion !== '1.0'))
-    return new InvalidContentError('The request has not one Host header');
+    return new InvalidContentError('The request must have exactly one Host header');
   if (host !== undefined && !isOurs(host, own, head.hasToken)) {
     return new ForbiddenError(
       `Host ${printable(host)} is not a name of this service; use its address or one of its names`,

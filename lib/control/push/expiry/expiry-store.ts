@@ -22,7 +22,7 @@ export function deleteEndedPushJobs(
   return deleteOldest(database, { where, parameters }, batch);
 }
 
-/** The ended jobs of an organization that are too many: those that ended up to `upTo`. */
+/** The ended jobs beyond the limit of an organization: all that ended not later than `upTo`. */
 export interface SurplusJobs {
   organizationUuid: string;
   upTo: Cursor | undefined;

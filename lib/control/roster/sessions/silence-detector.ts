@@ -91,7 +91,7 @@ export class SilenceDetector {
     } catch (error) {
       this.#deps.log.warn(
         { run, reason: messageOf(error) },
-        'session: some could not be moved to the new run; will retry',
+        'session: some sessions could not be moved to the new run; trying again',
       );
     }
   }

@@ -66,7 +66,10 @@ export class Boot {
     return this.#shown(document.value, { hostname: document.value.hostname }, hidesSecrets);
   }
 
-  /** What a server gets that is not known yet. If the record was deleted, the initial values. */
+  /**
+   * The boot parameters of a server that is not known yet. If the record of the defaults was
+   * deleted, the initial values.
+   */
   async defaults({ hidesSecrets }: { hidesSecrets: boolean }) {
     const fields = { ...INITIAL_DEFAULTS, ...(await this.#read(DEFAULTS_KEY))?.value };
     const { smtEnabled } = this.#deps.config;

@@ -270,8 +270,8 @@ export class SessionDispatch {
   }
 
   /**
-   * The time to start of a queued task does not run while earlier ones move over a slow link. If no
-   * bytes moved since the last poll, the time to start runs on.
+   * The time limit for the start of a queued task does not run while earlier tasks are sent over a
+   * slow link. If no bytes were sent since the last poll, it runs.
    */
   async #noteBackedUp(sessions: readonly TaskSession[]): Promise<void> {
     const moving = sessions.filter((one) => one.unsentBytes < (this.#unsentBytes.get(one) ?? Number.POSITIVE_INFINITY));

@@ -72,7 +72,7 @@ export class Recorder {
   #size = 0;
   /** Events that were not stored because too many bytes were waiting. */
   droppedEvents = 0;
-  /** Ends refused for the same reason; their agents repeat them. */
+  /** Ends that the database refused for the same reason. Their agents send them again. */
   refusedEnds = 0;
 
   constructor(deps: RecorderDeps) {
@@ -124,7 +124,8 @@ export class Recorder {
   }
 
   /**
-   * Stores once what it can. Agents repeat what the database does not take now to another instance.
+   * Stores each report that the database takes now, without a second try. Agents send the others
+   * again, to another instance.
    */
   async stop(): Promise<void> {
     const left = await this.#reports.finish();

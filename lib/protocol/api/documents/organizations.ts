@@ -228,7 +228,7 @@ export const requestorContracts = contracts({
         }).meta({ id: 'Requestor' }),
       },
       400: errorResponse('Headers of a signature are missing, or its version is unknown', 'BadSignatureHeaders'),
-      403: errorResponse('A user of other organizations only', 'Forbidden'),
+      403: errorResponse('The user belongs only to other organizations', 'Forbidden'),
       404: errorResponse('No such organization', 'ResourceNotFound'),
     },
   },

@@ -44,7 +44,7 @@ export const pushJob = answer({
   withheld: z
     .boolean()
     .optional()
-    .describe('The command and its options are left out: they take a role that may run tasks'),
+    .describe('The command and its options are left out: reading them requires a role that may run tasks'),
   status,
   reason: z.string().optional().describe('Why it was aborted'),
   aborted_by: z.string().optional().describe('Who first asked for its abort'),

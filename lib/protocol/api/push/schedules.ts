@@ -54,10 +54,10 @@ const schedule = answer({
   withheld: z
     .boolean()
     .optional()
-    .describe('The job and `last_message` are left out: they take a role that may run tasks'),
-  next_at: z.string().optional().describe('The next time; while it is paused, the one that would have been'),
+    .describe('The job and `last_message` are left out: reading them requires a role that may run tasks'),
+  next_at: z.string().optional().describe('When it fires next; while it is paused, when it would fire next'),
   queued_at: z.string().optional().describe('The time that waits until the last job has ended'),
-  last_at: z.string().optional().describe('The last time that was used up, or when a caller ran it'),
+  last_at: z.string().optional().describe('When it last fired, or when a caller last ran it'),
   last_outcome: z
     .enum(FIRING_OUTCOMES)
     .optional()
@@ -199,7 +199,7 @@ export const pushScheduleContracts = contracts({
     responses: {
       201: { description: 'Created', schema: schedule, example },
       400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
-      409: errorResponse('There are as many schedules as there may be; delete some', 'TooManyPushSchedules'),
+      409: errorResponse('The maximum number of schedules exists already; delete some', 'TooManyPushSchedules'),
     },
   },
   ListPushSchedules: {
@@ -259,7 +259,7 @@ export const pushScheduleContracts = contracts({
     params: z.object({
       ...ofSchedule,
       at: times.at.describe('Once, at this time, which has an offset, instead of its times'),
-      cron: times.cron.describe('Again and again, instead of its times'),
+      cron: times.cron.describe('A cron expression, instead of its times'),
       time_zone: times.time_zone.describe('Time zone of `cron`'),
       overlap: overlap.optional(),
       job: jobMembers
@@ -270,7 +270,7 @@ export const pushScheduleContracts = contracts({
     }),
     responses: {
       200: { description: 'Changed', schema: schedule, example },
-      400: errorResponse('A value that it cannot have; nothing was changed', 'InvalidParameters'),
+      400: errorResponse('A value is not valid; nothing was changed', 'InvalidParameters'),
       ...noSchedule,
       409: errorResponse(
         'The schedule has ended, or other requests changed it at the same moment; nothing was changed',

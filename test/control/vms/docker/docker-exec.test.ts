@@ -125,7 +125,7 @@ t.test('a detached program has no port, and the answer is empty', async (t) => {
   t.equal(params.stream, undefined);
 });
 
-t.test('a server that runs as many detached programs as it may says so', async (t) => {
+t.test('a server that runs the maximum number of detached programs says so', async (t) => {
   const { agent, uuid, exec } = await start(t);
   const message = 'This server runs 16 detached programs, the maximum';
   agent.answer = ({ name }) =>
