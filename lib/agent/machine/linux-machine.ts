@@ -4,7 +4,6 @@ import { readFile, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { promisify } from 'node:util';
 import { type Clock, isoNow } from '../../platform/time/clock.ts';
-import type { AllowedWork } from '../../protocol/allowed-work.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import { keptBootTime, readBootTime } from './boot-time.ts';
 import { killGroupAtOnce, runCommand } from './command.ts';
@@ -19,6 +18,7 @@ import {
   type StreamedResult,
   type Sysinfo,
   type TaskAddress,
+  type ToldWork,
 } from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
 import { renameHost } from './rename-host.ts';
@@ -38,8 +38,7 @@ interface LinuxMachineDeps {
   bootParameters?: Record<string, string> | undefined;
   /** Whether containers can run here, as a sentence; undefined if the agent has none. */
   containers?: string | undefined;
-  /** What the agent was started to do to this machine, for the sysinfo. */
-  allows?: readonly AllowedWork[] | undefined;
+  allows?: ToldWork;
   /** The packages, as sysinfo shows them. */
   packages?: { sysinfo(): Sysinfo; onChange(listener: () => void): () => void } | undefined;
   /** Undefined if the machine has no encrypted zpool. */

@@ -5,8 +5,14 @@
  */
 import { readdir, readlink } from 'node:fs/promises';
 import { hostname, type NetworkInterfaceInfo, networkInterfaces, release, type as systemType } from 'node:os';
-import { ALLOWED_WORK, type AllowedWork } from '../../protocol/allowed-work.ts';
-import { type Sysinfo, type TaskAddress, TRITON_AGENTS, taskAddressSysinfo } from './machine.ts';
+import {
+  allowedWorkSysinfo,
+  type Sysinfo,
+  type TaskAddress,
+  type ToldWork,
+  TRITON_AGENTS,
+  taskAddressSysinfo,
+} from './machine.ts';
 import { readTextFile } from './read-text-file.ts';
 
 const BYTES_PER_GB = 1e9;
@@ -23,8 +29,7 @@ interface SysinfoOf {
   bootTime?: string | undefined;
   /** Whether containers can run here, as a sentence. */
   containers?: string | undefined;
-  /** What the agent was started to do to its machine; absent: its sysinfo does not say. */
-  allows?: readonly AllowedWork[] | undefined;
+  allows?: ToldWork;
   /** Replaces what is said without packages. */
   packages?: Sysinfo | undefined;
 }
@@ -57,7 +62,7 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     'CN Agent Version': server.agentVersion,
     ...taskAddressSysinfo(server.taskAddress),
     ...(server.containers === undefined ? {} : { Containers: server.containers }),
-    ...(server.allows === undefined ? {} : { [ALLOWED_WORK]: server.allows }),
+    ...allowedWorkSysinfo(server.allows),
     ...server.packages,
   };
 }

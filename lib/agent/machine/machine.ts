@@ -4,6 +4,7 @@
  */
 import { isIPv4 } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
+import { ALLOWED_WORK, type AllowedWork } from '../../protocol/allowed-work.ts';
 import type { OutputChannel } from '../../protocol/output-streams.ts';
 import type { Terminal, TerminalSize } from '../../protocol/streams/stream.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
@@ -23,6 +24,12 @@ export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
   const isOne = isIPv4(address.host) && address.host !== '0.0.0.0';
   return { 'CN Agent Port': address.port, ...(isOne ? { 'Admin IP': address.host } : {}) };
 }
+
+/** What the agent was started to do to its machine; undefined: its sysinfo does not say. */
+export type ToldWork = readonly AllowedWork[] | undefined;
+
+export const allowedWorkSysinfo = (allows: ToldWork): Sysinfo =>
+  allows === undefined ? {} : { [ALLOWED_WORK]: allows };
 
 /**
  * The agents of this machine, for clients of Triton's CNAPI. They decide by the version of its

@@ -14,7 +14,7 @@ type SettingsRecord = { slot: 'setup'; isSetUp: boolean } | { slot: 'nic-tags'; 
 
 interface SettingsKeeperDeps {
   /** Named by their slots. */
-  files: RecordFiles<SettingsRecord>;
+  files: Pick<RecordFiles<SettingsRecord>, 'load' | 'write'>;
   /** A server without a record of its set-up is not set up. */
   needsSetup: boolean;
   log: Logger;
@@ -47,6 +47,12 @@ export class SettingsKeeper {
       );
     }
     return keeper;
+  }
+
+  /** For a simulated server, which has no disk. */
+  static inMemory(deps: Omit<SettingsKeeperDeps, 'files'>): SettingsKeeper {
+    const files = { load: async () => ({ records: [], damaged: [] }), write: async () => undefined };
+    return new SettingsKeeper({ ...deps, files });
   }
 
   get isSetUp(): boolean | undefined {

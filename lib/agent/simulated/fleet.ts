@@ -13,6 +13,7 @@ import { MemoryJournal } from '../journal/journal-memory.ts';
 import type { AgentCredentials } from '../link/credentials.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { Ticker } from '../link/ticker.ts';
+import { SettingsKeeper } from '../settings/settings-keeper.ts';
 import { DialQueue } from './dial-queue.ts';
 import { FaultyConnection } from './faulty-connection.ts';
 import { SimulatedMachine } from './simulated-machine.ts';
@@ -48,15 +49,25 @@ export interface FleetStatus {
   instances: Record<string, number>;
 }
 
-interface Member {
-  agent: Agent;
-  connection: FaultyConnection;
+/** What a server keeps when its agent, or its machine, starts again. */
+interface Kept {
   journal: MemoryJournal;
-  number: number;
+  settings: SettingsKeeper;
+  hostname?: string;
   /** Changes when its machine boots. */
   bootId: string;
+}
+
+interface Member extends Kept {
+  agent: Agent;
+  machine: SimulatedMachine;
+  connection: FaultyConnection;
+  number: number;
   thaw: Timer | undefined;
 }
+
+/** The shell of a simulated machine prints what it is told to run, and succeeds. */
+const RESET_PROGRAM = '/usr/sbin/factory-reset';
 
 const SLOTS = 10;
 const START_PERIOD_MS = 100;
@@ -68,6 +79,11 @@ export function serverUuidOf(seed: string, number: number): string {
   const hex = createHash('sha256').update(`${seed}/${number}`).digest('hex');
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
+
+const keptOf = ({ journal, settings, machine, bootId }: Member): Kept => ({
+  ...{ journal, settings, bootId },
+  hostname: machine.hostname,
+});
 
 export class SimulatedAgents {
   readonly #deps: FleetDeps;
@@ -164,7 +180,8 @@ export class SimulatedAgents {
       this.#thaw(member);
       member.connection.cut();
       member.agent.abandon();
-      this.#add(member.number, journal === 'kept' ? member.journal : undefined, member.bootId);
+      const { number, bootId } = member;
+      this.#add(number, journal === 'kept' ? keptOf(member) : this.#newServer(bootId));
     }
   }
 
@@ -181,29 +198,37 @@ export class SimulatedAgents {
     later(({ connection, agent }) => {
       agent.abandon();
       connection.cut();
-      later(({ number, journal }) => {
-        this.#add(number, journal, random.uuid());
-      });
+      later((off) => this.#add(off.number, { ...keptOf(off), bootId: random.uuid() }));
     });
   }
 
-  #add(number: number, kept?: MemoryJournal, bootId?: string): void {
-    const { clock, random, credentials } = this.#deps;
+  #newServer(bootId: string): Kept {
+    const { clock, random, log } = this.#deps;
+    const settings = SettingsKeeper.inMemory({ needsSetup: false, log });
+    return { journal: new MemoryJournal({ clock, random }), settings, bootId };
+  }
+
+  #add(number: number, given?: Kept): void {
+    const { clock, random, credentials, agentVersion, sysinfoSize } = this.#deps;
     const serverUuid = serverUuidOf(this.#deps.seed, number);
     const connection = new FaultyConnection(clock, this.#dials, credentials);
-    const journal = kept ?? new MemoryJournal({ clock, random });
-    const parts = { number, connection, journal, bootId: bootId ?? serverUuid };
+    const kept = given ?? this.#newServer(serverUuid);
+    const machine = new SimulatedMachine({
+      ...{ clock, random, serverUuid, number, agentVersion, sysinfoSize, ...kept },
+      allows: ['reboot', 'setup', 'factory-reset'],
+      onReboot: () => this.#reboot(serverUuid),
+    });
+    const parts = { ...kept, number, connection, machine };
     const agent = new Agent(this.#agentDeps(serverUuid, parts));
     this.#members.set(serverUuid, { ...parts, agent, thaw: undefined });
     void agent.start();
   }
 
   #agentDeps(serverUuid: string, member: Omit<Member, 'agent' | 'thaw'>): AgentDeps {
-    const { clock, random, log, resolve, credentials, agentVersion } = this.#deps;
-    const { sysinfoSize, localAddresses, legacy = 0 } = this.#deps;
-    const { number, connection, journal, bootId } = member;
-    const onReboot = () => this.#reboot(serverUuid);
-    const about = { clock, random, serverUuid, number, agentVersion, sysinfoSize, bootId, onReboot };
+    const { clock, random, log, resolve, credentials, agentVersion, localAddresses, legacy = 0 } = this.#deps;
+    const { number, connection, journal, machine, settings } = member;
+    const setupRules = { allowsSetup: true, resetProgram: RESET_PROGRAM };
+    const services = { machine, settings, setupRules };
     return {
       clock,
       random,
@@ -215,8 +240,8 @@ export class SimulatedAgents {
       agentVersion,
       ticker: this.#ticker,
       dial: connection.dial,
-      services: { machine: new SimulatedMachine(about) },
-      tasks: catalogueOf({}),
+      services,
+      tasks: catalogueOf(services),
       allowReboot: true,
       protocol: number < legacy ? 'legacy' : 'auto',
       localAddress: localAddresses > 0 ? `127.0.0.${1 + (number % localAddresses)}` : undefined,

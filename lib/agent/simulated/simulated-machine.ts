@@ -9,6 +9,7 @@ import { MIB } from '../../platform/byte-units.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Clock, isoNow } from '../../platform/time/clock.ts';
 import {
+  allowedWorkSysinfo,
   type Command,
   type CommandResult,
   type CommandRun,
@@ -16,6 +17,7 @@ import {
   type Machine,
   type Sysinfo,
   type TaskAddress,
+  type ToldWork,
   taskAddressSysinfo,
 } from '../machine/machine.ts';
 import type { SettingsKeeper } from '../settings/settings-keeper.ts';
@@ -31,6 +33,9 @@ interface SimulatedMachineDeps {
   agentVersion: string;
   sysinfoSize: SysinfoSize;
   taskAddress?: TaskAddress | undefined;
+  allows?: ToldWork;
+  /** Default: one of its number. */
+  hostname?: string | undefined;
   /** What its agent keeps for the sysinfo. */
   settings?: SettingsKeeper | undefined;
   /** Another one for each boot; default: the uuid of the server. */
@@ -48,23 +53,25 @@ export class SimulatedMachine implements Machine {
   readonly bootId: string;
   readonly #deps: SimulatedMachineDeps;
   readonly #bootedAt: number;
-  /** Since it was given another one. */
-  #hostname: string | undefined;
+  #hostname: string;
 
   constructor(deps: SimulatedMachineDeps) {
     this.#deps = deps;
     this.bootId = deps.bootId ?? deps.serverUuid;
+    this.#hostname = deps.hostname ?? simulatedHostname(deps.number);
     this.#bootedAt = deps.clock.wallTime();
   }
 
   get hostname(): string {
-    return this.#hostname ?? simulatedHostname(this.#deps.number);
+    return this.#hostname;
   }
 
   async sysinfo(): Promise<Sysinfo> {
     const sysinfo = simulatedSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
-    const whole = { ...sysinfo, Hostname: this.hostname, ...taskAddressSysinfo(this.#deps.taskAddress) };
-    return this.#deps.settings?.complete(whole) ?? whole;
+    const { taskAddress, allows, settings } = this.#deps;
+    const told = { ...taskAddressSysinfo(taskAddress), ...allowedWorkSysinfo(allows) };
+    const whole = { ...sysinfo, Hostname: this.hostname, ...told };
+    return settings?.complete(whole) ?? whole;
   }
 
   onSysinfoChange(listener: () => void): () => void {

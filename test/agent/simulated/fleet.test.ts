@@ -12,6 +12,7 @@ import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { systemClock as clock } from '../../../lib/platform/time/clock.ts';
+import { ALLOWED_WORK } from '../../../lib/protocol/allowed-work.ts';
 import { FakeLegacyCnapi } from '../../support/fake-legacy-cnapi.ts';
 import { type Script, ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
@@ -116,6 +117,39 @@ t.test('a machine that is told to reboot comes back after another boot', async (
   t.equal((await before.end(id)).outcome, 'complete');
   const hellos = () => one.sessions.flatMap((session) => session.all('hello'));
   await until(() => hellos().some((hello) => hello.bootId !== bootId), 'another boot');
+});
+
+t.test('a simulated server is named, given NIC tags, rebooted and reset, and keeps what it was given', async (t) => {
+  const one = await instance(t, { welcome: { heartbeatMs: 1000, sendSysinfo: true } });
+  await fleetOf(t, 1, [one]);
+  const run = async (session: (typeof one.sessions)[number] | undefined, name: string, params: object) => {
+    if (session === undefined) throw new Error('no session');
+    const { epoch } = await session.received('inventory');
+    const id = crypto.randomUUID();
+    session.task({ id, epoch, name, params: { ...params } });
+    return session.end(id);
+  };
+  const [first] = one.sessions;
+  const told = await first?.received('sysinfo');
+  const allows = ['reboot', 'setup', 'factory-reset'];
+  t.match(told?.sysinfo, { Hostname: 'node-0', Setup: 'true' });
+  t.strictSame(told?.sysinfo[ALLOWED_WORK], allows, 'all workflows can be shown');
+  const [nic] = Object.values(told?.sysinfo['Network Interfaces'] as Record<string, Record<string, string>>);
+  const nics = [{ mac: nic?.['MAC Address'], nic_tags_provided: ['storage'] }];
+  const named = await run(first, 'server_setup', { hostname: 'web-1', postsetup_script: 'echo ready', nics });
+  t.match(named, { outcome: 'complete', result: { hostname: 'web-1', exitCode: 0, stdout: 'ready\n' } });
+  t.match(await run(first, 'server_reboot', {}), { outcome: 'complete' });
+  await until(() => one.sessions.length === 2, 'the next boot', 60_000);
+  const second = one.sessions[1];
+  t.match((await second?.received('sysinfo'))?.sysinfo, {
+    ...{ Hostname: 'web-1', 'Network Interfaces': { eth0: { 'NIC Names': { 0: 'storage' } } } },
+  });
+  const drain = crypto.randomUUID();
+  t.match(await run(second, 'agent_pause', { drain, lease: 60_000 }), { outcome: 'complete' });
+  t.match(await run(second, 'server_factory_reset', { drain }), { outcome: 'complete' });
+  const isReset = ({ sysinfo }: { sysinfo: Record<string, unknown> }) =>
+    sysinfo.Setup === 'false' && JSON.stringify(sysinfo).includes('"NIC Names":["admin"]');
+  t.ok(await second?.received('sysinfo', isReset), 'not set up, without its tags');
 });
 
 t.test('agents that are cut, vanish, restart or are reinstalled connect again', async (t) => {
