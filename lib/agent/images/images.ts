@@ -178,13 +178,9 @@ export class Images implements ImageStore {
    * Like `ensure`, for an archive that the caller sends. The stream is read to its end, or
    * destroyed on an error.
    */
-  async importArchive(
-    archive: AsyncIterable<Buffer>,
-    request: Omit<ImageRequest, 'url'>,
-    options: LoadOptions = {},
-  ): Promise<StoredImage> {
+  async importArchive(archive: AsyncIterable<Buffer>, request: Omit<ImageRequest, 'url'>): Promise<StoredImage> {
     const { uuid, digest } = request;
-    return this.#load(uuid, { ...request, source: 'stream', options }, async (file, signal) => {
+    return this.#load(uuid, { ...request, source: 'stream', options: {} }, async (file, signal) => {
       await rm(file, { force: true });
       return receiveArchive(archive, { file, digest, ...(await this.#archiveLimits(uuid)), signal }, this.#deps);
     });

@@ -2,18 +2,10 @@
 import type { CnapiClient } from '../../client/client.ts';
 import { pages } from '../../client/pages.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
-import { type StoredVm, vmContracts } from '../../protocol/api/vms.ts';
+import { type StoredVm, type VmFilter, vmContracts } from '../../protocol/api/vms.ts';
 import { isPrefix, serverLabels } from '../lookup/find.ts';
 import { UsageError } from '../terminal/command-errors.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-
-interface VmFilter {
-  server_uuid?: string | undefined;
-  owner_uuid?: string | undefined;
-  image_uuid?: string | undefined;
-  state?: string | undefined;
-  alias?: string | undefined;
-}
 
 /** How to name a VM, for help texts. */
 export const VM_TEXT = 'its uuid, the beginning of one, or its alias';

@@ -5,12 +5,14 @@
  * (`migrations/002-tasks.sql`). So the end of a task and the state of its VM are visible together.
  * Called by `routes/`.
  */
+
 import { CnapiError } from '../../platform/errors.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, startsWith } from '../../platform/moray/filter.ts';
 import { ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import type { Random } from '../../platform/random.ts';
+import type { VmFilter } from '../../protocol/api/vms.ts';
 import type { TaskRequest } from '../tasks/store/task.ts';
 import { IdempotencyConflictError } from '../tasks/store/task-errors.ts';
 import type { Tasks } from '../tasks/tasks.ts';
@@ -21,15 +23,6 @@ interface VmsDeps {
   buckets: BucketStore;
   tasks: Pick<Tasks, 'create' | 'findByIdempotencyKey'>;
   random: Random;
-}
-
-interface VmFilter {
-  server_uuid?: string | undefined;
-  owner_uuid?: string | undefined;
-  image_uuid?: string | undefined;
-  state?: string | undefined;
-  /** The whole alias, or its beginning and `*`. */
-  alias?: string | undefined;
 }
 
 interface PageRequest {

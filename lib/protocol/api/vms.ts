@@ -5,7 +5,15 @@
  */
 import { z } from 'zod';
 import { VM_STATES, type VmSummary } from '../vms.ts';
-import { answer, type Contract, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
+import {
+  answer,
+  type Contract,
+  contracts,
+  errorResponse,
+  extensibleObject,
+  type Known,
+  type ParamsOf,
+} from './contract/contract.ts';
 import {
   array,
   booleanText,
@@ -345,3 +353,6 @@ export const vmContracts = contracts({
     payload: object().optional(),
   }),
 });
+
+/** Which VMs to list. */
+export type VmFilter = Omit<ParamsOf<typeof vmContracts.ListVms>, 'limit' | 'after'>;
