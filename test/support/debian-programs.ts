@@ -17,7 +17,7 @@ const places = [...(process.env.PATH ?? '').split(path.delimiter), '/usr/sbin', 
 export function lacks(...programs: readonly string[]): string | false {
   const lacking = programs.filter((name) => find(name) === undefined);
   if (lacking.length === 0 || process.env.CNAPI_TEST_NO_SKIP === '1') return false;
-  return `no ${lacking.join(', ')} here (Debian: postgresql-15, redis-server, pgbouncer, runc, conmon, busybox-static, iproute2, perl-base, zfs-fuse)`;
+  return `no ${lacking.join(', ')} here (Debian: postgresql-15, redis-server, pgbouncer, runc, crun, conmon, busybox-static, iproute2, perl-base, zfs-fuse)`;
 }
 
 /** @throws when the program is missing */

@@ -21,6 +21,8 @@ export interface HostOptions {
    * Parent of the control groups of runs, for example `/cnapi`; no other agent may have the same.
    */
   cgroupParent: string;
+  /** The OCI runtimes that it may use, the preferred one first. Default: all that it knows. */
+  runtimes?: readonly string[];
 }
 
 export interface LinuxHost {
@@ -51,7 +53,7 @@ export async function findHost(options: HostOptions): Promise<LinuxHost> {
   const cgroups = await findRunCgroups({ clock, parent: cgroupParent });
   const { limitsSwap } = cgroups;
   const facts: MachineFacts = { uidRange, architecture: arch, limitsSwap, maxOpenFiles: await maxOpenFiles() };
-  const oci = await chooseRuntime({ directory, cgroups, facts });
+  const oci = await chooseRuntime({ directory, cgroups, facts }, options.runtimes);
   const programs = (await Promise.all([oci.file, conmon].map(withVersion))).join(' and ');
   return { oci, conmon, programs, cgroups, facts };
 }

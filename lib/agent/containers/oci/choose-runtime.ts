@@ -21,7 +21,9 @@ interface ProbeDeps {
   facts: MachineFacts;
 }
 
-/** The first that works is used. The tests run runc, which works with groups of both versions. */
+/**
+ * The first that works is used. Most tests run runc, which works with groups of both versions.
+ */
 const RUNTIMES = ['runc', 'crun'] as const;
 /** Not a possible name of a run. */
 const PROBE = 'probe';
@@ -32,7 +34,8 @@ const PROBE_MS = 20_000;
 export async function chooseRuntime(deps: ProbeDeps, names: readonly string[] = RUNTIMES): Promise<OciRuntime> {
   const reasons: string[] = [];
   for (const name of names) {
-    const file = await findProgram(name);
+    const found = await findProgram(name);
+    const file = found !== undefined && name === 'crun' ? await wrapCrun(found, deps) : found;
     const reason = file === undefined ? 'it is not installed' : await probe(runtimeAt(file, deps), deps);
     if (file !== undefined && reason === undefined) return runtimeAt(file, deps);
     reasons.push(`${name}: ${reason}`);
@@ -43,6 +46,21 @@ export async function chooseRuntime(deps: ProbeDeps, names: readonly string[] = 
 function runtimeAt(file: string, { directory }: ProbeDeps): OciRuntime {
   const root = runtimeRoot(directory);
   return { file, args: ['--root', root], root };
+}
+
+/**
+ * Some versions of crun (1.8.1 of Debian 12) make the user of the container the owner of its
+ * standard input. If that is /dev/null, which monitors and programs without input have, it is the
+ * device of the machine, whose owner may then close it to everybody. So crun gets an empty pipe
+ * instead. runc leaves /dev/null as it is. @returns the path of the program that does that
+ */
+async function wrapCrun(file: string, { directory }: ProbeDeps): Promise<string> {
+  const wrapper = join(directory, 'crun');
+  const script = `#!/bin/sh
+if [ /proc/self/fd/0 -ef /dev/null ]; then : | exec '${file}' "$@"; else exec '${file}' "$@"; fi
+`;
+  await writeFile(wrapper, script, { mode: 0o700 });
+  return wrapper;
 }
 
 /** Why it does not work; undefined if it does. */

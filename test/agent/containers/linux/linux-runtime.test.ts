@@ -103,7 +103,7 @@ t.test('a start that fails says why and leaves nothing of the run', { skip }, as
   const spec = shell('a', 'true');
   const wrong = { ...spec, process: { ...spec.process, args: ['/bin/no-such-program'] } };
   await runtime.prepare(wrong);
-  await t.rejects(runtime.start(wrong, 1), /could not be created: .*no-such-program.*no such file/);
+  await t.rejects(runtime.start(wrong, 1), /could not be created: .*no-such-program.*no such file/i);
   t.same(await machine.traces(), ['a']);
   const attach = () => Promise.reject(new Error('There is no bridge br9'));
   const cut = await machine.agent({ networks: { attach, detach: async () => undefined } });
