@@ -5,6 +5,7 @@
  * where tasks are created, and by the agent's journal and history.
  */
 import type { JsonObject } from './json/bounded-json.ts';
+import type { TaskName } from './task-name.ts';
 
 const SECRET_PARAMS = 'secret_params';
 /** What callers see in place of a secret value. */
@@ -32,7 +33,10 @@ export function reasonNotMaskable(params: JsonObject): string | undefined {
 }
 
 /** The parameters of tasks that hold a URL. */
-const URL_PARAMS: Readonly<Record<string, string>> = { agent_install: 'package_file', image_ensure_present: 'url' };
+const URL_PARAMS: Readonly<Record<string, string | undefined>> = {
+  agent_install: 'package_file',
+  image_ensure_present: 'url',
+} satisfies Partial<Record<TaskName, string>>;
 
 /**
  * Makes a URL that may hold a secret a secret param: it has a user, a query or a fragment. Agents

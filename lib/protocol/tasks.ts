@@ -7,7 +7,7 @@ import type { TaskKind } from './task-kind.ts';
 import { VM_TASK_KINDS } from './vm-task-kinds.ts';
 import { ZFS_TASK_KINDS } from './zfs-task-kinds.ts';
 
-export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
+export const TASK_KINDS = {
   nop: {
     idempotent: true,
     params: { sleep: 'seconds to wait, at most 86400', error: 'a text: the task fails with it' },
@@ -72,10 +72,12 @@ export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   image_delete: { idempotent: true, params: { uuid: 'required, of an image that no VM uses' } },
   ...VM_TASK_KINDS,
   ...ZFS_TASK_KINDS,
-};
+} satisfies Readonly<Record<string, TaskKind>>;
+
+const kinds: Readonly<Record<string, TaskKind>> = TASK_KINDS;
 
 /** The tasks and their parameters in one sentence, for the description of the API. */
-export const TASKS_TEXT = Object.entries(TASK_KINDS)
+export const TASKS_TEXT = Object.entries(kinds)
   .map(([name, { params }]) => {
     const each = Object.entries(params).map(([param, text]) => `\`${param}\`: ${text}`);
     return `\`${name}\`${each.length === 0 ? '' : ` (${each.join('; ')})`}`;
@@ -84,7 +86,7 @@ export const TASKS_TEXT = Object.entries(TASK_KINDS)
 
 /** Returns the kind of a task; a task that is not in the list is not idempotent. */
 export function taskKind(name: string): TaskKind {
-  return Object.hasOwn(TASK_KINDS, name) ? (TASK_KINDS[name] as TaskKind) : { idempotent: false, params: {} };
+  return (Object.hasOwn(kinds, name) ? kinds[name] : undefined) ?? { idempotent: false, params: {} };
 }
 
 /**

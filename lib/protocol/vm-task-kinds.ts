@@ -19,7 +19,7 @@ const stopParams = {
 };
 const UPDATE = 'an object with set_internal_metadata only';
 
-export const VM_TASK_KINDS: Readonly<Record<string, TaskKind>> = {
+export const VM_TASK_KINDS = {
   machine_create: {
     idempotent: true,
     params: {
@@ -66,4 +66,4 @@ export const VM_TASK_KINDS: Readonly<Record<string, TaskKind>> = {
       prepare_image_script: 'an empty text',
     },
   },
-};
+} satisfies Readonly<Record<string, TaskKind>>;

@@ -4,7 +4,7 @@ import type { TaskKind } from './task-kind.ts';
 const DATASET = 'required, a file system or volume: POOL/NAME';
 const SNAPSHOT = 'required, a snapshot: POOL/NAME@SNAPSHOT';
 
-export const ZFS_TASK_KINDS: Readonly<Record<string, TaskKind>> = {
+export const ZFS_TASK_KINDS = {
   zfs_list_datasets: { idempotent: true, params: { dataset: 'only this one and those below it' } },
   zfs_list_snapshots: { idempotent: true, params: { dataset: 'only those of this one' } },
   zfs_list_pools: { idempotent: true, params: {} },
@@ -22,4 +22,4 @@ export const ZFS_TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   zfs_rollback_dataset: { idempotent: true, params: { dataset: SNAPSHOT } },
   zfs_rename_dataset: { idempotent: false, params: { dataset: DATASET, newname: DATASET } },
   zfs_clone_dataset: { idempotent: false, params: { snapshot: SNAPSHOT, dataset: DATASET } },
-};
+} satisfies Readonly<Record<string, TaskKind>>;

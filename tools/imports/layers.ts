@@ -52,7 +52,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The frames of the agent link, and what both ends count of them.
   'protocol/link': [...base, 'protocol'],
   // Bytes in both directions between a caller and an agent.
-  'protocol/streams': [...base, 'protocol/link'],
+  'protocol/streams': [...base, 'protocol', 'protocol/link'],
   // The REST API: how each route is called, and what it answers.
   'protocol/api': [...base, 'protocol', 'protocol/streams'],
 
@@ -110,7 +110,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/zfs': [...base, 'control/tasks/requests'],
   'control/zfs/routes': [...rest, 'protocol', 'control/tasks', 'control/tasks/requests', 'control/zfs'],
   // Changes of VMs are tasks.
-  'control/vms': [...base, 'platform/moray', 'protocol/api', 'control/tasks', 'control/tasks/requests'],
+  'control/vms': [...base, 'platform/moray', 'protocol', 'protocol/api', 'control/tasks', 'control/tasks/requests'],
   'control/vms/routes': [
     ...rest,
     'protocol',
@@ -171,7 +171,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The routes of each noun are in its folder `routes`. Those that use other nouns have a line.
   'control/*/routes': [...rest, 'control/request-errors.ts', 'control/*'],
   // Tasks that requests create, and those that they wait for.
-  'control/tasks/requests': [...base, 'protocol/api', 'control/http', 'control/access', 'control/tasks'],
+  'control/tasks/requests': [...base, 'protocol', 'protocol/api', 'control/http', 'control/access', 'control/tasks'],
   'control/tasks/routes': [
     ...rest,
     'control/request-errors.ts',

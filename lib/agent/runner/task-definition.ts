@@ -6,6 +6,7 @@
 import type { z } from 'zod';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { OutputChannel } from '../../protocol/output-streams.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import type { Images } from '../images/images.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
@@ -102,7 +103,7 @@ export interface TaskDefinition {
 }
 
 /** Tasks by the name in a task frame. */
-export type TaskDefinitions = Readonly<Record<string, TaskDefinition>>;
+export type TaskDefinitions = Readonly<Partial<Record<TaskName, TaskDefinition>>>;
 
 /** All tasks of an agent, by the name in a task frame. */
 export type Catalogue = ReadonlyMap<string, TaskDefinition>;

@@ -2,9 +2,11 @@
  * Finds the servers on which a version of the agent could not be installed, for
  * `cnapi agents upgrade`.
  */
+
 import type { CnapiClient } from '../../client/client.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import { mayBeOfVersion } from './upgrade-plan.ts';
 
 /** Servers about whose tasks this program asks at a time. */
@@ -25,7 +27,8 @@ export async function failedServers(
   const look = async ({ uuid }: NamedServer) => {
     let after: string | undefined;
     do {
-      const filter = { server_uuid: uuid, name: 'agent_install', status: 'failure', limit: 1000, after } as const;
+      const name = 'agent_install' satisfies TaskName;
+      const filter = { server_uuid: uuid, name, status: 'failure', limit: 1000, after } as const;
       const { tasks, next } = await client.tasks(filter);
       if (tasks.some(({ summary }) => mayBeOfVersion(summary, version))) return void failed.add(uuid);
       after = next;

@@ -4,9 +4,11 @@
  * is stored: a run that was ended is continued by the same command, because servers with the
  * version are skipped.
  */
+
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { Semaphore } from '../../platform/limiting/semaphore.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import { shownSource, sourceUrl } from '../images/source-url.ts';
 import type { Context } from '../invocation/context.ts';
 import { findTargets, readServers, type TargetOptions } from '../lookup/targets.ts';
@@ -197,7 +199,7 @@ class UpgradeRun {
     try {
       const id = await client.createTask({
         serverUuid: uuid,
-        task: 'agent_install',
+        task: 'agent_install' satisfies TaskName,
         params,
         timeoutMs: TASK_MS,
         idempotencyKey: this.#context.random.uuid(),

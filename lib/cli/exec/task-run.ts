@@ -10,6 +10,7 @@ import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import { type CommandOutcome, endedAs, type RemoteCommand, type ResultListener, toOutcome } from '../output/outcome.ts';
 import { endOfTask } from '../output/task-end.ts';
 
@@ -67,7 +68,13 @@ export class TaskRun implements RemoteCommand {
     const { client, random, listener } = this.#deps;
     const { server, params, timeoutMs, ticketUuid, detach } = this.#command;
     const about = { serverUuid: server.uuid, idempotencyKey: random.uuid() };
-    const id = await client.createTask({ ...about, task: 'command_execute', params, timeoutMs, ticketUuid });
+    const id = await client.createTask({
+      ...about,
+      task: 'command_execute' satisfies TaskName,
+      params,
+      timeoutMs,
+      ticketUuid,
+    });
     this.#id = id;
     listener.onStart(server, id);
     if (detach) return { kind: 'started', id };

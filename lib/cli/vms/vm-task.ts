@@ -2,9 +2,11 @@
  * Waits for a task of a server and says how it ended. Used by `cnapi vm`, `cnapi image` and
  * `cnapi zfs`.
  */
+
 import { serverTaskContracts } from '../../protocol/api/server-tasks.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { endOfTask, hasSucceeded } from '../output/task-end.ts';
@@ -32,7 +34,7 @@ export const SLOW_MS = 2_000;
 export async function runServerTask(
   context: Context,
   server: string,
-  { task, params, ...report }: Omit<StartedTask, 'id'> & { task: string; params: JsonObject },
+  { task, params, ...report }: Omit<StartedTask, 'id'> & { task: TaskName; params: JsonObject },
 ): Promise<number> {
   const { uuid: server_uuid } = await findServer(context.client, server);
   const { id } = await context.client.documents(serverTaskContracts.CreateTask, { server_uuid, task, params });

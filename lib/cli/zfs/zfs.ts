@@ -1,7 +1,9 @@
 /** `cnapi zfs`: pools, datasets and snapshots of a server, by the programs of ZFS there. */
+
 import { Command } from 'commander';
 import { definedFields } from '../../platform/defined-fields.ts';
 import { type ZfsDataset, type ZfsPool, zfsContracts } from '../../protocol/api/zfs.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import {
   MAX_ZFS_PROPERTIES,
   reasonNotDataset,
@@ -25,7 +27,7 @@ const LIMITS = { withinMs: 75_000 } as const;
 
 /** A command that is a task with one name. */
 interface Change {
-  task: string;
+  task: TaskName;
   /** Before the name. */
   done: string;
   /** After `could not be`. */

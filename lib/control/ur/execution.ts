@@ -2,7 +2,9 @@
  * Tasks as what Ur can do, and its replies as ends of tasks. Ur runs a script or a file and replies
  * once. Everything else needs an agent. Pure.
  */
+
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import { failure, type PostedEnd } from '../legacy/task-answer.ts';
 import { taskEnds } from '../tasks/store/task.ts';
 import { parseObject } from './ur.ts';
@@ -29,10 +31,13 @@ export interface UrReply {
 
 export const askForSysinfo = { type: 'file', file: SYSINFO_PROGRAM };
 
+const SYSINFO: TaskName = 'server_sysinfo';
+const COMMAND: TaskName = 'command_execute';
+
 /** Undefined: Ur cannot do it. `params` are those of a task, which the agent would check. */
 export function buildExecution(name: string, params: JsonObject): Execution | undefined {
-  if (name === 'server_sysinfo') return { message: askForSysinfo, waitMs: undefined, endOf: endOfSysinfo };
-  if (name !== 'command_execute' || typeof params.script !== 'string') return undefined;
+  if (name === SYSINFO) return { message: askForSysinfo, waitMs: undefined, endOf: endOfSysinfo };
+  if (name !== COMMAND || typeof params.script !== 'string') return undefined;
   const { script, args, env, timeout } = params;
   return {
     message: { type: 'script', script, args: Array.isArray(args) ? args.map(String) : [], ...environment(env) },

@@ -4,6 +4,7 @@
  * task, and only once (docs/design/legacy-agents.md). Without `amqpUrl` no broker is used. Created
  * by `core.ts`.
  */
+
 import { BrokerConnection } from '../../platform/amqp/broker-connection.ts';
 import { type CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -12,6 +13,7 @@ import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import type { HealthyTimer } from '../../platform/time/healthy-timer.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import type { LegacyAgentTask } from '../legacy/legacy-agent-api.ts';
 import { failure, type PostedEnd } from '../legacy/task-answer.ts';
 import type { Servers } from '../servers/servers.ts';
@@ -127,7 +129,7 @@ export class UrServers {
   /** Sends the task to the server's Ur. Settles as `LegacyAgentApi.post`, but may reject. */
   async post(task: LegacyAgentTask, options: PostOptions): Promise<PostedEnd> {
     const { serverUuid, name, params } = task;
-    if (name === 'agent_install') return this.#installAgent(task, options);
+    if (name === ('agent_install' satisfies TaskName)) return this.#installAgent(task, options);
     const execution = buildExecution(name, params);
     if (execution === undefined) return needsAgent(serverUuid, name);
     const { message, waitMs = options.timeoutMs } = execution;

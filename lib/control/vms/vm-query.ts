@@ -2,14 +2,16 @@
  * Asks the agent of a server about a VM, by a task that the request waits for. Called by the routes
  * of VMs.
  */
+
 import { z } from 'zod';
 import { CnapiError } from '../../platform/errors.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
+import type { LegacyTaskName, TaskName } from '../../protocol/task-name.ts';
 import { type RunContext, type RunTaskDeps, runTask, TaskRunError } from '../tasks/requests/run-task.ts';
 import { VmNotFoundError } from './vm-registry.ts';
 
 export interface VmQuery {
-  task: string;
+  task: TaskName | LegacyTaskName;
   seconds: number;
   params: JsonObject;
   precedesChange?: boolean;

@@ -9,6 +9,7 @@ import type { WORKFLOW_NAMES } from '../../protocol/api/workflows.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { withSecretUrl } from '../../protocol/secret-params.ts';
 import { DISK_PARAMS } from '../../protocol/server-setup.ts';
+import type { TaskName } from '../../protocol/task-name.ts';
 import type { ServerChange } from '../servers/server-update.ts';
 import type { Plan } from './workflow.ts';
 
@@ -29,7 +30,7 @@ export interface StepJob {
 export type StepWork =
   | {
       kind: 'task';
-      task: string;
+      task: TaskName;
       /** The parameters of the task. Absent: none. */
       params?: (job: StepJob) => JsonObject;
       /** Errors of the task with which the step is done all the same. */

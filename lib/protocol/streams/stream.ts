@@ -6,7 +6,9 @@
  * (v5.channel.k8s.io). Only the first message to the caller is text: StreamGreeting as JSON. The
  * instance passes messages on as they are, and looks for the status only.
  */
+
 import { z } from 'zod';
+import type { StreamTaskName } from '../task-name.ts';
 
 export const STREAM_SUBPROTOCOL = 'cnapi.stream.v1';
 
@@ -35,18 +37,18 @@ export const JOIN_WITHIN_MS = 60_000;
 /** A larger terminal size is refused. */
 const MAX_CELLS = 2_000;
 
-export const EXEC_TASK = 'exec';
-export const CONNECT_TASK = 'connect';
-export const VM_EXEC_TASK = 'vm_exec';
-export const VM_LOGS_TASK = 'vm_logs';
-export const VM_CONSOLE_TASK = 'vm_console';
-export const VM_CONNECT_TASK = 'vm_connect';
-export const VM_STATS_TASK = 'vm_stats';
+export const EXEC_TASK = 'exec' as const;
+export const CONNECT_TASK = 'connect' as const;
+export const VM_EXEC_TASK = 'vm_exec' as const;
+export const VM_LOGS_TASK = 'vm_logs' as const;
+export const VM_CONSOLE_TASK = 'vm_console' as const;
+export const VM_CONNECT_TASK = 'vm_connect' as const;
+export const VM_STATS_TASK = 'vm_stats' as const;
 /**
  * The tasks whose work has a stream, and the routes that create them: only those can name the place
  * of a stream.
  */
-export const STREAM_TASKS: Readonly<Record<string, string>> = {
+export const STREAM_TASKS: Readonly<Record<StreamTaskName, string>> = {
   [EXEC_TASK]: 'POST /servers/:server_uuid/exec',
   [CONNECT_TASK]: 'POST /servers/:server_uuid/connect',
   [VM_EXEC_TASK]: 'POST /servers/:server_uuid/vms/:vm_uuid/exec',

@@ -49,7 +49,7 @@ async function startWith(t: Test, query: VmQuery) {
 }
 
 t.test('a query is in the audit if its route changes something, whatever the name of the task', async (t) => {
-  const query = { task: 'machine_destroy', seconds: 5, params: {} };
+  const query = { task: 'machine_destroy' as const, seconds: 5, params: {} };
   const { call, tasks, path, recorded } = await startWith(t, query);
   t.same((await call('GET', path)).body, { done: true });
   t.same((await call('POST', path)).body, { done: true });
@@ -58,7 +58,7 @@ t.test('a query is in the audit if its route changes something, whatever the nam
 });
 
 t.test('a change that is refused after a question names the VM, not the task of the question', async (t) => {
-  const load = { task: 'machine_load', seconds: 5, params: {}, precedesChange: true };
+  const load = { task: 'machine_load' as const, seconds: 5, params: {}, precedesChange: true };
   const { call, tasks, vm, path, recorded } = await startWith(t, load);
   tasks.outcome = failed('The VM cannot be read');
   t.equal((await call('POST', path)).status, 500);

@@ -22,8 +22,8 @@ const vmParams = z.object({ uuid: vmUuid });
 const MS = 1000;
 
 /** Checks only that the parameters are an object, and names those that the API describes. */
-const described = (name: string) => {
-  const names = Object.keys(VM_TASK_KINDS[name]?.params ?? {});
+const described = (name: keyof typeof VM_TASK_KINDS) => {
+  const names = Object.keys(VM_TASK_KINDS[name].params);
   return z.looseObject(Object.fromEntries(names.map((param) => [param, z.unknown().optional()])));
 };
 

@@ -32,13 +32,13 @@ export function serverImageRoutes(deps: ServerImageRouteDeps): Route[] {
       return ok({ id: await createRequestedTask(context, deps.tasks, { name: 'image_ensure_present', params }) });
     }),
     async ListServerImages(context) {
-      const task = { name: 'image_list', seconds: LIST_SECONDS, params: {}, result: imageList };
+      const task = { name: 'image_list' as const, seconds: LIST_SECONDS, params: {}, result: imageList };
       return ok((await runTask(deps, context, task)).images);
     },
     async GetServerImage(context) {
       const { uuid, jobid } = context.params;
       const params = { uuid, ...definedFields({ jobid }) };
-      const task = { name: 'image_get', seconds: GET_SECONDS, params, result: serverImage };
+      const task = { name: 'image_get' as const, seconds: GET_SECONDS, params, result: serverImage };
       return ok(await runTask(deps, context, task));
     },
   });

@@ -37,7 +37,7 @@ export function packageRoutes({ tasks, servers }: PackageRouteDeps): Route[] {
         throw new PreconditionFailedError(
           `The cn-agent of this server is older than ${UNINSTALLS_FROM}; update it first`,
         );
-      const task = { name: 'agents_uninstall', params: { agents } };
+      const task = { name: 'agents_uninstall' as const, params: { agents } };
       return ok({ id: await createRequestedTask(context, tasks, task) });
     }),
   });

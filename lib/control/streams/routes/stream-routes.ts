@@ -1,4 +1,5 @@
 /** Answers the routes of work that has a stream (lib/protocol/api/streams.ts). */
+
 import { withoutUndefined } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { streamContracts } from '../../../protocol/api/streams.ts';
@@ -13,6 +14,7 @@ import {
   VM_EXEC_TASK,
   VM_LOGS_TASK,
 } from '../../../protocol/streams/stream.ts';
+import type { StreamTaskName } from '../../../protocol/task-name.ts';
 import { accepted, bind, type Route, recordedInCommit } from '../../http/route.ts';
 import { createRequestedTask, type TaskCaller } from '../../tasks/requests/requested-task.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
@@ -40,7 +42,7 @@ export function streamRoutes({ tasks, addresses }: StreamRouteDeps): Route[] {
 
   /** The parameters of the task are those of the request that are not about the task itself. */
   const start = async <Params extends StreamedWork>(
-    task: string,
+    task: StreamTaskName,
     context: TaskCaller & { params: Params },
     renamed: Record<string, unknown> = {},
   ) => {

@@ -2,9 +2,11 @@
  * Runs a task for a route that answers with its result. Used by the synchronous routes of servers
  * and VMs.
  */
+
 import type { z } from 'zod';
 import { CnapiError } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
+import type { LegacyTaskName, TaskName } from '../../../protocol/task-name.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
 import type { RequestContext } from '../../http/route.ts';
 import { endError, type TaskRow } from '../store/task.ts';
@@ -14,7 +16,7 @@ import { buildTaskRequest, createRequestedTask } from './requested-task.ts';
 export type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
 
 interface TaskToRun<Result> {
-  name: string;
+  name: TaskName | LegacyTaskName;
   params: Record<string, unknown>;
   /** What the agent must answer with. */
   result: z.ZodType<Result>;

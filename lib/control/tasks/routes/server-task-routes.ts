@@ -11,6 +11,7 @@ import { reasonNotStorable } from '../../../protocol/json/storable.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { RECOVERY_TASK } from '../../../protocol/recovery.ts';
 import { STREAM_TASKS } from '../../../protocol/streams/stream.ts';
+import type { CallerTaskName } from '../../../protocol/task-name.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/answer/row-stream.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route, recordedInCommit } from '../../http/route.ts';
@@ -51,9 +52,8 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
     {
       CreateTask: recordedInCommit(async (context) => {
         const { params, header, server } = context;
-        checkNotReserved(params.task);
         const task = {
-          name: params.task,
+          name: parseTaskName(params.task),
           params: params.params ?? {},
           ...definedFields({
             timeoutMs: params.timeout_ms,
@@ -84,7 +84,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         return executed(result, json === true);
       }),
       RefreshSysinfo: recordedInCommit(async (context) => {
-        const task = { name: 'server_sysinfo', params: {}, result: sysinfoResult };
+        const task = { name: 'server_sysinfo' as const, params: {}, result: sysinfoResult };
         await servers.recordSysinfo(context.params.server_uuid, (await runTask(deps, context, task)).sysinfo);
         return empty(200);
       }),
@@ -133,9 +133,11 @@ const RESERVED_TASKS: Readonly<Record<string, string>> = {
   ),
 };
 
-function checkNotReserved(name: string): void {
+/** @throws InvalidParametersError if another route creates this task */
+function parseTaskName(name: string): CallerTaskName {
   const reason = Object.hasOwn(RESERVED_TASKS, name) ? RESERVED_TASKS[name] : undefined;
   if (reason !== undefined) throw invalidParameter('task', `${name} ${reason}`);
+  return name as CallerTaskName;
 }
 
 /** A legacy agent lists its newest task last. */

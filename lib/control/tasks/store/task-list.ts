@@ -1,7 +1,9 @@
 /** A task as lists over many servers show it: small, whatever its params and its output. Pure. */
+
 import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { TaskName } from '../../../protocol/task-name.ts';
 
 export interface TaskFilter {
   /** Default: all. */
@@ -24,12 +26,14 @@ const MAX_SUMMARY_CHARS = 200;
 /** How far the summary looks. */
 const MAX_LOOKED_AT = 2_000;
 
+const COMMAND: TaskName = 'command_execute';
+
 /**
  * The beginning of what a task is to do: the words of a command, or the params of any other task.
  */
 export function summarizeParams(name: string, params: JsonObject): string {
   const { script, args } = params;
-  if (name !== 'command_execute' || typeof script !== 'string')
+  if (name !== COMMAND || typeof script !== 'string')
     return Object.keys(params).length === 0 ? '' : clipped(textOf(params));
   const words = Array.isArray(args) ? args.slice(0, 100).map((arg) => String(arg).slice(0, MAX_SUMMARY_CHARS)) : [];
   const body = script

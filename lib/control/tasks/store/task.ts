@@ -15,6 +15,7 @@ import type { StatementPart } from '../../../platform/postgres/sql-text.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import type { InventoryFrame } from '../../../protocol/link/frames.ts';
 import type { TASK_OUTCOMES } from '../../../protocol/statuses.ts';
+import type { CallerTaskName, LegacyTaskName, TaskName } from '../../../protocol/task-name.ts';
 
 export type TaskState = 'queued' | 'claimed' | 'ended';
 export type TaskOutcome = (typeof TASK_OUTCOMES)[number];
@@ -34,7 +35,7 @@ interface TaskProgress {
 export interface TaskRequest {
   serverUuid: string;
   /** Name in the agent's catalogue. */
-  name: string;
+  name: TaskName | LegacyTaskName | CallerTaskName;
   params: JsonObject;
   /** How long the agent lets it run. Default 3,600,000. */
   timeoutMs?: number;

@@ -2,10 +2,12 @@
  * What a caller of `docker-exec` asks for, as sdc-docker and cloudapi say it, and the task of this
  * project's agents for it. Pure.
  */
+
 import { z } from 'zod';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { MAX_COMMAND_ARGS } from '../../../protocol/limits.ts';
 import { VM_EXEC_TASK, VM_LOGS_TASK } from '../../../protocol/streams/stream.ts';
+import type { StreamTaskName } from '../../../protocol/task-name.ts';
 
 const MAX_VARIABLES = 100;
 /** A terminal before the client reports its size. */
@@ -31,7 +33,7 @@ const dockerCommand = z.object({
 type DockerCommand = z.infer<typeof dockerCommand>;
 
 export interface DockerExec {
-  task: string;
+  task: StreamTaskName;
   /** Parameters of the task, without the VM and the stream. */
   params: Record<string, unknown>;
   /** The client does not connect to a stream, so the answer is empty. */

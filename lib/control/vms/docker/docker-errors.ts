@@ -1,5 +1,7 @@
 /** Errors of the routes for Docker's clients, with Triton's codes where there are any. */
+
 import { CnapiError } from '../../../platform/errors.ts';
+import type { LegacyTaskName, TaskName } from '../../../protocol/task-name.ts';
 import { TaskRunError } from '../../tasks/requests/run-task.ts';
 import { VmNotFoundError } from '../vm-registry.ts';
 
@@ -39,7 +41,10 @@ export function copyError(code: string, message: string, cause?: unknown): Cnapi
 }
 
 /** What the caller gets for the failure of a task of Triton's agent. */
-export function explainLegacyFailure(error: unknown, { task, uuid }: { task: string; uuid: string }): never {
+export function explainLegacyFailure(
+  error: unknown,
+  { task, uuid }: { task: TaskName | LegacyTaskName; uuid: string },
+): never {
   if (!(error instanceof TaskRunError)) throw error;
   const { taskCode = '', message } = error;
   if (task === 'docker_copy') throw copyError(taskCode, message, error) ?? error;

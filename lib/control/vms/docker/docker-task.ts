@@ -7,6 +7,7 @@ import { CnapiError } from '../../../platform/errors.ts';
 import type { Clock } from '../../../platform/time/clock.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { InstanceAddress } from '../../../protocol/link/frames.ts';
+import type { StreamTaskName } from '../../../protocol/task-name.ts';
 import { callerKey } from '../../access/token.ts';
 import type { RequestContext } from '../../http/route.ts';
 import { InstanceDrainingError } from '../../request-errors.ts';
@@ -41,7 +42,7 @@ export type DockerContext = RequestContext<DockerParams>;
 
 /** A task of the agent, without the VM and the stream. */
 interface DockerTask {
-  task: string;
+  task: StreamTaskName;
   params: Record<string, unknown>;
 }
 

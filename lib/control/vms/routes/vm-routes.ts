@@ -2,11 +2,13 @@
  * Answers the routes of VMs (lib/protocol/api/vms.ts). Changes are tasks of the server's agent; the
  * answer is the id of the task. Questions to the agent are tasks that the request waits for.
  */
+
 import { definedFields, withoutUndefined } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { type StoredVm, vmContracts } from '../../../protocol/api/vms.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { LegacyTaskName, TaskName } from '../../../protocol/task-name.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { bind, ok, type RequestContext, type Route, recordedInCommit } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
@@ -49,7 +51,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
   const { vms, servers, legacyAgentApi } = deps;
 
   /** Starts a task about the VM of the path and answers its id. */
-  const startTask = (task: string) =>
+  const startTask = (task: TaskName | LegacyTaskName) =>
     recordedInCommit(async (context: RequestContext<OfVm>) => {
       const params = await validatedParams(task, context);
       return ok({ id: await createRequestedTask(context, deps.tasks, { name: task, params }) });
@@ -60,7 +62,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
    * that the caller knows immediately. Agents of Triton check by themselves. @throws
    * InvalidParametersError
    */
-  const validatedParams = async (task: string, context: RequestContext<OfServer>) => {
+  const validatedParams = async (task: TaskName | LegacyTaskName, context: RequestContext<OfServer>) => {
     const params = agentParams(context);
     const issue = findVmParamIssue(task, params);
     if (issue !== undefined && !(await legacyAgentApi.has(context.params.server_uuid)))
@@ -123,7 +125,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       },
       CreateVm: recordedInCommit(async (context) => {
         const { uuid } = context.params;
-        const task = { name: 'machine_create', params: await validatedParams('machine_create', context) };
+        const task = { name: 'machine_create' as const, params: await validatedParams('machine_create', context) };
         const create = (idempotencyKey: string) =>
           createRequestedTask(context, deps.tasks, { ...task, idempotencyKey }, uuid);
         return ok({ id: await vms.create(uuid, buildTaskRequest(context, task), create) });
@@ -146,7 +148,7 @@ export function vmRoutes(deps: VmRouteDeps): Route[] {
       },
       async GetVmVnc(context) {
         await checkLegacyAgent('VNC', context.params.server_uuid);
-        const query = { task: 'machine_info', seconds: 10, params: { types: ['vnc'] } };
+        const query = { task: 'machine_info' as const, seconds: 10, params: { types: ['vnc'] } };
         return ok(vncOf(parseVmInfo(await runQuery(context, query))));
       },
       GetVmProcesses: async (context) => ok(await runQuery(context, { task: 'machine_proc', seconds: 20 })),

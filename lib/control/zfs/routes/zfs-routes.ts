@@ -1,9 +1,11 @@
 /** Answers the routes of ZFS (lib/protocol/api/zfs.ts) by tasks of the server's agent. */
+
 import { z } from 'zod';
 import { definedFields } from '../../../platform/defined-fields.ts';
 import { invalidParameter } from '../../../platform/errors.ts';
 import { zfsContracts, zfsDataset, zfsPool, zfsProperties } from '../../../protocol/api/zfs.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
+import type { TaskName } from '../../../protocol/task-name.ts';
 import { MAX_ZFS_PROPERTIES, reasonNotProperty } from '../../../protocol/zfs.ts';
 import { bind, empty, ok, type Route, recordedInCommit } from '../../http/route.ts';
 import { type RunContext, runTask } from '../../tasks/requests/run-task.ts';
@@ -17,7 +19,7 @@ export interface ZfsRouteDeps {
 }
 
 interface ZfsTask {
-  name: string;
+  name: TaskName;
   params: JsonObject;
   /** Before the message of a failure, as in Triton's CNAPI. */
   text: string;
@@ -31,7 +33,7 @@ const SNAPSHOT_TEXT = 'cannot create snapshot: ';
 
 /** Agents of Triton add their log. */
 const GET_PROPERTIES = {
-  name: 'zfs_get_properties',
+  name: 'zfs_get_properties' as const,
   text: 'cannot get properties:',
   result: z
     .looseObject({})
@@ -61,7 +63,7 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
     {
       async ListDatasets(context) {
         const params = definedFields({ dataset: context.params.dataset });
-        const task = { name: 'zfs_list_datasets', params, text: 'cannot list datasets:' };
+        const task = { name: 'zfs_list_datasets' as const, params, text: 'cannot list datasets:' };
         return ok(await ask(context, { ...task, result: listIn('datasets', zfsDataset) }));
       },
       CreateDataset: recordedInCommit((context) => {
@@ -82,7 +84,7 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
       }),
       async ListDatasetSnapshots(context) {
         const { dataset } = context.params;
-        const task = { name: 'zfs_list_snapshots', params: { dataset }, text: 'cannot list snapshots:' };
+        const task = { name: 'zfs_list_snapshots' as const, params: { dataset }, text: 'cannot list snapshots:' };
         return ok(await ask(context, { ...task, result: listIn('snapshots', zfsDataset) }));
       },
       async GetAllDatasetProperties(context) {
@@ -99,7 +101,7 @@ export function zfsRoutes(deps: ZfsRouteDeps): Route[] {
         return act(context, { name: 'zfs_set_properties', params, text: 'cannot set properties:' });
       }),
       async ListPools(context) {
-        const task = { name: 'zfs_list_pools', params: {}, text: 'cannot list pools:' };
+        const task = { name: 'zfs_list_pools' as const, params: {}, text: 'cannot list pools:' };
         return ok(await ask(context, { ...task, result: listIn('pools', zfsPool) }));
       },
     },

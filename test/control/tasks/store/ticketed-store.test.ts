@@ -181,7 +181,7 @@ t.test('ticket changes and task creation in both orders', async (t) => {
     const { queue, uuid: ticketUuid } = await ticket();
     const instance = await startInstance(t, { database: db, hub: new MemoryHub() });
     const { serverUuid } = queue;
-    const request = { serverUuid, name: 'nop', params: {}, idempotencyKey: 'key', ticketUuid };
+    const request = { serverUuid, name: 'nop' as const, params: {}, idempotencyKey: 'key', ticketUuid };
     const asking = leg('ask', () => instance.tasks.create(request));
     const [first, , again] = await runBehindLock<[{ id: string }, unknown, { id: string }]>(
       url,

@@ -24,7 +24,7 @@ export const patience = { timeoutMs: 30_000 };
 
 export const nop = (agent: FakeAgent, fields = {}) => ({
   serverUuid: agent.serverUuid,
-  name: 'nop',
+  name: 'nop' as const,
   params: {},
   ...fields,
 });
