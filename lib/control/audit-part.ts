@@ -10,7 +10,12 @@ import type { SqlParameters } from '../platform/postgres/sql-text.ts';
  * if it is not about one alone. `changed`: the name of a part that has one row if something has
  * changed; otherwise nothing is recorded.
  */
-export type AuditRecordPart = (parameters: SqlParameters, details?: string, servers?: string, changed?: string) => string;
+export type AuditRecordPart = (
+  parameters: SqlParameters,
+  details?: string,
+  servers?: string,
+  changed?: string,
+) => string;
 
 /** Carries out a change with its record, if it is recorded; `object`: what it changes. */
 export type WithAuditRecord = <Result>(
