@@ -147,7 +147,7 @@ export const defects: Defect[] = [
   {
     name: 'an agent throws at a second end of a task',
     breaks: 'I7',
-    firstSeed: 1,
+    firstSeed: 14,
     find: "if (known?.state !== 'ended' || known.attempt !== attempt) return;",
     put: "if (known?.state !== 'ended' || known.attempt !== attempt) throw new Error(id);",
   },

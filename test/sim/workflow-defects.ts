@@ -5,7 +5,7 @@ export const workflowDefects: readonly Defect[] = [
   {
     name: 'a step of a workflow job begins after the cancel of its job',
     breaks: 'I10',
-    firstSeed: 11,
+    firstSeed: 19,
     kind: 'workflows-',
     find: "\n    or (job.phase = 'chain' and job.cancel_requested_at is not null)",
     put: '',
