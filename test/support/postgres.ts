@@ -6,6 +6,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import pg from 'pg';
 import { silentLogger } from '../../lib/platform/log.ts';
+import type { DocumentBucket } from '../../lib/platform/moray/bucket.ts';
+import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PostgresDatabase, type PostgresDeps } from '../../lib/platform/postgres/pool.ts';
 import { systemClock } from '../../lib/platform/time/clock.ts';
@@ -34,17 +36,17 @@ export function testServerUrl(): Promise<string> {
 }
 
 /**
- * A new empty database, dropped when `t` ends; with `migrations` applied if given. These are
- * applied once for each server and then copied, which takes a fifth of the time. As files, because
+ * A new empty database, dropped when `t` ends; with `migrations` and `buckets` if given. These are
+ * created once for each server and then copied, which takes a fifth of the time. As files, because
  * the default also writes each page to the log of changes, which takes three times as long here.
  */
 export async function freshDatabase(
   t: Teardown,
-  { migrations = [] as readonly Migration[] } = {},
+  { migrations = [] as readonly Migration[], buckets = [] as readonly DocumentBucket[] } = {},
 ): Promise<FreshDatabase> {
   const adminUrl = await testServerUrl();
   const name = `cnapi_test_${randomBytes(6).toString('hex')}`;
-  const template = migrations.length > 0 ? await templateOf(adminUrl, migrations) : 'template1';
+  const template = migrations.length > 0 ? await templateOf(adminUrl, { migrations, buckets }) : 'template1';
   await administer(adminUrl, `create database ${name} template ${template} strategy file_copy`);
   const url = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).href;
   const opened: PostgresDatabase[] = [];
@@ -63,19 +65,24 @@ export async function freshDatabase(
 /** The templates that this process has found. Other test files find the databases on the server. */
 const templates = new Map<string, Promise<string>>();
 
-/** The name of a database with these migrations, to be copied. */
-function templateOf(adminUrl: string, migrations: readonly Migration[]): Promise<string> {
+interface Contents {
+  migrations: readonly Migration[];
+  buckets: readonly DocumentBucket[];
+}
+
+/** The name of a database with these contents, to be copied. */
+function templateOf(adminUrl: string, contents: Contents): Promise<string> {
   const digest = createHash('sha256')
-    .update(JSON.stringify([adminUrl, migrations]))
+    .update(JSON.stringify([adminUrl, contents]))
     .digest('hex')
     .slice(0, 20);
-  const template = templates.get(digest) ?? createTemplate(adminUrl, `cnapi_template_${digest}`, migrations);
+  const template = templates.get(digest) ?? createTemplate(adminUrl, `cnapi_template_${digest}`, contents);
   templates.set(digest, template);
   return template;
 }
 
 /** Test files need it at the same time: one creates it, and the others wait for its lock. */
-async function createTemplate(adminUrl: string, name: string, migrations: readonly Migration[]): Promise<string> {
+async function createTemplate(adminUrl: string, name: string, { migrations, buckets }: Contents): Promise<string> {
   await administer(adminUrl, async (client) => {
     await client.query('select pg_advisory_lock(hashtextextended($1, 0))', [name]);
     const { rowCount } = await client.query('select from pg_database where datname = $1', [name]);
@@ -84,6 +91,7 @@ async function createTemplate(adminUrl: string, name: string, migrations: readon
     await client.query(`create database ${unfinished}`);
     const database = openDatabase(Object.assign(new URL(adminUrl), { pathname: `/${unfinished}` }).href);
     await migrate(database, migrations, { log: silentLogger });
+    for (const bucket of buckets) await new BucketStore({ database }).ensureBucket(bucket);
     await database.stop();
     await client.query(`alter database ${unfinished} rename to ${name}`);
   });
