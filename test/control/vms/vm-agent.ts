@@ -4,31 +4,13 @@
 
 import type { JsonObject } from '../../../lib/protocol/json/bounded-json.ts';
 import type { TaskFrame } from '../../../lib/protocol/link/frames.ts';
-import { ZFS_TASK_KINDS } from '../../../lib/protocol/zfs-task-kinds.ts';
+import { STREAM_TASKS } from '../../../lib/protocol/streams/stream.ts';
+import { TASK_KINDS } from '../../../lib/protocol/tasks.ts';
 import type { TestApp } from '../../support/apps.ts';
 import { joinAgent, type Machine, newMachine, type ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
 /** The names of tasks about VMs, without their beginning `machine_`. */
-const VM_TASKS = [
-  'create',
-  'load',
-  'info',
-  'proc',
-  'boot',
-  'shutdown',
-  'reboot',
-  'kill',
-  'update',
-  'update_nics',
-  'reprovision',
-  'destroy',
-  'create_snapshot',
-  'rollback_snapshot',
-  'delete_snapshot',
-  'create_image',
-];
-
 /** The result of a task, or its error; undefined: it does not end. */
 type Answer = { result: JsonObject } | { error: { code: string; message: string } } | undefined;
 
@@ -52,22 +34,7 @@ export class VmAgent {
 
   /** Connects to the instance; resolves when the server is there and running. */
   static async start(app: Pick<TestApp, 'url' | 'get'>, machine: Machine = newMachine()): Promise<VmAgent> {
-    const names = [
-      'nop',
-      'image_ensure_present',
-      'image_list',
-      'image_get',
-      'vm_exec',
-      'vm_logs',
-      'vm_console',
-      'vm_connect',
-      'vm_stats',
-      'image_delete',
-      'agent_install',
-      'agents_uninstall',
-      ...Object.keys(ZFS_TASK_KINDS),
-      ...VM_TASKS.map((name) => `machine_${name}`),
-    ];
+    const names = [...Object.keys(TASK_KINDS), ...Object.keys(STREAM_TASKS)];
     const { agent } = await joinAgent(app.url, machine, { capabilities: names.map((name) => `task:${name}`) });
     await until(async () => {
       const { status, body } = await app.get<{ status: string }>(`/servers/${machine.serverUuid}`);
