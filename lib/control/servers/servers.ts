@@ -243,7 +243,8 @@ export class Servers {
    * Stores a server's sysinfo and the fields derived from it; creates the server if it does not
    * exist. `digest` is the agent's own; from it the agent knows whether to send the sysinfo again.
    * Returns true when it created the server. Calls `admit` with the stored document before each
-   * write; that function may throw. If another write comes between, it is called again.
+   * write; that function may throw. If another write comes between, it is called again. `keep`
+   * stores the sysinfo itself.
    * @throws SysinfoMismatchError
    */
   async recordSysinfo(
@@ -251,6 +252,7 @@ export class Servers {
     sysinfo: JsonObject,
     digest = digestOf(sysinfo),
     admit: (before: ServerDocument | undefined) => void | Promise<void> = () => undefined,
+    keep: (kept: store.KeptSysinfo) => Promise<unknown> = (kept) => this.#sysinfos.ask(kept),
   ): Promise<boolean> {
     const named = sysinfo.UUID;
     if (typeof named !== 'string' || named.toLowerCase() !== serverUuid)
@@ -261,7 +263,7 @@ export class Servers {
       return applySysinfo(before, serverUuid, sysinfo, context);
     });
     // Last, so that a digest is stored only for a sysinfo that was applied.
-    await this.#sysinfos.ask({ serverUuid, sysinfo, digest });
+    await keep({ serverUuid, sysinfo, digest });
     return isNew;
   }
 

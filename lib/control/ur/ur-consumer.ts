@@ -26,7 +26,16 @@ import { readRow } from '../roster/status/roster-store.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
 import type { ServerDocument } from '../servers/server.ts';
 import type { Servers } from '../servers/servers.ts';
-import { EXCHANGE, MESSAGE_LIFETIME_MS, mayChange, readUrMessage, SHARED_BINDINGS, SHARED_QUEUE } from './ur.ts';
+import { storeSysinfoWithoutAgent } from '../servers/sysinfo-without-agent.ts';
+import {
+  EXCHANGE,
+  MESSAGE_LIFETIME_MS,
+  mayChange,
+  REASONS_WITHOUT_AGENT,
+  readUrMessage,
+  SHARED_BINDINGS,
+  SHARED_QUEUE,
+} from './ur.ts';
 import { recordMessages } from './ur-store.ts';
 
 interface UrConsumerDeps {
@@ -226,9 +235,11 @@ export class UrConsumer {
    */
   async #store(serverUuid: string, sysinfo: JsonObject): Promise<void> {
     try {
-      await this.#deps.servers.recordSysinfo(serverUuid, sysinfo, undefined, (before) =>
-        this.#admit(serverUuid, before),
-      );
+      const admit = (before: ServerDocument | undefined) => this.#admit(serverUuid, before);
+      await this.#deps.servers.recordSysinfo(serverUuid, sysinfo, undefined, admit, async (kept) => {
+        const isKept = await storeSysinfoWithoutAgent(this.#deps.database, kept, REASONS_WITHOUT_AGENT);
+        if (!isKept) throw new NotOfUrError();
+      });
     } catch (error) {
       if (!(error instanceof NotOfUrError)) throw error;
       this.stats.ignored += 1;
@@ -239,8 +250,9 @@ export class UrConsumer {
   }
 
   /**
-   * The row is read after the document. An agent that connects later stores its own sysinfo later,
-   * or has changed the document before this write, which then conflicts and is decided again.
+   * The row is read after the document. An agent that connects later has changed the document
+   * before this write, which then conflicts and is decided again, or changes it later. The
+   * statement that stores the sysinfo looks at the row once more.
    */
   async #admit(serverUuid: string, before: ServerDocument | undefined): Promise<void> {
     if (!mayChange(before, await readRow(this.#deps.database, serverUuid))) throw new NotOfUrError();

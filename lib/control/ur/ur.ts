@@ -61,7 +61,7 @@ export function readUrMessage(routingKey: string, content: Buffer): UrMessage | 
  * A server whose row says so had no agent since it was new or was removed. In SQL:
  * `cnapi_record_ur_messages`.
  */
-const REASONS_WITHOUT_AGENT: readonly StatusReason[] = ['removed', 'ur-sysinfo', 'ur-silent'];
+export const REASONS_WITHOUT_AGENT: readonly StatusReason[] = ['removed', 'ur-sysinfo', 'ur-silent'];
 
 /** Whether a message may change a server: `before` and `row` are what is stored of it. */
 export const mayChange = (
