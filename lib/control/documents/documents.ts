@@ -23,6 +23,8 @@ interface DocumentsDeps<Value> {
    * changed like this.
    */
   check?(after: Value, before: Value | undefined): void | Promise<void>;
+  /** Throws the error for the caller if the document may not be deleted. */
+  checkDeletion?(value: Value): void | Promise<void>;
 }
 
 /** `undefined` accepts any version. */
@@ -152,7 +154,8 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
 
   /** @throws ResourceNotFoundError, VersionMismatchError */
   async delete(uuid: string, expected: ExpectedEtag, withAuditRecord: WithAuditRecord): Promise<void> {
-    const { buckets } = this.#deps;
+    const { buckets, checkDeletion } = this.#deps;
+    if (checkDeletion !== undefined) await checkDeletion((await this.get(uuid)).value);
     await withAuditRecord((also) => buckets.delete(this.#bucket, uuid, { etag: expected, also })).catch(
       (error: unknown) => {
         throw error instanceof EtagConflictError
