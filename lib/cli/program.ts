@@ -8,6 +8,8 @@ import { nounList } from '../protocol/api/all-contracts.ts';
 import { auditCommand } from './access/audit.ts';
 import { tokenCommand } from './access/token.ts';
 import { agentsCommand } from './agents/agents.ts';
+import { deploymentCommand } from './annealer/deployment.ts';
+import { noderoleCommand } from './annealer/noderole.ts';
 import { bootCommand } from './boot/boot.ts';
 import { completeCommand, completionCommand } from './completion/completion.ts';
 import { cpCommand } from './copy/cp.ts';
@@ -110,6 +112,8 @@ const COMMANDS = [
   scheduleCommand,
   workflowCommand,
   nodeCommand,
+  deploymentCommand,
+  noderoleCommand,
   taskCommand,
   tasksCommand,
   cancelCommand,

@@ -1,7 +1,7 @@
 /**
  * An instance's configuration: a JSON file with camelCase keys, overridden by environment variables
  * `CNAPI_…` (`databaseUrl` is `CNAPI_DATABASE_URL`). Parsed once, frozen, passed down in slices. An
- * unknown key is refused by name.
+ * unknown key is refused by name. Longer than 400 lines: a setting is described where it is parsed.
  */
 
 import { readFileSync } from 'node:fs';
@@ -14,6 +14,7 @@ import { isLoopback, reasonNotANetwork } from '../platform/network/networks.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
 import type { TrustedNetwork } from './access/trusted-networks.ts';
+import { annealerSettings } from './annealer/settings.ts';
 import { placementSettings } from './placement/settings.ts';
 import { urSettings } from './ur/settings.ts';
 
@@ -263,6 +264,7 @@ const schema = z.strictObject({
     .default(60_000)
     .describe('When a task has no end this long after its timeout, the instance ends it'),
   ...placementSettings,
+  ...annealerSettings,
   ...urSettings,
 });
 

@@ -4,6 +4,7 @@
  */
 import type { Migration } from '../platform/postgres/migrations.ts';
 import { accessSubsystem } from './access/subsystem.ts';
+import { annealerSubsystem } from './annealer/subsystem.ts';
 import { auditSubsystem } from './audit/subsystem.ts';
 import { busSubsystem } from './bus/subsystem.ts';
 import { chefSubsystem } from './chef/subsystem.ts';
@@ -50,6 +51,7 @@ export const coreSubsystems = [
   dutySubsystem,
   pushSubsystem,
   workflowSubsystem,
+  annealerSubsystem,
   waitlistSubsystem,
   placementSubsystem,
   eventsSubsystem,

@@ -246,6 +246,29 @@ const workflowJobs: Record<string, string> = {
       where j.is_begun and j.step_since > j.cancel_requested_at`,
 };
 
+/** Invariants of the present rows of noderoles. */
+const noderoles: Record<string, string> = {
+  'a noderole is due, and a parent is not active': `
+    select n.id::text from cnapi_noderoles n, cnapi_noderole_parents(n.id) p where n.state = 'todo' and p.parents <> 'active'`,
+  'a noderole is blocked, and all of its parents are active': `
+    select n.id::text from cnapi_noderoles n, cnapi_noderole_parents(n.id) p
+      where n.state = 'blocked' and p.parents = 'active'`,
+  'a noderole is active below one in error': `
+    select n.id::text from cnapi_noderoles n, cnapi_noderole_parents(n.id) p
+      where n.state = 'active' and p.parents = 'failed'`,
+  'a blocked noderole names another culprit than its parents do': `
+    select n.id::text from cnapi_noderoles n, cnapi_noderole_parents(n.id) p
+      where n.state = 'blocked' and n.culprit is distinct from p.culprit`,
+  'a noderole is not of a later cohort than a parent': `
+    select c.id::text from cnapi_noderole_edges e join cnapi_noderoles p on p.id = e.parent
+      join cnapi_noderoles c on c.id = e.child where c.cohort <= p.cohort`,
+  'a noderole runs, and its run has ended': `
+    select n.id::text from cnapi_noderoles n join cnapi_noderole_runs r on r.id = n.run where r.ended_at is not null`,
+  'a task of the annealer is that of no run': `
+    select t.id::text from cnapi_tasks t where t.summary like 'role %'
+      and not exists (select 1 from cnapi_noderole_runs r where r.task = t.id)`,
+};
+
 /** Invariants of the present rows of push jobs. */
 const pushJobs: Record<string, string> = {
   'a node takes part in a push job, and its server is not taken by it': `
@@ -333,6 +356,7 @@ export const invariants: Readonly<Record<string, string>> = {
   ...tickets,
   ...duties,
   ...workflowJobs,
+  ...noderoles,
   ...pushJobs,
   ...servers,
   ...vms,

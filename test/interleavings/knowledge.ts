@@ -167,6 +167,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
       ).slice(0, 5),
     pushJob: () => undefined,
     workflowJob: () => undefined,
+    graph: undefined,
     schedule: () => undefined,
     inOrder: (items) => [...items],
     uuid: () => randomUUID(),

@@ -78,6 +78,20 @@ export type ScheduleKind = 'due' | 'queued' | 'paused' | 'ended';
 /** Workflow jobs: the first step is due, or has begun with its task; or the job has ended. */
 export type WorkflowKind = 'due' | 'begun' | 'ended';
 
+/** Noderoles of a graph, by what they are when it is complete. */
+export type NoderoleKind = 'left' | 'right' | 'failed' | 'child' | 'grandchild' | 'due' | 'proposed';
+
+/** What the world of noderoles has. */
+export interface Graph {
+  duty: HeldDuty;
+  deploymentId: string;
+  /** The version of the graph when it was complete. */
+  version: string;
+  noderoles: Readonly<Record<NoderoleKind, string>>;
+  /** The runs of the two that run. */
+  runs: Readonly<Record<'left' | 'right', string>>;
+}
+
 /** VMs by their claims of room: one that counts, one that has expired, and two VMs without any. */
 export type ClaimKind = 'held' | 'expired' | 'one' | 'other';
 
@@ -111,6 +125,8 @@ export interface World {
   pushJob(kind: PushKind): HeldDuty | undefined;
   /** A workflow job, by the duty under which I carry it out. */
   workflowJob(kind: WorkflowKind): HeldDuty | undefined;
+  /** The graph of noderoles. */
+  graph: Graph | undefined;
   /** A schedule of push jobs. */
   schedule(kind: ScheduleKind): string | undefined;
   /** A VM of a server. */

@@ -2,6 +2,7 @@
  * The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one
  * is missing.
  */
+import { annealerStatements } from './annealer-statements.ts';
 import { dutyStatements } from './duty-statements.ts';
 import { eventStatements } from './event-statements.ts';
 import { placementStatements } from './placement-statements.ts';
@@ -21,6 +22,7 @@ export const statements: readonly Statement[] = [
   ...pushStatements,
   ...scheduleStatements,
   ...workflowStatements,
+  ...annealerStatements,
   ...placementStatements,
   ...eventStatements,
 ];

@@ -29,6 +29,7 @@ import type { JsonObject } from '../../lib/protocol/json/bounded-json.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import { createDuties } from '../support/create-duties.ts';
 import type { TableOf } from '../support/subsystem-coverage.ts';
+import { createGraph, graphHoldsOf } from './annealer-statements.ts';
 import { KIND } from './duty-statements.ts';
 import { claimHoldsOf, createClaims } from './placement-statements.ts';
 import { createPushJobs, type PushState, pushHoldsOf } from './push-worlds.ts';
@@ -36,6 +37,7 @@ import { createSchedules } from './schedule-statements.ts';
 import type {
   ClaimKind,
   DutyKind,
+  Graph,
   PushKind,
   QueueKind,
   ScheduleKind,
@@ -80,6 +82,7 @@ export const WORLDS = {
   scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
   vms: ['cnapi_vms'],
   workflows: ['cnapi_workflow_jobs'],
+  graph: ['cnapi_annealer', 'cnapi_noderoles', 'cnapi_noderole_edges', 'cnapi_noderole_runs'],
   claimed: ['cnapi_placement_claims'],
 } as const satisfies Readonly<Record<string, readonly TableOf<'raced'>[]>>;
 export type WorldName = keyof typeof WORLDS;
@@ -127,6 +130,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
       return vmWorld(ground);
     case 'workflows':
       return workflowWorld(ground);
+    case 'graph':
+      return graphWorld(ground);
     case 'claimed':
       return claimedWorld(ground);
     default:
@@ -146,6 +151,7 @@ interface Ground {
   pushJobs: Partial<Record<PushKind, HeldDuty>>;
   schedules: Partial<Record<ScheduleKind, string>>;
   workflowJobs: Partial<Record<WorkflowKind, HeldDuty>>;
+  graph: Graph | undefined;
   vms: Vms;
   claims: Partial<Record<ClaimKind, string>>;
 }
@@ -181,6 +187,7 @@ async function layGround(database: Database): Promise<Ground> {
     pushJobs: {},
     schedules: {},
     workflowJobs: {},
+    graph: undefined,
     vms: {},
     claims: {},
   };
@@ -375,6 +382,13 @@ async function workflowWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
+/** Connected servers with a graph of noderoles. */
+async function graphWorld(ground: Ground): Promise<StillWorld> {
+  await connect(ground, ground.me);
+  ground.graph = await createGraph(ground.database, ground.me.run, ground.seats);
+  return finish(ground);
+}
+
 /** A world in which one of the connected servers has room for one more VM. */
 async function claimedWorld(ground: Ground): Promise<StillWorld> {
   await connect(ground, ground.me);
@@ -440,8 +454,22 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules, workflowJobs, vms, claims } =
-    ground;
+  const {
+    database,
+    me,
+    other,
+    gone,
+    renewed,
+    seats,
+    tasks,
+    duties,
+    pushJobs,
+    schedules,
+    workflowJobs,
+    graph,
+    vms,
+    claims,
+  } = ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -459,6 +487,7 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     duties: (kind) => duties[kind] ?? [],
     pushJob: (kind) => pushJobs[kind],
     workflowJob: (kind) => workflowJobs[kind],
+    graph,
     schedule: (kind) => schedules[kind],
     vm: (kind, serverUuid) => vms[kind]?.get(serverUuid),
     claimed: (kind) => claims[kind],
@@ -468,6 +497,7 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
       ...pushHoldsOf(seat, pushJobs),
       ...vmHoldsOf(seat, vms),
       ...claimHoldsOf(claims),
+      ...graphHoldsOf(graph),
       ...(schedules.due === undefined
         ? {}
         : { 'push schedule': `select 1 from cnapi_push_schedules where id = '${schedules.due}' for update` }),

@@ -80,6 +80,14 @@ export const subsystemCoverage = {
       cnapi_push_tickets: { untested: "changed only with the row of the job's duty locked" },
     },
   },
+  annealer: {
+    tables: {
+      cnapi_annealer: { tests: ['raced'] },
+      cnapi_noderoles: { tests: ['raced'] },
+      cnapi_noderole_edges: { tests: ['raced'] },
+      cnapi_noderole_runs: { tests: ['raced'] },
+    },
+  },
   workflows: { tables: { cnapi_workflow_jobs: { tests: ['simulated', 'raced'] } } },
   waitlist: {
     tables: {

@@ -1,4 +1,4 @@
-/** The lines of layers.ts for what is carried out as duties: push jobs and workflow jobs. */
+/** The lines of layers.ts for what is carried out as duties: jobs of two kinds, the annealer. */
 
 /** Lists of imports that several lines have, from layers.ts. */
 interface SharedImports {
@@ -66,6 +66,32 @@ export const dutyLayers = ({
     'control/placement',
     'control/workflows',
     'control/workflows/routes',
+  ],
+  // Roles bound to servers in a graph. Their definitions are documents; their runs are tasks.
+  'control/annealer': [
+    ...database,
+    'platform/moray',
+    'platform/bus',
+    'platform/waits',
+    'protocol',
+    'protocol/api',
+    'control/documents',
+    'control/duty',
+    'control/request-errors.ts',
+    'control/servers',
+    'control/tasks',
+  ],
+  'control/annealer/routes': [...rest, 'control/access', 'control/annealer'],
+  'control/annealer/subsystem.ts': [
+    ...database,
+    'control/subsystem.ts',
+    'platform/bus',
+    'platform/moray',
+    'control/documents/routes',
+    'control/servers',
+    'control/tasks',
+    'control/annealer',
+    'control/annealer/routes',
   ],
   'control/push/expiry/expiry-record.ts': ['control/audit-part.ts', 'control/audit'],
   'control/push/schedules/routes': [...rest, 'control/access', 'control/push', 'control/push/routes'],

@@ -73,7 +73,14 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
-  'control/config.ts': [...database, 'platform/bus', 'control/access', 'control/placement', 'control/ur'],
+  'control/config.ts': [
+    ...database,
+    'platform/bus',
+    'control/access',
+    'control/annealer',
+    'control/placement',
+    'control/ur',
+  ],
   'control/access': [...database, 'protocol/api'],
   'control/audit': [...database, 'protocol/api', 'control/audit-part.ts'],
   // These two may become a separate service one day, so their TypeScript imports nothing of

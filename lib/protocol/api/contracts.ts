@@ -1,4 +1,5 @@
 /** The table of all contracts, in the order of the OpenAPI document. */
+import { annealerContracts } from './annealer.ts';
 import { auditContracts } from './audit.ts';
 import { bootContracts } from './boot.ts';
 import { chefContracts } from './chef.ts';
@@ -42,6 +43,7 @@ export const contractList: readonly Contract[] = [
   workflowContracts,
   serverSetupContracts,
   provisioningContracts,
+  annealerContracts,
   pushJobContracts,
   pushEventContracts,
   pushNodeContracts,

@@ -2,6 +2,7 @@
 
 import { z } from 'zod';
 import { TASK_STATUSES, TICKET_STATUSES } from '../statuses.ts';
+import { NODEROLE_STATES } from './annealer.ts';
 import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
 import { list, text, uuid } from './contract/rules.ts';
 import { JOB_STATUSES } from './push/job-schemas.ts';
@@ -17,6 +18,7 @@ export const EVENT_KINDS = [
   'push_job',
   'push_schedule',
   'workflow_job',
+  'noderole',
 ] as const;
 
 /** The form of any kind. Only an instance knows all of them: each noun of documents is a kind. */
@@ -100,6 +102,15 @@ const bodies = {
     actor: z.string().nullable().describe('Who created it'),
     time,
   }),
+  noderole: answer({
+    id: uuid(),
+    role: z.string(),
+    server_uuid: uuid(),
+    deployment: uuid(),
+    state: z.enum(NODEROLE_STATES),
+    blocked_by: uuid().nullable().describe('The noderole in error because of which it is blocked'),
+    time,
+  }),
   gap: answer({ message: z.string().describe('Which changes may be missing'), time }),
 };
 
@@ -127,6 +138,7 @@ const ownEvents = [
   event('push_job'),
   event('push_schedule'),
   event('workflow_job'),
+  event('noderole'),
   event('gap'),
 ] as const;
 const fleetEvent = z.union([...ownEvents, documentEvent(z.string().regex(KIND))]).meta({ id: 'FleetEvent' });

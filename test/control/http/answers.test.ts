@@ -173,6 +173,21 @@ t.test('every route answers as its contract declares', async (t) => {
   const { id: place, kind, data } = await feed.next((event) => event.kind === 'job_complete', 'the end of the job');
   t.equal(mismatchOfEvent(place, kind, { name: 'FollowChefJobs', data }), undefined);
 
+  await expect(201, 'POST', '/roles', { name: 'web', jig: 'script', script: 'exit 1' });
+  const { uuid: deployment } = await expect(201, 'POST', '/deployments', { name: 'shop' });
+  const bound = await expect(200, 'POST', `/deployments/${deployment}/noderoles`, { role: 'web', servers: [SERVER] });
+  const noderole = `/noderoles/${bound.noderoles[0].uuid}`;
+  await expect(200, 'POST', noderole, { data: { port: 80 } });
+  await expect(200, 'POST', `/deployments/${deployment}/commit`);
+  const hasFailed = async () => (await expect(200, 'GET', noderole)).state === 'error';
+  await until(hasFailed, 'the noderole to fail');
+  await expect(200, 'POST', `${noderole}/retry`);
+  await expect(409, 'POST', `${noderole}/retry`);
+  await until(hasFailed, 'the noderole to fail again');
+  await expect(200, 'GET', '/noderoles');
+  await expect(200, 'POST', `${noderole}/propose`);
+  await expect(204, 'DELETE', noderole);
+
   const { uuid: token } = await expect(201, 'POST', '/tokens', { name: 'ci', role: 'reader' });
   await expect(200, 'GET', '/tokens');
   await expect(204, 'DELETE', `/tokens/${token}`);

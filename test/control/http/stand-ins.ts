@@ -5,6 +5,7 @@ import { parseConfig } from '../../../lib/control/config.ts';
 import { NoAllocatableServersError } from '../../../lib/control/placement/placement-errors.ts';
 import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
+import { ResourceNotFoundError } from '../../../lib/control/request-errors.ts';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import { Boot } from '../../../lib/control/servers/boot/boot.ts';
 import type { RecordedStatusChange } from '../../../lib/control/servers/routes/server-view.ts';
@@ -292,4 +293,17 @@ export const noPushJobs: Parts['pushJobs'] = {
   delete: noSuchJob,
   followers: { async *nodes() {} },
   nodeStates: async () => [],
+};
+
+const noSuchNoderole = () => Promise.reject(new ResourceNotFoundError('There is no such noderole'));
+
+export const noAnnealer: Parts['annealer'] = {
+  bind: noSuchNoderole,
+  commit: noSuchNoderole,
+  list: async () => [],
+  get: noSuchNoderole,
+  proposeData: noSuchNoderole,
+  propose: noSuchNoderole,
+  retry: noSuchNoderole,
+  delete: noSuchNoderole,
 };

@@ -8,6 +8,7 @@ import { NewServerLimiter } from '../../../lib/control/access/new-server-limiter
 import { tokenRoutes } from '../../../lib/control/access/routes/token-routes.ts';
 import { TokenAuthenticator } from '../../../lib/control/access/token-authenticator.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
+import { noderoleRoutes } from '../../../lib/control/annealer/routes/noderole-routes.ts';
 import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
 import { auditRoutes } from '../../../lib/control/audit/routes/audit-routes.ts';
 import { eventRoutes } from '../../../lib/control/events/routes/event-routes.ts';
@@ -64,6 +65,7 @@ import {
   FakeLegacyAgents,
   FakeRoster,
   FakeTasks,
+  noAnnealer,
   noPlacement,
   noPushJobs,
   noSchedules,
@@ -116,6 +118,7 @@ const allRoutes = [
   workflowRoutes,
   provisionRoutes,
   setupRoutes,
+  noderoleRoutes,
   zfsRoutes,
   placementRoutes,
   ticketRoutes,
@@ -227,6 +230,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     pushJobs: noPushJobs,
     pushSchedules: noSchedules,
     workflowJobs: noWorkflowJobs,
+    annealer: noAnnealer,
     ...noPlacement,
     clock: systemClock,
     random: systemRandom,

@@ -34,6 +34,7 @@ const TAGS = {
   placement: 'On which server a VM is made, and how much room servers have',
   tasks: "Work for one server's agent: durable, with exactly one end",
   workflows: 'Work of several steps on one server, such as its reboot',
+  annealer: 'Roles bound to servers in a graph, and the runs that carry them out',
   'push jobs': 'One command on many servers, after enough of them have agreed',
   pushy: 'The same jobs, for clients of Chef Push Jobs',
   waitlist: 'Tickets: locks with a queue, across all instances',

@@ -3,6 +3,7 @@
  * one line (docs/adding-a-noun.md). `lib/control/documents/nouns.ts` lists what instances do with
  * them.
  */
+export { deployments, roles } from './annealer.ts';
 export type { DocumentNoun } from './document-noun.ts';
 export { bindings, clients, groups, keys, organizations, users } from './organizations.ts';
 export { bootPlatforms } from './platforms.ts';

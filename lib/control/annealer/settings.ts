@@ -1,0 +1,27 @@
+/** The configuration of the annealer. Pure. */
+import { z } from 'zod';
+import { JIGS } from '../../protocol/api/documents/annealer.ts';
+
+type Jig = (typeof JIGS)[number];
+
+export const annealerSettings = {
+  annealerRuns: z
+    .preprocess(
+      (value) => (typeof value === 'string' && /^\d{1,6}$/.test(value) ? Number(value) : value),
+      z.int().min(0).max(10_000),
+    )
+    .default(10)
+    .describe('How many runs of noderoles the annealer has at the same time in the whole zone; 0 pauses it'),
+  annealerJigs: z
+    .preprocess(
+      (value) => (typeof value === 'string' ? value.split(',').map((name) => name.trim()) : value),
+      z.array(z.enum(JIGS)),
+    )
+    .default(['noop', 'script'])
+    .describe(`Which kinds of roles are bound and run, of ${JIGS.join(', ')} ([annealer](annealer.md#roles))`),
+};
+
+export interface AnnealerSettings {
+  annealerRuns: number;
+  annealerJigs: readonly Jig[];
+}

@@ -1,0 +1,290 @@
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import {
+  bindNoderoles,
+  commitDeployment,
+  countNoderoles,
+  listNoderoles,
+  proposeNoderole,
+  proposeNoderoleData,
+  readGraph,
+  readNoderole,
+  retryNoderole,
+} from '../../../lib/control/annealer/noderole-store.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
+import { NODEROLE_STATES } from '../../../lib/protocol/api/annealer.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { bindGraph, committedGraph, DEPLOYMENT, idOf, type Shape, serverOf, statesOf } from './graphs.ts';
+import { NODEROLE_EVENTS, nextNoderoleState, PARENTS } from './noderole-rules.ts';
+
+async function graph(t: Test, shape: Shape) {
+  const { database } = await freshDatabase(t, { migrations });
+  const holder = await committedGraph(database, shape);
+  const names = Object.keys(shape);
+  return {
+    database,
+    holder,
+    states: (...some: string[]) => statesOf(database, ...(some.length > 0 ? some : names)),
+    claim: (options = {}) => holder.claim(names, options),
+    /** Claims and ends what is due until nothing is, with success. */
+    async anneal() {
+      for (let due = await holder.claim(names); due.length > 0; due = await holder.claim(names))
+        await holder.succeed(...due);
+    },
+  };
+}
+
+t.test('the table of states in SQL is the one in noderole.ts', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const { rows } = await database.query<{ state: string; event: string; parents: string; next: string | null }>(
+    `select s as state, e as event, p as parents, cnapi_next_noderole(s, e, p) as next
+       from unnest($1::text[]) s, unnest($2::text[]) e, unnest($3::text[]) p`,
+    [NODEROLE_STATES, NODEROLE_EVENTS, PARENTS],
+  );
+  const inSql = new Map(rows.map(({ state, event, parents, next }) => [`${state} ${event} ${parents}`, next]));
+  for (const state of NODEROLE_STATES)
+    for (const event of NODEROLE_EVENTS)
+      for (const parents of PARENTS)
+        t.equal(
+          inSql.get(`${state} ${event} ${parents}`),
+          nextNoderoleState(state, event, parents) ?? null,
+          `${state} ${event} ${parents}`,
+        );
+});
+
+t.test('a noderole is proposed and does not run before its commit (C13)', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const holder = await committedGraph(database, {});
+  await bindGraph(database, { a: [] });
+  t.same(await statesOf(database, 'a'), { a: 'proposed' });
+  t.same(await holder.claim(['a']), []);
+});
+
+t.test('a commit makes due what has no parents, and blocks the others (C15, C16)', async (t) => {
+  const { states } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+  t.same(await states(), { a: 'todo', b: 'blocked', c: 'blocked' });
+});
+
+t.test('a noderole is due exactly when its last parent becomes active (C17, C18)', async (t) => {
+  const { holder, states, claim } = await graph(t, { a: [], b: [], child: ['a', 'b'] });
+  t.same((await claim()).toSorted(), ['a', 'b']);
+  await holder.succeed('a');
+  t.same(await states(), { a: 'active', b: 'transition', child: 'blocked' });
+  await holder.succeed('b');
+  t.same(await states(), { a: 'active', b: 'active', child: 'todo' });
+});
+
+t.test('of two parents that become active in one statement, both count', async (t) => {
+  const { holder, states, claim } = await graph(t, { a: [], b: [], child: ['a', 'b'] });
+  await claim();
+  await holder.succeed('a', 'b');
+  t.equal((await states()).child, 'todo');
+});
+
+t.test('a success counts a run, and a failure keeps its reason (C19, C20)', async (t) => {
+  const { database, holder, claim } = await graph(t, { a: [], b: [] });
+  await claim();
+  await holder.end([{ runId: holder.runOf('a'), wall: { ip: '::1' } }]);
+  await holder.fail('b');
+  t.match(await readNoderole(database, idOf('a')), { state: 'active', run_count: 1, wall: { ip: '::1' }, error: null });
+  t.match(await readNoderole(database, idOf('b')), { state: 'error', run_count: 0, error: { message: 'it broke' } });
+});
+
+t.test(
+  'a failure blocks all descendants but those that are proposed or run, and names itself (C21, C29)',
+  async (t) => {
+    const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'], d: ['a', 'c'] });
+    await anneal();
+    await bindGraph(database, { p: [] }).then(() =>
+      database.query('insert into cnapi_noderole_edges values ($1, $2, false)', [idOf('a'), idOf('p')]),
+    );
+    await proposeNoderoleData(database, idOf('a'), { v: 1 });
+    await proposeNoderoleData(database, idOf('d'), { v: 1 });
+    await commitDeploymentOnly(['a', 'd']);
+    t.same(await claim(), ['a']);
+    await holder.fail('a');
+    t.same(await states('a', 'b', 'c', 'd'), { a: 'error', b: 'blocked', c: 'blocked', d: 'blocked' });
+    t.same(await statesOf(database, 'p'), { p: 'proposed' });
+    const { rows } = await database.query<{ culprit: string }>(
+      `select distinct culprit from cnapi_noderoles where state = 'blocked'`,
+    );
+    t.same(rows, [{ culprit: idOf('a') }], 'each blocked one names the one in error, however far it is');
+
+    /** Commits these and leaves the others proposed. */
+    async function commitDeploymentOnly(names: string[]) {
+      await database.query(`select cnapi_step_noderoles($1::uuid[], array(select 'commit' from unnest($1::uuid[])))`, [
+        names.map(idOf),
+      ]);
+    }
+  },
+);
+
+t.test(
+  'what is blocked by an error becomes what waits when the error is tried again, and is released by a success (C22, C26)',
+  async (t) => {
+    const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+    await claim();
+    await holder.fail('a');
+    t.match(await readNoderole(database, idOf('c')), { state: 'blocked', culprit: idOf('a') });
+    t.same(await retryNoderole(database, idOf('a')), { isDone: true });
+    t.match(await readNoderole(database, idOf('c')), { state: 'blocked', culprit: null });
+    await anneal();
+    t.same(await states(), { a: 'active', b: 'active', c: 'active' });
+  },
+);
+
+t.test('a retry of what is not in error is refused, and changes nothing (C23)', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
+  t.same(await retryNoderole(database, idOf('a')), { isDone: false, state: 'todo', culprit: null });
+  await claim();
+  await holder.fail('a');
+  t.same(await retryNoderole(database, idOf('b')), { isDone: false, state: 'blocked', culprit: idOf('a') });
+  t.same(await states(), { a: 'error', b: 'blocked' });
+  t.equal(await retryNoderole(database, randomUUID()), undefined);
+});
+
+t.test('an active noderole whose parent runs again stays active; one with new data waits (C25)', async (t) => {
+  const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['a'] });
+  await anneal();
+  await proposeNoderoleData(database, idOf('a'), { v: 1 });
+  await proposeNoderoleData(database, idOf('c'), { v: 1 });
+  t.same(await commitDeployment(database, DEPLOYMENT, undefined), { committed: 2, due: 1 });
+  t.same(await states(), { a: 'todo', b: 'active', c: 'blocked' });
+  t.same(await claim(), ['a']);
+  await holder.succeed('a');
+  t.same(await states(), { a: 'active', b: 'active', c: 'todo' });
+});
+
+t.test('a commit without a change touches nothing', async (t) => {
+  const { database, states, anneal } = await graph(t, { a: [], b: ['a'] });
+  await anneal();
+  await proposeNoderoleData(database, idOf('a'), {});
+  t.same(await commitDeployment(database, DEPLOYMENT, undefined), { committed: 0, due: 0 });
+  t.same(await states(), { a: 'active', b: 'active' });
+});
+
+t.test('a run on data that was changed meanwhile is repeated', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
+  await claim();
+  await proposeNoderoleData(database, idOf('a'), { v: 2 });
+  await commitDeployment(database, DEPLOYMENT, undefined);
+  t.same(await states(), { a: 'transition', b: 'blocked' });
+  await holder.succeed('a');
+  t.same(await states(), { a: 'todo', b: 'blocked' });
+  await claim();
+  await holder.succeed('a');
+  t.same(await states(), { a: 'active', b: 'todo' });
+});
+
+t.test('a parent that fails during the run of its child blocks it when that succeeds', async (t) => {
+  const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+  await anneal();
+  for (const name of ['a', 'b']) await proposeNoderoleData(database, idOf(name), { v: name });
+  await commitDeployment(database, DEPLOYMENT, undefined);
+  await claim();
+  await holder.succeed('a');
+  t.same(await claim(), ['b']);
+  await proposeNoderoleData(database, idOf('a'), { v: 'again' });
+  await commitDeployment(database, DEPLOYMENT, undefined);
+  t.same(await claim(), ['a']);
+  await holder.fail('a');
+  t.same(await states(), { a: 'error', b: 'transition', c: 'active' });
+  await holder.succeed('b');
+  t.same(await states(), { a: 'error', b: 'blocked', c: 'blocked' });
+});
+
+t.test('while tries are left a failure makes it due again, later; afterwards it is in error (C69, C74)', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
+  for (const state of ['todo', 'todo', 'error'] as const) {
+    t.same(await claim({ maxFailures: 3 }), ['a'], state);
+    await holder.fail('a');
+    t.same(await states(), { a: state, b: 'blocked' });
+  }
+  await retryNoderole(database, idOf('a'));
+  t.same(await claim({ maxFailures: null, retryTicks: 100 }), ['a']);
+  await holder.fail('a');
+  t.match(await readNoderole(database, idOf('a')), { state: 'todo', failures: 1, pause_ticks: 100 });
+  t.same(await claim(), [], 'not before its pause is over');
+});
+
+t.test('one run for each server, also of a noderole that was proposed again during it (C32)', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { 'a@s': [], 'b@s': [], 'c@t': [] });
+  const first = await claim();
+  t.equal(first.length, 2);
+  t.same(await claim(), []);
+  const onS = first.find((name) => name !== 'c@t') ?? '';
+  await proposeNoderole(database, idOf(onS));
+  t.same(await claim(), [], 'its server still works on it');
+  await holder.succeed(onS);
+  t.equal((await states())[onS], 'proposed', 'the late end changes nothing');
+  t.equal((await claim()).length, 1);
+});
+
+t.test('no more runs than the cap, the lowest cohort and id first (C33, C34)', async (t) => {
+  const { holder, claim } = await graph(t, { late: ['first'], first: [], x: [], y: [], z: [] });
+  const byId = ['first', 'x', 'y', 'z'].toSorted((one, other) => (idOf(one) < idOf(other) ? -1 : 1));
+  t.same((await claim({ cap: 3 })).toSorted(), byId.slice(0, 3).toSorted());
+  t.same(await claim({ cap: 3 }), []);
+  await holder.succeed(byId[0] ?? '');
+  t.equal((await claim({ cap: 3 })).length, 1);
+});
+
+t.test('nothing runs on a server that does not run, nor with a jig that is not active (C31)', async (t) => {
+  const { database, holder, claim } = await graph(t, { a: [] });
+  t.same(await holder.claim(['other']), [], 'its role is not among those that can run');
+  await database.query(`update cnapi_roster_authority set status = 'unknown'`);
+  t.same(await claim(), []);
+  await database.query(`update cnapi_roster_authority set status = 'running'`);
+  t.same(await claim(), ['a']);
+});
+
+t.test('a former holder neither claims nor ends anything (C40)', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { a: [] });
+  await claim();
+  await database.query('update cnapi_duties set generation = generation + 1');
+  await t.rejects(holder.succeed('a'), { name: 'DutyLostError' });
+  await t.rejects(holder.claim(['a']), { name: 'DutyLostError' });
+  t.same(await states(), { a: 'transition' });
+});
+
+t.test('a plan for an older graph is refused as a whole (C3)', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const { version } = await readGraph(database, { deploymentIds: [DEPLOYMENT], servers: [] });
+  const plan = {
+    noderoles: [{ id: randomUUID(), role: 'a', serverUuid: serverOf('a'), deploymentId: DEPLOYMENT, cohort: 0 }],
+    edges: [],
+  };
+  await bindGraph(database, { a: [] });
+  t.equal(await bindNoderoles(database, version, plan), false);
+  const read = await readGraph(database, { deploymentIds: [], servers: [serverOf('a')] });
+  matchLists(t, read.bound, [{ role: 'a', serverUuid: serverOf('a'), cohort: 0 }]);
+});
+
+t.test('a new parent of a later cohort moves its children and their children on (C9)', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  await bindGraph(database, { a: [], b: ['a'], c: ['b'], deep1: [], deep2: ['deep1'], deep3: ['deep2'] });
+  const { version } = await readGraph(database, { deploymentIds: [], servers: [] });
+  const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 3 };
+  const edge = (parent: string, child: string) => ({ parentId: idOf(parent), childId: idOf(child), isSoft: false });
+  const edges = [edge('deep3', 'm'), edge('m', 'b')];
+  t.equal(await bindNoderoles(database, version, { noderoles: [member], edges }), true);
+  const rows = await listNoderoles(database, {}, 100);
+  const cohorts = new Map(rows.map(({ role, cohort }) => [role, cohort]));
+  t.same([cohorts.get('m'), cohorts.get('b'), cohorts.get('c')], [3, 4, 5]);
+});
+
+t.test('lists are in the order of runs, filtered, page by page', async (t) => {
+  const { database } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+  const [first, second] = await listNoderoles(database, {}, 2);
+  t.same([first?.role, second?.role], ['a', 'b']);
+  const after = { cohort: second?.cohort ?? 0, id: second?.id ?? '' };
+  matchLists(t, await listNoderoles(database, { after }, 2), [{ role: 'c' }]);
+  matchLists(t, await listNoderoles(database, { state: 'todo' }, 9), [{ role: 'a', deployment_id: DEPLOYMENT }]);
+  matchLists(t, await listNoderoles(database, { role: 'b', serverUuid: serverOf('b') }, 9), [{ role: 'b' }]);
+  t.same(await listNoderoles(database, { deploymentId: randomUUID() }, 9), []);
+  t.same(await countNoderoles(database), { todo: 1, blocked: 2 });
+  const whole = await readNoderole(database, idOf('b'));
+  matchLists(t, whole, { parents: [{ role: 'a', state: 'todo' }], children: [{ role: 'c', state: 'blocked' }] });
+  t.equal(await readNoderole(database, randomUUID()), undefined);
+});
