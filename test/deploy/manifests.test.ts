@@ -71,7 +71,7 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_PLACEMENT_RATIOS: ['cpu=2', 'placementRatios', { cpu: 2, ram: 1, disk: 1 }],
   CNAPI_PLACEMENT_MAX_VMS: ['100', 'placementMaxVms', 100],
   CNAPI_PLACEMENT_CLAIMS_PER_CALLER: ['50', 'placementClaimsPerCaller', 50],
-  CNAPI_ANNEALER_RUNS: ['20', 'annealerRuns', 20],
+  CNAPI_ANNEALER_MAX_RUNS: ['20', 'annealerMaxRuns', 20],
   CNAPI_ANNEALER_JIGS: ['noop, script', 'annealerJigs', ['noop', 'script']],
   CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
   CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],

@@ -13,6 +13,8 @@ import {
   readGraph,
   readNoderole,
   readNoderoles,
+  readRoleEdges,
+  readServerRun,
   retryNoderole,
 } from '../../lib/control/annealer/noderole-store.ts';
 import {
@@ -20,6 +22,7 @@ import {
   claimNoderoles,
   deleteEndedNoderoleRuns,
   endNoderoleRuns,
+  isSomeNoderoleDue,
   readOpenRuns,
   readRunData,
   readRunInputs,
@@ -64,7 +67,7 @@ export async function createGraph(database: Queryable, run: string, seats: reado
   for (const [kind, , parents] of SHAPE)
     cohorts.set(kind, 1 + Math.max(-1, ...parents.map((parent) => cohorts.get(parent) ?? 0)));
   const bind = async (kinds: readonly NoderoleKind[]) => {
-    const { version } = await readGraph(database, { deploymentIds: [], servers: [] });
+    const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
     const rows = SHAPE.filter(([kind]) => kinds.includes(kind));
     await bindNoderoles(database, version, {
       noderoles: rows.map(([role, place]) => ({
@@ -82,14 +85,14 @@ export async function createGraph(database: Queryable, run: string, seats: reado
   if (duty === undefined) throw new Error('the duty of the annealer is not free');
   const claimed = await claimNoderoles(database, duty, { runIds: newRuns(), cap: 10, policies });
   const runOf = (kind: NoderoleKind) => claimed.find(({ noderoleId }) => noderoleId === noderoles[kind])?.runId ?? '';
-  await endNoderoleRuns(database, duty, [{ runId: runOf('failed'), error: ERROR }]);
+  await endNoderoleRuns(database, duty, [{ runId: runOf('failed'), outcome: 'failed', error: ERROR }]);
   await database.query(
     `update cnapi_noderole_runs set ended_at = ended_at - interval '3 days' where ended_at is not null`,
   );
   await bind(['due']);
   await commitDeployment(database, deploymentId, undefined);
   await bind(['proposed']);
-  const { version } = await readGraph(database, { deploymentIds: [], servers: [] });
+  const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
   return { duty, deploymentId, version, noderoles, runs: { left: runOf('left'), right: runOf('right') } };
 }
 
@@ -113,6 +116,19 @@ const bind: CallOf<Parameters<typeof bindNoderoles> extends [Queryable, ...infer
   exclusive: (isBound, version) => (isBound ? [`version ${version} of the graph`] : []),
 };
 
+/** A new member of a cluster, of a later cohort than the child that gets it as a parent. */
+const join: typeof bind = {
+  args({ graph, seat }) {
+    if (graph === undefined) return undefined;
+    const id = randomUUID();
+    const noderole = { id, role: 'new', serverUuid: seat.serverUuid, deploymentId: graph.deploymentId, cohort: 4 };
+    return [
+      graph.version,
+      { noderoles: [noderole], edges: [{ parentId: id, childId: graph.noderoles.child, isSoft: false }] },
+    ];
+  },
+};
+
 const ofOne = (kind: NoderoleKind) => ({
   args: ({ graph }: World): [string] | undefined => graph && [graph.noderoles[kind]],
 });
@@ -125,6 +141,7 @@ const end = (kinds: readonly Kind[], what: 'succeeded' | 'failed'): CallOf<[Held
     if (graph === undefined) return undefined;
     const ends = inOrder(kinds).map((kind) => ({
       runId: graph.runs[kind],
+      outcome: what,
       ...(what === 'failed' ? { error: ERROR } : { wall: { by: kind } }),
     }));
     return [graph.duty, ends];
@@ -151,15 +168,15 @@ const ofGraph = <Args extends unknown[]>(args: (graph: Graph) => Args) => ({
 });
 
 const statements: readonly Statement[] = [
-  writes(bindNoderoles, { 'below two that run': bind }),
+  writes(bindNoderoles, { 'below two that run': bind, 'above one that waits': join }),
   writes(proposeNoderoleData, {
-    'of one that runs': ofGraph(({ noderoles }) => [noderoles.left, { port: 1 }]),
-    'of the child': ofGraph(({ noderoles }) => [noderoles.child, { port: 1 }]),
+    'of one that runs': ofGraph(({ noderoles }) => [[noderoles.left], { port: 1 }]),
+    'of several': ofGraph(({ noderoles }) => [[noderoles.child, noderoles.left], { port: 1 }]),
   }),
   writes(proposeNoderole, { 'one that runs': ofOne('left'), 'one in error': ofOne('failed') }),
   writes(commitDeployment, { 'with a new noderole': ofGraph(({ deploymentId }) => [deploymentId, undefined]) }),
-  writes(retryNoderole, { 'one in error': ofOne('failed'), 'one that is blocked': ofOne('child') }),
-  writes(deleteNoderole, { 'without children': ofOne('due'), 'that others require': ofOne('left') }),
+  writes(retryNoderole, { 'one in error': ofOne('failed') }),
+  writes(deleteNoderole, { 'without children': ofOne('due'), 'of a parent that runs': ofOne('proposed') }),
   writes(claimNoderoles, { 'what is due': claim }),
   writes(beginNoderoleTasks, { 'of one that runs': begin }),
   writes(endNoderoleRuns, {
@@ -169,10 +186,13 @@ const statements: readonly Statement[] = [
     'of both': end(['left', 'right'], 'succeeded'),
   }),
   writes(deleteEndedNoderoleRuns, { 'older than a day': ofGraph(() => [1, 100]) }),
-  reads(readGraph, ({ seat }) => [{ deploymentIds: [], servers: [seat.serverUuid] }]),
+  reads(readGraph, ({ seat }) => [{ deploymentIds: [], servers: [seat.serverUuid], roles: { whole: [], single: [] } }]),
   reads(readNoderole, () => [randomUUID()]),
   reads(readNoderoles, () => [[randomUUID()]]),
   reads(listNoderoles, () => [{}, 10]),
+  reads(isSomeNoderoleDue, () => []),
+  reads(readRoleEdges, () => []),
+  reads(readServerRun, ({ seat }) => [seat.serverUuid]),
   reads(hasNoderolesOf, () => [{ role: 'left' }]),
   reads(countNoderoles, () => []),
   reads(readOpenRuns, () => []),

@@ -256,14 +256,14 @@ const noderoles: Record<string, string> = {
   'a noderole is active below one in error': `
     select n.id::text from cnapi_noderoles n, cnapi_noderole_parents(n.id) p
       where n.state = 'active' and p.parents = 'failed'`,
-  'a blocked noderole names another culprit than its parents do': `
+  'a blocked noderole names another one in error than its parents do': `
     select n.id::text from cnapi_noderoles n, cnapi_noderole_parents(n.id) p
-      where n.state = 'blocked' and n.culprit is distinct from p.culprit`,
+      where n.state = 'blocked' and n.blocked_by is distinct from p.blocked_by`,
   'a noderole is not of a later cohort than a parent': `
     select c.id::text from cnapi_noderole_edges e join cnapi_noderoles p on p.id = e.parent
       join cnapi_noderoles c on c.id = e.child where c.cohort <= p.cohort`,
   'a noderole runs, and its run has ended': `
-    select n.id::text from cnapi_noderoles n join cnapi_noderole_runs r on r.id = n.run where r.ended_at is not null`,
+    select n.id::text from cnapi_noderoles n join cnapi_noderole_runs r on r.id = n.noderole_run where r.ended_at is not null`,
   'a task of the annealer is that of no run': `
     select t.id::text from cnapi_tasks t where t.summary like 'role %'
       and not exists (select 1 from cnapi_noderole_runs r where r.task = t.id)`,

@@ -1,6 +1,7 @@
 /** All figures, in the order of the table. */
 import type { Figure } from './figure.ts';
 import { agentCost } from './figures/agents.ts';
+import { annealer } from './figures/annealer.ts';
 import { arrival } from './figures/arrival.ts';
 import { claims } from './figures/claims.ts';
 import { eventCost } from './figures/event-cost.ts';
@@ -44,6 +45,7 @@ export const figures: readonly Figure[] = [
   manyAgents,
   listServers,
   placement,
+  annealer,
   revokedToken,
   stream,
 ];

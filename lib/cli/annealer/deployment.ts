@@ -34,7 +34,7 @@ export function deploymentCommand(runner: CommandRunner): Command {
     'cnapi deployment commit shop',
     'cnapi deployment commit shop --wait --timeout 10m',
   ])
-    .description('Commits what is proposed in a deployment. What has no change keeps its state.')
+    .description('Commits what is proposed in a deployment. Unchanged noderoles keep their state.')
     .argument('<deployment>', NAMED)
     .option('--wait', 'wait until its noderoles are active')
     .option('--timeout <duration>', 'with --wait, wait no longer than this')
@@ -57,6 +57,9 @@ async function bind(context: Context, [deployment, role, names]: readonly unknow
   const bound = await client.ask(annealerContracts.BindRole, { uuid, role: String(role), servers });
   if (output.json) return output.document(bound);
   for (const noderole of bound.noderoles) output.line(noderole.uuid);
+  const elsewhere = bound.noderoles.filter((noderole) => noderole.deployment !== uuid);
+  for (const noderole of elsewhere)
+    output.note(`${role} on server ${noderole.server_uuid} is bound in deployment ${noderole.deployment} already`);
   output.note(`${bound.created} new noderoles; to run them: cnapi deployment commit ${String(deployment)}`);
 }
 
@@ -81,22 +84,41 @@ async function commit(
 
 /** How often the noderoles are read while a command waits for them. */
 const POLL_MS = 1_000;
+/** Without a change for this long, the command says why nothing happens. */
+const EXPLAIN_AFTER_MS = 10_000;
+const MAX_EXPLAINED = 3;
 
 async function waitUntilSettled(context: Context, uuid: string, timeoutMs: number | undefined): Promise<number> {
   const { client, output, clock } = context;
   const began = clock.now();
   let said = '';
+  let changedAt = began;
   for (;;) {
     const found = await readAllNoderoles(client, { deployment: uuid });
     const now = countsOf(found);
-    if (now !== said) output.note(now);
+    if (now !== said) {
+      output.note(now);
+      changedAt = clock.now();
+    } else if (clock.now() - changedAt >= EXPLAIN_AFTER_MS) {
+      await explainUnsettled(context, found);
+      changedAt = Number.POSITIVE_INFINITY;
+    }
     said = now;
     if (isSettled(found)) return finish(context, found);
     if (timeoutMs !== undefined && clock.now() - began >= timeoutMs) {
       output.complain(`not settled within ${shortDuration(timeoutMs)}; the annealer goes on`);
+      await explainUnsettled(context, found);
       return EXIT.failed;
     }
     await clock.sleep(POLL_MS);
+  }
+}
+
+async function explainUnsettled({ client, output }: Context, all: readonly Noderole[]): Promise<void> {
+  const unsettled = all.filter(({ state }) => state !== 'active' && state !== 'error').slice(0, MAX_EXPLAINED);
+  for (const { uuid } of unsettled) {
+    const { role, server_uuid, explanation } = await client.ask(annealerContracts.GetNoderole, { uuid });
+    output.note(`${role} on server ${server_uuid}: ${explanation}`);
   }
 }
 

@@ -4,8 +4,8 @@ import {
   annealerContracts,
   NODEROLE_STATES,
   type Noderole,
+  type NoderoleAnswer,
   type NoderoleState,
-  type WholeNoderoleAnswer,
 } from '../../protocol/api/annealer.ts';
 import { deployments } from '../../protocol/api/documents/annealer.ts';
 import { isJsonObject, type JsonObject } from '../../protocol/json/bounded-json.ts';
@@ -41,7 +41,7 @@ export function noderoleCommand(runner: CommandRunner): Command {
   add('get', 'Shows a noderole: why it is in its state, its data and its neighbours.', ['cnapi noderole get web@web-1'])
     .argument('<noderole>', NAMED)
     .action(runner.action(get));
-  add('set', 'Proposes data for a noderole. It counts from the next commit of its deployment on.', [
+  add('set', 'Proposes data for a noderole. It takes effect at the next commit of its deployment.', [
     `cnapi noderole set web@web-1 '{"port": 8080}'`,
   ])
     .argument('<noderole>', NAMED)
@@ -109,9 +109,9 @@ async function get({ client, output }: Context, [name]: readonly unknown[]): Pro
 
 type Fact = [string, unknown];
 
-function factsOf(noderole: WholeNoderoleAnswer, labelOf: (uuid: string) => string): Fact[] {
+function factsOf(noderole: NoderoleAnswer, labelOf: (uuid: string) => string): Fact[] {
   const { error, run, parents, children } = noderole;
-  const named = (all: WholeNoderoleAnswer['parents']) =>
+  const named = (all: NoderoleAnswer['parents']) =>
     all.map(({ role, server_uuid, state }) => `${role}@${labelOf(server_uuid)} ${state}`).join(', ') || undefined;
   return [
     ['uuid', noderole.uuid],
@@ -140,7 +140,7 @@ async function set({ client, output }: Context, [name, text]: readonly unknown[]
   const uuid = await findNoderole(client, String(name));
   const noderole = await client.ask(annealerContracts.UpdateNoderole, { uuid, data });
   if (output.json) output.document(noderole);
-  else output.note(`Proposed; to make it count: cnapi deployment commit ${noderole.deployment}`);
+  else output.note(`Proposed; to apply it: cnapi deployment commit ${noderole.deployment}`);
 }
 
 /** @throws UsageError */

@@ -20,8 +20,9 @@ export class ConflictingRolesError extends CnapiError {
 }
 
 export class TooManyNoderolesError extends CnapiError {
-  constructor(maximum: number) {
-    super('TooManyNoderoles', 409, `There may be ${maximum} noderoles; delete some that are not needed`);
+  /** `limit`: which one, in words. */
+  constructor(limit: string) {
+    super('TooManyNoderoles', 409, `That would be too many noderoles: ${limit}`);
   }
 }
 
@@ -48,6 +49,6 @@ export class NoderoleInUseError extends CnapiError {
 /** A role that noderoles have, or a deployment that has some, cannot be deleted. */
 export class DefinitionInUseError extends CnapiError {
   constructor(what: string, name: string) {
-    super('NoderoleInUse', 409, `${what} ${name} has noderoles; delete them first`);
+    super('DefinitionInUse', 409, `${what} ${name} has noderoles; delete them first`);
   }
 }

@@ -7,13 +7,15 @@
  *        └──script──▶ its task exists ──the task has ended──▶ ended
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
+import { chunksOf } from '../../platform/chunks.ts';
+import { isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Clock } from '../../platform/time/clock.ts';
 import { changedIds } from '../../platform/waits/changes.ts';
 import type { RoleDocument } from '../../protocol/api/documents/annealer.ts';
-import type { DutyHandler, HeldDuty } from '../duty/duty.ts';
+import { type DutyHandler, DutyLostError, type HeldDuty } from '../duty/duty.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import type { TaskRow } from '../tasks/store/task.ts';
 import { TaskNotFoundError } from '../tasks/store/task-errors.ts';
@@ -21,12 +23,24 @@ import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import { ANNEALER_TOPIC } from './annealer-topics.ts';
 import type { Definitions } from './definitions.ts';
-import { decideRun, decideTaskEnd, decideWithInputs, type RunStep, roleIsMissing } from './jigs.ts';
-import { inputsOf } from './noderole-inputs.ts';
+import {
+  abandonedEnd,
+  brokenEnd,
+  decideRun,
+  decideTaskEnd,
+  decideWithInputs,
+  type EndStep,
+  missingRoleEnd,
+  type RunStep,
+  tooManyInputs,
+} from './jigs.ts';
+import { inputsOf, type RunInputs } from './noderole-inputs.ts';
 import {
   beginNoderoleTasks,
   claimNoderoles,
   endNoderoleRuns,
+  isSomeNoderoleDue,
+  MAX_SEEN,
   type OpenRun,
   type RolePolicy,
   type RunEnd,
@@ -53,6 +67,9 @@ type Roles = ReadonlyMap<string, RoleDocument>;
 /** How often the graph is looked at when nothing is announced: a server may run again. */
 const POLL_MS = 2_000;
 const MAX_PER_CLAIM = 500;
+const MAX_PER_END = 500;
+/** A run sends up to 100,000 bytes of inputs, three times, and a script. */
+const MAX_PER_BEGIN = 10;
 
 export class AnnealerRunner implements DutyHandler {
   readonly #deps: AnnealerRunnerDeps;
@@ -96,57 +113,41 @@ export class AnnealerRunner implements DutyHandler {
 
   /** Whether there may be more to do now. */
   async #round(duty: HeldDuty): Promise<boolean> {
-    const { database, tasks, definitions } = this.#deps;
+    const { database, tasks, definitions, random } = this.#deps;
     const open = await readOpenRuns(database);
-    const roles = await definitions.readRoles();
     const taskIds = open.flatMap(({ taskId }) => taskId ?? []);
     this.#awaitedTasks = new Set(taskIds);
     const endedTasks = new Set(taskIds.length === 0 ? [] : await tasks.endedAmong(taskIds));
-    const ends: RunEnd[] = [];
-    const begins: RunTask[] = [];
-    for (const run of open) {
-      if (run.taskId !== null && !endedTasks.has(run.taskId)) continue;
-      const step = await this.#stepOf(run, roles);
-      if (step.do === 'begin-task') begins.push({ runId: run.id, taskId: this.#deps.random.uuid(), ...step });
-      else ends.push({ runId: run.id, ...step });
-      this.#log(run, step);
-    }
-    if (begins.length > 0) await this.#begin(duty, begins);
-    if (ends.length > 0) await endNoderoleRuns(database, duty, ends);
-    const claimed = await this.#claim(duty, roles);
-    return begins.length + ends.length + claimed > 0;
+    const ready = open.filter(({ taskId }) => taskId === null || endedTasks.has(taskId));
+    const isSomeDue = await isSomeNoderoleDue(database);
+    if (ready.length === 0 && !isSomeDue) return false;
+    const roles = await definitions.readRoles();
+    const steps: { run: OpenRun; step: RunStep }[] = [];
+    for (const run of ready) steps.push({ run, step: await this.#stepOf(run, roles).catch(unlessTemporary) });
+    const begins = steps.flatMap(({ run: { id: runId }, step }) =>
+      step.do === 'begin-task' ? [{ runId, taskId: random.uuid(), ...step }] : [],
+    );
+    const ends: RunEnd[] = steps.flatMap(({ run: { id: runId }, step }) =>
+      step.do === 'end' ? [{ runId, ...step }] : [],
+    );
+    for (const some of chunksOf(begins, MAX_PER_BEGIN)) ends.push(...(await this.#begin(duty, some)));
+    for (const some of chunksOf(ends, MAX_PER_END)) await this.#end(duty, some);
+    for (const { run, step } of steps) this.#log(run, step);
+    const claimed = isSomeDue || ends.length > 0 ? await this.#claim(duty, roles) : 0;
+    return steps.length + claimed > 0;
   }
 
   async #stepOf(run: OpenRun, roles: Roles): Promise<RunStep> {
     const { database } = this.#deps;
+    if (run.taskId !== null)
+      return decideTaskEnd(await this.#readTask(run.taskId), await readRunInputs(database, run.id));
+    if (run.isAbandoned) return abandonedEnd();
     const role = roles.get(run.role);
-    if (run.taskId !== null) {
-      const task = await this.#readTask(run.taskId);
-      return decideTaskEnd(task, await readRunInputs(database, run.id));
-    }
-    if (run.isLeft) return { do: 'end', error: { code: 'Canceled', message: 'its noderole was proposed again' } };
-    if (role === undefined) return roleIsMissing();
-    const step = decideRun(role, run.runCount);
+    if (role === undefined) return missingRoleEnd();
+    const step = decideRun(role, run.hasSucceeded);
     if (step !== 'read-inputs') return step;
-    return decideWithInputs(role, await this.#readInputs(run, role, roles));
-  }
-
-  async #readInputs({ noderoleId }: OpenRun, role: RoleDocument, roles: Roles) {
-    const rows = await readRunData(this.#deps.database, noderoleId);
-    const whole = rows.map(({ role: name, wall, user, ...rest }, order) => ({
-      ...rest,
-      order,
-      data: { template: roles.get(name)?.template ?? {}, wall, user },
-    }));
-    const own = whole.find(({ distance }) => distance === 0)?.data ?? { template: role.template, wall: {}, user: {} };
-    return inputsOf({
-      own,
-      ancestors: whole.flatMap(({ distance, ...rest }) =>
-        distance === null || distance === 0 ? [] : { distance, ...rest },
-      ),
-      others: whole.flatMap(({ distance, data }) => (distance === null ? [data] : [])),
-      wants: role.wants,
-    });
+    const rows = await readRunData(database, run.noderoleId);
+    return rows.length > MAX_SEEN ? tooManyInputs(MAX_SEEN) : decideWithInputs(role, toInputs(rows, role, roles));
   }
 
   /** Undefined: the record of the task was deleted. */
@@ -157,14 +158,39 @@ export class AnnealerRunner implements DutyHandler {
     });
   }
 
-  async #begin(duty: HeldDuty, begins: readonly RunTask[]): Promise<void> {
+  /** Returns the ends of runs that cannot begin. */
+  async #begin(duty: HeldDuty, begins: readonly RunTask[]): Promise<RunEnd[]> {
     const { database, tasks } = this.#deps;
-    tasks.notifyAuthorities(await beginNoderoleTasks(database, duty, begins));
+    try {
+      tasks.notifyAuthorities(await beginNoderoleTasks(database, duty, begins));
+      return [];
+    } catch (error) {
+      const broken = unlessTemporary(error);
+      const [first, ...others] = begins;
+      if (first === undefined || others.length === 0)
+        return first === undefined ? [] : [{ runId: first.runId, ...broken }];
+      const ends: RunEnd[] = [];
+      for (const one of begins) ends.push(...(await this.#begin(duty, [one])));
+      return ends;
+    }
+  }
+
+  /** One end that cannot be stored becomes a failure, and the others are stored (law 9). */
+  async #end(duty: HeldDuty, ends: readonly RunEnd[]): Promise<void> {
+    try {
+      await endNoderoleRuns(this.#deps.database, duty, ends);
+    } catch (error) {
+      const broken = unlessTemporary(error);
+      const [first, ...others] = ends;
+      if (first === undefined || first.error?.code === broken.error?.code) throw error;
+      if (others.length === 0) return this.#end(duty, [{ runId: first.runId, ...broken }]);
+      for (const one of ends) await this.#end(duty, [one]);
+    }
   }
 
   async #claim(duty: HeldDuty, roles: Roles): Promise<number> {
     const { database, random, config, log } = this.#deps;
-    const { annealerRuns: cap, annealerJigs: jigs } = config;
+    const { annealerMaxRuns: cap, annealerJigs: jigs } = config;
     const policies = [...roles.values()].filter(({ jig }) => jigs.includes(jig)).map(policyOf);
     if (cap === 0 || policies.length === 0) return 0;
     const runIds = Array.from({ length: Math.min(cap, MAX_PER_CLAIM) }, () => random.uuid());
@@ -183,6 +209,30 @@ export class AnnealerRunner implements DutyHandler {
   }
 }
 
-function policyOf({ name: role, retry, delay }: RoleDocument): RolePolicy {
-  return { role, maxFailures: retry < 0 ? undefined : retry + 1, retryTicks: Math.ceil(delay / TICK_MS) };
+function toInputs(rows: Awaited<ReturnType<typeof readRunData>>, role: RoleDocument, roles: Roles): RunInputs {
+  const whole = rows.map(({ role: name, wall, committedData: user, ...rest }, order) => ({
+    ...rest,
+    order,
+    data: { template: roles.get(name)?.template ?? {}, wall, user },
+  }));
+  const [own, ...further] = whole;
+  if (own?.distance !== 0) throw new Error(`the data of a noderole with the role ${role.name} is missing`);
+  return inputsOf({
+    own: own.data,
+    ancestors: further.flatMap(({ distance, ...rest }) => (distance === null ? [] : { distance, ...rest })),
+    others: further.flatMap(({ distance, data }) => (distance === null ? [data] : [])),
+    wants: role.wants,
+  });
+}
+
+/** What cannot be repeated ends the run. @throws the error if the database will accept it later */
+function unlessTemporary(error: unknown): EndStep {
+  if (isTemporary(error) || error instanceof DutyLostError) throw error;
+  return brokenEnd(error);
+}
+
+/** A destructive role whose outcome is unknown is not repeated by itself. */
+function policyOf({ name: role, retry, delay, flags }: RoleDocument): RolePolicy {
+  const maxFailures = flags.includes('destructive') ? 1 : retry < 0 ? undefined : retry + 1;
+  return { role, maxFailures, retryTicks: Math.ceil(delay / TICK_MS) };
 }

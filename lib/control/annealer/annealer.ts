@@ -13,15 +13,15 @@ import {
   NoderoleInUseError,
   NoderolesChangedError,
   NoderoleTransitionError,
+  RoleNotBindableError,
   TooManyNoderolesError,
 } from './annealer-errors.ts';
 import { ANNEALER_TOPIC } from './annealer-topics.ts';
-import { BindingPlanner } from './binding.ts';
+import { type BindingPlan, BindingPlanner } from './binding.ts';
 import { type Definitions, toDefinition } from './definitions.ts';
 import { explainNoderole } from './explain.ts';
 import * as store from './noderole-store.ts';
-import { RoleGraph } from './role-graph.ts';
-import { type OpenRun, readOpenRuns } from './run-store.ts';
+import { findEdgeCycle, RoleGraph } from './role-graph.ts';
 import type { AnnealerSettings } from './settings.ts';
 
 interface AnnealerDeps {
@@ -43,14 +43,20 @@ interface BindRequest {
 }
 
 interface ExplainedNoderole {
-  noderole: store.WholeNoderole;
+  noderole: store.NoderoleDetails;
   explanation: string;
-  run: OpenRun | undefined;
+  run: store.ServerRun | undefined;
 }
 
 /** Plans for a graph that changes in between are made again. */
 const BIND_ATTEMPTS = 5;
-const MAX_NODEROLES = 100_000;
+/** All children of one may change in one statement. */
+const MAX_NODEROLES = 20_000;
+/** All of them may be committed in one statement. */
+const MAX_OF_DEPLOYMENT = 10_000;
+/** A plan is made and stored in about a second. */
+const MAX_NEW_NODEROLES = 10_000;
+const MAX_NEW_EDGES = 50_000;
 
 export class Annealer {
   readonly #deps: AnnealerDeps;
@@ -69,12 +75,11 @@ export class Annealer {
     const { database } = this.#deps;
     await this.#requireServers(request.servers);
     for (let attempt = 1; attempt <= BIND_ATTEMPTS; attempt += 1) {
-      const planned = await this.#plan(request);
-      if (planned.plan.noderoles.length > 0 && !(await store.bindNoderoles(database, planned.version, planned.plan)))
-        continue;
-      if (request.data !== undefined)
-        for (const id of planned.ids) await store.proposeNoderoleData(database, id, request.data);
-      return { noderoles: await store.readNoderoles(database, planned.ids), created: planned.plan.noderoles.length };
+      const { version, plan, ids, ownIds } = await this.#plan(request);
+      const proposed = request.data === undefined ? undefined : { ids: ownIds, data: request.data };
+      const isChange = plan.noderoles.length > 0 || proposed !== undefined;
+      if (isChange && !(await store.bindNoderoles(database, version, plan, proposed))) continue;
+      return { noderoles: await store.readNoderoles(database, ids), created: plan.noderoles.length };
     }
     throw new NoderolesChangedError();
   }
@@ -98,14 +103,13 @@ export class Annealer {
     const noderole = await store.readNoderole(database, id);
     if (noderole === undefined) throw noSuchNoderole(id);
     const { server_uuid: serverUuid } = noderole;
-    const open = await readOpenRuns(database);
-    const run = open.find((each) => each.serverUuid === serverUuid);
+    const { run, openRuns } = await store.readServerRun(database, serverUuid);
     const explanation = explainNoderole({
       noderole,
-      role: (await definitions.readRoles()).get(noderole.role),
+      role: await definitions.findRole(noderole.role),
       isServerRunning: toRunning((await servers.statuses([serverUuid])).get(serverUuid)?.status),
       openRun: run,
-      openRuns: open.length,
+      openRuns,
       settings,
     });
     return { noderole, explanation, run: run?.noderoleId === id ? run : undefined };
@@ -113,7 +117,7 @@ export class Annealer {
 
   /** @throws ResourceNotFoundError */
   async proposeData(id: string, data: JsonObject): Promise<void> {
-    if (!(await store.proposeNoderoleData(this.#deps.database, id, data))) throw noSuchNoderole(id);
+    if ((await store.proposeNoderoleData(this.#deps.database, [id], data)) === 0) throw noSuchNoderole(id);
   }
 
   /** @throws ResourceNotFoundError */
@@ -126,11 +130,11 @@ export class Annealer {
     const answer = await store.retryNoderole(this.#deps.database, id);
     if (answer === undefined) throw noSuchNoderole(id);
     if (!answer.isDone) {
-      const { state, culprit } = answer;
+      const { state, blockedBy } = answer;
       throw new NoderoleTransitionError(
         id,
         state,
-        culprit === null ? 'only one in error is tried again' : `retry noderole ${culprit}, which is in error`,
+        blockedBy === null ? 'only one in error is tried again' : `retry noderole ${blockedBy}, which is in error`,
       );
     }
     this.#announce();
@@ -153,14 +157,52 @@ export class Annealer {
     const { database, definitions, random, config } = this.#deps;
     const path = await definitions.deploymentPath(deploymentId);
     const roles = new RoleGraph([...(await definitions.readRoles()).values()].map(toDefinition));
+    // Each change of a role is checked, but two at the same time may make a cycle together.
+    const cycle = roles.findCycleFrom(role);
+    if (cycle !== undefined) throw new RoleNotBindableError(role, `roles form a cycle: ${cycle.join(' requires ')}`);
     const deploymentIds = path.map(({ uuid }) => uuid);
-    const { version, bound, total } = await store.readGraph(database, { deploymentIds, servers });
-    const isJigActive = (jig: string) => (config.annealerJigs as readonly string[]).includes(jig);
-    const planner = new BindingPlanner({ roles, deploymentIds, bound, isJigActive, newId: () => random.uuid() });
-    const ids = servers.map((server) => planner.bind(role, server).id);
+    const scope = { deploymentIds, servers, roles: roles.scopeOf(role) };
+    const { version, bound, total, inDeployment } = await store.readGraph(database, scope);
+    const planner = new BindingPlanner({
+      ...{ roles, deploymentIds, bound, newId: () => random.uuid() },
+      isJigActive: (jig) => (config.annealerJigs as readonly string[]).includes(jig),
+      limits: { noderoles: MAX_NEW_NODEROLES, edges: MAX_NEW_EDGES },
+    });
+    const noderoles = servers.map((server) => planner.bind(role, server));
+    const ids = noderoles.map(({ id }) => id);
+    // What another deployment has bound keeps its data.
+    const ownIds = noderoles.filter((each) => each.deploymentId === deploymentId).map(({ id }) => id);
     const plan = planner.plan();
-    if (total + plan.noderoles.length > MAX_NODEROLES) throw new TooManyNoderolesError(MAX_NODEROLES);
-    return { version, plan, ids };
+    if (total + plan.noderoles.length > MAX_NODEROLES)
+      throw new TooManyNoderolesError(`there are at most ${MAX_NODEROLES}; delete some that are not needed`);
+    if (inDeployment + plan.noderoles.length > MAX_OF_DEPLOYMENT)
+      throw new TooManyNoderolesError(`a deployment has at most ${MAX_OF_DEPLOYMENT}; use another one below it`);
+    await this.#checkCycle(role, plan);
+    return { version, plan, ids, ownIds };
+  }
+
+  /**
+   * Only a new member of a cluster becomes a parent of what exists. Edges outlive the roles as they
+   * were, so the roles as they are now do not show each cycle.
+   */
+  async #checkCycle(role: string, { noderoles, edges }: BindingPlan): Promise<void> {
+    const added = new Map(noderoles.map((noderole) => [noderole.id, noderole.role]));
+    if (edges.every(({ childId }) => added.has(childId))) return;
+    const existing = await store.readNoderoles(
+      this.#deps.database,
+      edges.flatMap(({ parentId, childId }) => [parentId, childId]).filter((id) => !added.has(id)),
+    );
+    const roleOf = new Map([...added, ...existing.map((noderole) => [noderole.id, noderole.role] as const)]);
+    const pairs = edges.map(({ parentId, childId }) => ({
+      parent: roleOf.get(parentId) ?? '',
+      child: roleOf.get(childId) ?? '',
+    }));
+    const cycle = findEdgeCycle([...(await store.readRoleEdges(this.#deps.database)), ...pairs]);
+    if (cycle !== undefined)
+      throw new RoleNotBindableError(
+        role,
+        `with noderoles that were bound before roles changed, ${cycle.join(' requires ')}`,
+      );
   }
 
   async #requireServers(uuids: readonly string[]): Promise<void> {

@@ -6,7 +6,7 @@
  * one above it; or it is bound to the same server. A role is bound to a server once, whatever the
  * deployment.
  */
-import { ConflictingRolesError, RoleNotBindableError } from './annealer-errors.ts';
+import { ConflictingRolesError, RoleNotBindableError, TooManyNoderolesError } from './annealer-errors.ts';
 import type { RoleDefinition, RoleGraph } from './role-graph.ts';
 
 export interface BoundNoderole {
@@ -34,10 +34,12 @@ interface BindingDeps {
   roles: RoleGraph;
   /** From the deployment to the root: what is bound there may be a parent. */
   deploymentIds: readonly string[];
-  /** All noderoles of these deployments, and all of the servers. */
+  /** All noderoles of the servers; and those of the deployments whose roles are `rolesInScope`. */
   bound: readonly BoundNoderole[];
   isJigActive(jig: string): boolean;
   newId(): string;
+  /** How much one plan may add. */
+  limits: { noderoles: number; edges: number };
 }
 
 /** One plan for any number of bindings. Each sees those before it. */
@@ -47,6 +49,8 @@ export class BindingPlanner {
   readonly #byRole = new Map<string, BoundNoderole[]>();
   readonly #noderoles: BoundNoderole[] = [];
   readonly #edges: NoderoleEdge[] = [];
+  /** Roles that can be bound, as far as it was asked. */
+  readonly #bindable = new Map<string, RoleDefinition>();
 
   constructor(deps: BindingDeps) {
     this.#deps = deps;
@@ -57,7 +61,7 @@ export class BindingPlanner {
    * Returns the noderole that binds the role to the server, with what it needs, or the one that
    * exists. Nothing is planned if it throws.
    *
-   * @throws RoleNotBindableError, ConflictingRolesError
+   * @throws RoleNotBindableError, ConflictingRolesError, TooManyNoderolesError
    */
   bind(role: string, serverUuid: string): BoundNoderole {
     const marks = [this.#noderoles.length, this.#edges.length] as const;
@@ -76,7 +80,7 @@ export class BindingPlanner {
   #bind(name: string, serverUuid: string): BoundNoderole {
     const existing = this.#onServer(serverUuid).find(({ role }) => role === name);
     if (existing !== undefined) return existing;
-    const role = this.#bindable(name);
+    const role = this.#checkBindable(name);
     const parents = [
       ...role.requires.flatMap((required) =>
         this.#parents(required, serverUuid, role).map((parent) => ({ parent, isSoft: false })),
@@ -90,7 +94,9 @@ export class BindingPlanner {
     const [deploymentId = ''] = this.#deps.deploymentIds;
     const noderole = { id: this.#deps.newId(), role: name, serverUuid, deploymentId, cohort };
     for (const { parent, isSoft } of uniqueParents(parents))
-      this.#edges.push({ parentId: parent.id, childId: noderole.id, isSoft });
+      this.#addEdge({ parentId: parent.id, childId: noderole.id, isSoft });
+    const { noderoles: limit } = this.#deps.limits;
+    if (this.#noderoles.length >= limit) throw new TooManyNoderolesError(`one request adds at most ${limit}`);
     this.#noderoles.push(noderole);
     this.#add(noderole);
     if (role.flags.includes('cluster')) this.#joinCluster(noderole);
@@ -100,18 +106,26 @@ export class BindingPlanner {
   /** What already requires the cluster gets the new member as a parent, too. */
   #joinCluster({ id, role, deploymentId }: BoundNoderole): void {
     const { roles } = this.#deps;
-    const isChild = (name: string) => roles.get(name)?.requires.some((each) => roles.satisfying(each).includes(role));
+    const satisfied = roles.namesOf(role);
+    const isChild = (name: string) => roles.get(name)?.requires.some((required) => satisfied.includes(required));
     for (const [key, children] of this.#byRole)
       if (key.startsWith(`${deploymentId} `))
         for (const child of children)
-          if (child.id !== id && isChild(child.role))
-            this.#edges.push({ parentId: id, childId: child.id, isSoft: false });
+          if (child.id !== id && isChild(child.role)) this.#addEdge({ parentId: id, childId: child.id, isSoft: false });
   }
 
-  #bindable(name: string): RoleDefinition {
+  #addEdge(edge: NoderoleEdge): void {
+    const { edges: limit } = this.#deps.limits;
+    if (this.#edges.length >= limit) throw new TooManyNoderolesError(`one request adds at most ${limit} edges`);
+    this.#edges.push(edge);
+  }
+
+  #checkBindable(name: string): RoleDefinition {
+    const known = this.#bindable.get(name);
+    if (known !== undefined) return known;
     const { roles, isJigActive } = this.#deps;
     const role = roles.get(name);
-    if (role === undefined) throw new RoleNotBindableError(name, 'there is no such role');
+    if (role === undefined) throw new RoleNotBindableError(name, `there is no such role${roles.hintFor(name)}`);
     if (role.flags.includes('abstract')) {
       const providers = roles.satisfying(name).filter((provider) => provider !== name);
       const instead = providers.length === 0 ? 'no role provides it' : `bind ${providers.join(' or ')}`;
@@ -125,6 +139,7 @@ export class BindingPlanner {
       );
     if (!isJigActive(role.jig))
       throw new RoleNotBindableError(name, `the jig ${role.jig} is not active (annealerJigs in the configuration)`);
+    this.#bindable.set(name, role);
     return role;
   }
 
@@ -155,9 +170,8 @@ export class BindingPlanner {
     for (const deploymentId of deploymentIds) {
       const found = names
         .flatMap((name) => this.#byRole.get(keyOf(deploymentId, name)) ?? [])
-        .filter(({ role }) => !roles.get(role)?.flags.includes('implicit'))
-        .toSorted(byPlace);
-      if (found.length > 0) return isCluster ? found : found.slice(0, 1);
+        .filter(({ role }) => !roles.get(role)?.flags.includes('implicit'));
+      if (found.length > 0) return isCluster ? found.toSorted(byPlace) : [found.reduce(firstByPlace)];
     }
     return here.slice(0, 1);
   }
@@ -197,6 +211,9 @@ function uniqueParents(
 /** The same answer whatever the order in which rows were read. */
 const byPlace = (one: BoundNoderole, other: BoundNoderole): number =>
   one.cohort - other.cohort || (one.id < other.id ? -1 : 1);
+
+const firstByPlace = (one: BoundNoderole, other: BoundNoderole): BoundNoderole =>
+  byPlace(one, other) <= 0 ? one : other;
 
 const keyOf = (deploymentId: string, role: string): string => `${deploymentId} ${role}`;
 

@@ -21,7 +21,9 @@ interface DefinitionsDeps {
   random: Random;
 }
 
-const MAX_ROLES = 1_000;
+const MAX_ROLES = 300;
+/** A run gets at most three times as much. */
+export const MAX_DATA_BYTES = 32_768;
 const MAX_DEPLOYMENTS = 1_000;
 const PAGE = 1_000;
 /** Levels of deployments below each other. */
@@ -64,6 +66,11 @@ export class Definitions {
     return new Map((await readAll(this.roles)).map((role) => [role.name, role]));
   }
 
+  async findRole(name: string): Promise<RoleDocument | undefined> {
+    const { objects } = await this.roles.list({ name }, { limit: 1, after: undefined });
+    return objects[0]?.value;
+  }
+
   /** A deployment and those above it, up to the root. @throws ResourceNotFoundError */
   async deploymentPath(uuid: string): Promise<readonly DeploymentDocument[]> {
     const path = [(await this.deployments.get(uuid)).value];
@@ -78,15 +85,22 @@ export class Definitions {
 
   /** Roles form no cycle, and a role has what its jig needs. */
   async #checkRole(after: RoleDocument, before: RoleDocument | undefined): Promise<void> {
+    const bytes = Buffer.byteLength(JSON.stringify(after.template));
+    if (bytes > MAX_DATA_BYTES)
+      throw new InvalidArgumentError(
+        `the template of role ${after.name} has ${bytes} bytes; at most ${MAX_DATA_BYTES}`,
+      );
     if (after.jig === 'script' && after.script === undefined)
       throw new InvalidArgumentError(`role ${after.name} has the jig script and no script`);
     if (before !== undefined && before.name !== after.name)
       throw new InvalidArgumentError(`role ${before.name} cannot be renamed: noderoles and other roles name it`);
     const others = (await readAll(this.roles)).filter(({ uuid }) => uuid !== after.uuid);
     if (before === undefined && others.length >= MAX_ROLES) throw new TooManyDocumentsError('roles', MAX_ROLES);
-    const cycle = new RoleGraph([...others, after].map(toDefinition)).findCycle();
+    const cycle = new RoleGraph([...others, after].map(toDefinition)).findCycleFrom(after.name);
     if (cycle !== undefined)
-      throw new InvalidArgumentError(`role ${after.name} would require itself: ${cycle.join(' requires ')}`);
+      throw new InvalidArgumentError(
+        `role ${after.name} would be part of a cycle, or need one: ${cycle.join(' requires ')}`,
+      );
   }
 
   async #checkDeployment(after: DeploymentDocument, before: DeploymentDocument | undefined): Promise<void> {

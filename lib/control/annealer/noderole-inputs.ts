@@ -32,7 +32,7 @@ export interface Ancestor {
 }
 
 interface VisibleData {
-  own: NoderoleData;
+  own: Omit<NoderoleData, 'wall'>;
   ancestors: readonly Ancestor[];
   /** The other active noderoles of the server, in the order of their cohorts. */
   others: readonly NoderoleData[];
@@ -40,13 +40,28 @@ interface VisibleData {
   wants: readonly string[];
 }
 
-/** The user's data is stronger than that of the last run. */
+/** What others see of a noderole. The user's data is stronger than that of the last run. */
 export const dataOf = ({ template, wall, user }: NoderoleData): JsonObject => deepMerge(template, wall, user);
 
-/** What is sent to the jig. */
-export function inputsOf({ own, ancestors, others, wants }: VisibleData): JsonObject {
+export interface RunInputs {
+  /** What the run gets. */
+  sent: JsonObject;
+  /**
+   * What its wall is compared with: the same without the other noderoles of the server, so that it
+   * does not depend on them what is in the wall.
+   */
+  compared: JsonObject;
+}
+
+/**
+ * The noderole's own wall is not among its inputs: a run that returns the same as the last one has
+ * the same wall.
+ */
+export function inputsOf({ own, ancestors, others, wants }: VisibleData): RunInputs {
   const nearestLast = ancestors.toSorted((one, other) => other.distance - one.distance || one.order - other.order);
-  return deepMerge(...others.map(dataOf), ...nearestLast.map((ancestor) => visibleOf(ancestor, wants)), dataOf(own));
+  const seen = nearestLast.map((ancestor) => visibleOf(ancestor, wants));
+  const compared = deepMerge(...seen, own.template, own.user);
+  return { sent: deepMerge(...others.map(dataOf), compared), compared };
 }
 
 function visibleOf({ isSameServer, data }: Ancestor, wants: readonly string[]): JsonObject {

@@ -13,33 +13,51 @@ interface GraphSnapshot {
   /** The version of the graph; a plan holds for this one. */
   version: string;
   bound: BoundNoderole[];
-  /** Noderoles in all deployments. */
+  /** Noderoles in all deployments, and in the first of these. */
   total: number;
+  inDeployment: number;
 }
 
 const boundColumns = `n.id, n.role, n.server_uuid as "serverUuid", n.deployment_id as "deploymentId", n.cohort`;
 
-/** What is bound in these deployments and on these servers. */
-export async function readGraph(
-  database: Queryable,
-  { deploymentIds, servers }: { deploymentIds: readonly string[]; servers: readonly string[] },
-): Promise<GraphSnapshot> {
+interface Scope {
+  deploymentIds: readonly string[];
+  servers: readonly string[];
+  /** Roles of which all noderoles in the deployments are read, and of which the first one is. */
+  roles: { whole: readonly string[]; single: readonly string[] };
+}
+
+/** What is bound on the servers, and what the deployments have of the roles. */
+export async function readGraph(database: Queryable, { deploymentIds, servers, roles }: Scope): Promise<GraphSnapshot> {
   // The version first: a graph that changes in between makes the plan fail, not wrong.
-  const { rows: versions } = await database.query<{ graph_version: string; total: number }>(
+  const { rows: versions } = await database.query<{ graph_version: string; total: number; in_deployment: number }>(
     `select coalesce((select a.graph_version from cnapi_annealer a), 0) as graph_version,
-       (select count(*)::int from cnapi_noderoles) as total`,
-    [],
+       (select count(*)::int from cnapi_noderoles) as total,
+       (select count(*)::int from cnapi_noderoles n where n.deployment_id = $1::uuid) as in_deployment`,
+    [deploymentIds[0] ?? null],
     { name: 'read annealer graph version' },
   );
   const { rows } = await database.query<BoundNoderole>(
-    `select ${boundColumns} from cnapi_noderoles n
-       where n.deployment_id = any ($1::uuid[]) or n.server_uuid = any ($2::uuid[])
-       order by n.cohort, n.id`,
-    [deploymentIds, servers],
+    `select ${boundColumns} from cnapi_noderoles n where n.server_uuid = any ($2::uuid[])
+     union
+     select ${boundColumns} from cnapi_noderoles n where n.deployment_id = any ($1::uuid[]) and n.role = any ($3::text[])
+     union
+     select s.* from unnest($1::uuid[]) as d cross join unnest($4::text[]) as r
+       cross join lateral (
+         select ${boundColumns} from cnapi_noderoles n where n.deployment_id = d and n.role = r
+           order by n.cohort, n.id limit 1) as s
+     order by cohort, id`,
+    [deploymentIds, servers, roles.whole, roles.single],
     { name: 'read annealer graph' },
   );
-  const { graph_version: version = '0', total = 0 } = versions[0] ?? {};
-  return { version, total, bound: rows };
+  const { graph_version: version = '0', total = 0, in_deployment: inDeployment = 0 } = versions[0] ?? {};
+  return { version, total, inDeployment, bound: rows };
+}
+
+/** Data for the next commit, of new noderoles or others. */
+interface ProposedData {
+  ids: readonly string[];
+  data: JsonObject;
 }
 
 /** False: the graph has changed since its version was read; nothing was stored. */
@@ -47,10 +65,11 @@ export async function bindNoderoles(
   database: Queryable,
   version: string,
   { noderoles, edges }: BindingPlan,
+  proposed: ProposedData = { ids: [], data: {} },
 ): Promise<boolean> {
   const { rows } = await database.query<{ done: boolean }>(
     `select cnapi_bind_noderoles($1::bigint, $2::uuid[], $3::text[], $4::uuid[], $5::uuid[], $6::int[],
-       $7::uuid[], $8::uuid[], $9::boolean[]) as done`,
+       $7::uuid[], $8::uuid[], $9::boolean[], $10::uuid[], $11::jsonb) as done`,
     [
       version,
       noderoles.map(({ id }) => id),
@@ -61,6 +80,8 @@ export async function bindNoderoles(
       edges.map(({ parentId }) => parentId),
       edges.map(({ childId }) => childId),
       edges.map(({ isSoft }) => isSoft),
+      proposed.ids,
+      JSON.stringify(proposed.data),
     ],
     { name: 'bind noderoles' },
   );
@@ -75,7 +96,7 @@ export interface NoderoleRow {
   deployment_id: string;
   state: NoderoleState;
   cohort: number;
-  culprit: string | null;
+  blocked_by: string | null;
   is_stale: boolean;
   run_count: number;
   failures: number;
@@ -85,7 +106,7 @@ export interface NoderoleRow {
   state_since: Date;
 }
 
-const columns = `n.id, n.role, n.server_uuid, n.deployment_id, n.state, n.cohort, n.culprit, n.is_stale, n.run_count,
+const columns = `n.id, n.role, n.server_uuid, n.deployment_id, n.state, n.cohort, n.blocked_by, n.is_stale, n.run_count,
   n.failures, greatest(0, n.due_tick - cnapi_tick())::int as pause_ticks, n.error, n.state_since`;
 
 export interface NoderoleFilter {
@@ -135,7 +156,7 @@ export async function readNoderoles(database: Queryable, ids: readonly string[])
 }
 
 /** A noderole with its data and its neighbours. */
-export interface WholeNoderole extends NoderoleRow {
+export interface NoderoleDetails extends NoderoleRow {
   proposed_data: JsonObject | null;
   committed_data: JsonObject;
   wall: JsonObject;
@@ -151,7 +172,7 @@ interface Neighbour {
   is_soft: boolean;
 }
 
-/** Bounds the neighbours in an answer. */
+/** Bounds the neighbours in an answer: first those that are not active. */
 const MAX_NEIGHBOURS = 200;
 
 const neighbours = (of: 'parent' | 'child') => {
@@ -160,11 +181,11 @@ const neighbours = (of: 'parent' | 'child') => {
       'state', o.state, 'is_soft', o.is_soft)), '[]')
     from (select m.id, m.role, m.server_uuid, m.state, e.is_soft from cnapi_noderole_edges e
       join cnapi_noderoles m on m.id = e.${of} where e.${own} = n.id
-      order by m.cohort, m.id limit ${MAX_NEIGHBOURS}) as o)`;
+      order by m.state = 'active', m.cohort, m.id limit ${MAX_NEIGHBOURS}) as o)`;
 };
 
-export async function readNoderole(database: Queryable, id: string): Promise<WholeNoderole | undefined> {
-  const { rows } = await database.query<WholeNoderole>(
+export async function readNoderole(database: Queryable, id: string): Promise<NoderoleDetails | undefined> {
+  const { rows } = await database.query<NoderoleDetails>(
     `select ${columns}, n.proposed_data, n.committed_data, n.wall,
          ${neighbours('parent')} as parents, ${neighbours('child')} as children
        from cnapi_noderoles n where n.id = $1::uuid`,
@@ -175,16 +196,22 @@ export async function readNoderole(database: Queryable, id: string): Promise<Who
 }
 
 /**
- * Data for the next commit; data equal to the committed one proposes nothing. False: no such
- * noderole.
+ * Data for the next commit; data equal to the committed one proposes nothing. Returns how many of
+ * them exist.
  */
-export async function proposeNoderoleData(database: Queryable, id: string, data: JsonObject): Promise<boolean> {
+export async function proposeNoderoleData(
+  database: Queryable,
+  ids: readonly string[],
+  data: JsonObject,
+): Promise<number> {
   const { rowCount } = await database.query(
-    `update cnapi_noderoles n set proposed_data = nullif($2::jsonb, n.committed_data) where n.id = $1::uuid`,
-    [id, JSON.stringify(data)],
+    `update cnapi_noderoles n set proposed_data = nullif($2::jsonb, n.committed_data)
+       where n.id = any (array(
+         select o.id from cnapi_noderoles o where o.id = any ($1::uuid[]) order by o.cohort, o.id for no key update))`,
+    [ids, JSON.stringify(data)],
     { name: 'propose noderole data' },
   );
-  return rowCount > 0;
+  return rowCount;
 }
 
 /** The noderole does not run before the next commit. False: no such noderole. */
@@ -213,18 +240,18 @@ export async function commitDeployment(
   return rows[0] ?? { committed: 0, due: 0 };
 }
 
-export type RetryAnswer = { isDone: true } | { isDone: false; state: NoderoleState; culprit: string | null };
+export type RetryAnswer = { isDone: true } | { isDone: false; state: NoderoleState; blockedBy: string | null };
 
 /** Undefined: no such noderole. */
 export async function retryNoderole(database: Queryable, id: string): Promise<RetryAnswer | undefined> {
-  const { rows } = await database.query<{ is_done: boolean; state: NoderoleState; culprit: string | null }>(
-    'select is_done, state, culprit from cnapi_retry_noderole($1::uuid)',
+  const { rows } = await database.query<{ is_done: boolean; state: NoderoleState; blocked_by: string | null }>(
+    'select is_done, state, blocked_by from cnapi_retry_noderole($1::uuid)',
     [id],
     { name: 'retry noderole' },
   );
   const [row] = rows;
   if (row === undefined) return undefined;
-  return row.is_done ? { isDone: true } : { isDone: false, state: row.state, culprit: row.culprit };
+  return row.is_done ? { isDone: true } : { isDone: false, state: row.state, blockedBy: row.blocked_by };
 }
 
 /**
@@ -263,4 +290,43 @@ export async function countNoderoles(database: Queryable): Promise<Record<string
     { name: 'count noderoles' },
   );
   return Object.fromEntries(rows.map(({ state, count }) => [state, count]));
+}
+
+/** What runs on a server now, and how many runs have not ended in all. */
+export async function readServerRun(
+  database: Queryable,
+  serverUuid: string,
+): Promise<{ run: ServerRun | undefined; openRuns: number }> {
+  const { rows } = await database.query<{ open_runs: number } & { [Name in keyof ServerRun]: ServerRun[Name] | null }>(
+    `select c.open_runs, r.id, n.id as "noderoleId", n.role, r.task as "taskId", r.started_at as "startedAt"
+       from (select count(*)::int as open_runs from cnapi_noderole_runs where ended_at is null) as c
+       left join cnapi_noderole_runs r on r.server_uuid = $1::uuid and r.ended_at is null
+       left join cnapi_noderoles n on n.id = r.noderole`,
+    [serverUuid],
+    { name: 'read server run' },
+  );
+  const [row] = rows;
+  if (row === undefined) return { openRuns: 0, run: undefined };
+  const { open_runs: openRuns, ...run } = row;
+  return { openRuns, run: run.id === null ? undefined : (run as ServerRun) };
+}
+
+/** A run that has not ended. */
+export interface ServerRun {
+  id: string;
+  noderoleId: string;
+  role: string;
+  taskId: string | null;
+  startedAt: Date;
+}
+
+/** Which roles have noderoles that are parents of which, in all deployments. */
+export async function readRoleEdges(database: Queryable): Promise<{ parent: string; child: string }[]> {
+  const { rows } = await database.query<{ parent: string; child: string }>(
+    `select distinct p.role as parent, c.role as child from cnapi_noderole_edges e
+       join cnapi_noderoles p on p.id = e.parent join cnapi_noderoles c on c.id = e.child`,
+    [],
+    { name: 'read role edges' },
+  );
+  return rows;
 }

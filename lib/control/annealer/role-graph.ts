@@ -42,45 +42,45 @@ export class RoleGraph {
     return this.#roles.has(name) ? [name, ...providers.filter((provider) => provider !== name)] : providers;
   }
 
-  /** Roles that the role requires or comes after, those that provide them included. */
-  parentsOf(name: string): readonly string[] {
+  /** The names that the role requires or comes after, whoever satisfies them. */
+  #needs(name: string): readonly string[] {
     const role = this.#roles.get(name);
-    return role === undefined ? [] : [...role.requires, ...role.runsAfter].flatMap((parent) => this.satisfying(parent));
+    return role === undefined ? [] : [...role.requires, ...role.runsAfter];
   }
 
-  /** The names of a cycle, its first name repeated at its end; undefined if there is none. */
-  findCycle(): readonly string[] | undefined {
+  /**
+   * A cycle of roles that is reached from this one, its first name repeated at its end; undefined
+   * if there is none. Without recursion, because a chain of roles may be as long as there are
+   * roles; each required name is expanded once, because many roles may provide it.
+   */
+  findCycleFrom(start: string): readonly string[] | undefined {
     const done = new Set<string>();
-    for (const name of [...this.#roles.keys()].toSorted()) {
-      const cycle = this.#cycleFrom(name, done);
-      if (cycle !== undefined) return cycle;
+    const path: { name: string; next: Iterator<string> }[] = [];
+    const places = new Map<string, number>();
+    const enter = (name: string) => {
+      places.set(name, path.length);
+      path.push({ name, next: this.#steps(name) });
+    };
+    enter(start);
+    for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
+      const { value: next, done: isOver } = top.next.next();
+      if (isOver) {
+        path.pop();
+        places.delete(top.name);
+        done.add(top.name);
+        continue;
+      }
+      const place = places.get(next);
+      if (place !== undefined) return toRoles([...path.slice(place).map(({ name }) => name), next]);
+      if (!done.has(next)) enter(next);
     }
     return undefined;
   }
 
-  /** Without recursion: a chain of roles may be as long as there are roles. */
-  #cycleFrom(start: string, done: Set<string>): readonly string[] | undefined {
-    const path: { name: string; left: string[] }[] = [];
-    const inPath = new Set<string>();
-    const enter = (name: string) => {
-      path.push({ name, left: [...this.parentsOf(name)] });
-      inPath.add(name);
-    };
-    if (!done.has(start)) enter(start);
-    for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
-      const next = top.left.shift();
-      if (next === undefined) {
-        path.pop();
-        inPath.delete(top.name);
-        done.add(top.name);
-      } else if (inPath.has(next)) {
-        const names = path.map(({ name }) => name);
-        return [...names.slice(names.indexOf(next)), next];
-      } else if (!done.has(next)) {
-        enter(next);
-      }
-    }
-    return undefined;
+  /** From a role to the names that it needs; from a needed name to the roles that satisfy it. */
+  *#steps(node: string): Generator<string> {
+    if (node.startsWith(NEED)) yield* this.satisfying(node.slice(NEED.length));
+    else for (const needed of this.#needs(node)) yield `${NEED}${needed}`;
   }
 
   /**
@@ -89,14 +89,48 @@ export class RoleGraph {
    */
   findMissing(name: string): { missing: string; neededBy: string; hint: string } | undefined {
     const seen = new Set([name]);
+    const needed = new Set<string>();
     for (const needer of seen)
       for (const required of this.#roles.get(needer)?.requires ?? []) {
+        if (needed.has(required)) continue;
+        needed.add(required);
         const found = this.satisfying(required);
         if (found.length === 0)
           return { missing: required, neededBy: needer, hint: suggestion(required, [...this.#roles.keys()]) };
         for (const one of found) seen.add(one);
       }
     return undefined;
+  }
+
+  /** `; did you mean NAME?`, or nothing. */
+  hintFor(name: string): string {
+    return suggestion(name, [...this.#roles.keys()]);
+  }
+
+  /**
+   * Roles whose noderoles matter for a new one of this role: those that it requires or comes after,
+   * directly or not, and what requires a cluster among all these. `whole`: each of their noderoles;
+   * `single`: one in each deployment is enough.
+   */
+  scopeOf(name: string): { whole: readonly string[]; single: readonly string[] } {
+    const above = new Set([name]);
+    const needed = new Set<string>();
+    for (const role of above)
+      for (const need of this.#needs(role)) {
+        if (needed.has(need)) continue;
+        needed.add(need);
+        for (const parent of this.satisfying(need)) above.add(parent);
+      }
+    const clusters = [...above].filter((role) => this.#roles.get(role)?.flags.includes('cluster'));
+    const satisfied = new Set(clusters.flatMap((role) => this.namesOf(role)));
+    const below = [...this.#roles.keys()].filter((role) => this.#needs(role).some((need) => satisfied.has(need)));
+    const whole = new Set([...clusters, ...below]);
+    return { whole: [...whole], single: [...above].filter((role) => !whole.has(role)) };
+  }
+
+  /** The names that a noderole of this role satisfies. */
+  namesOf(name: string): readonly string[] {
+    return [name, ...(this.#roles.get(name)?.provides ?? [])];
   }
 
   /** Whether no server may have both roles. */
@@ -109,4 +143,29 @@ export class RoleGraph {
       names(first).some((name) => second.conflicts.includes(name) || second.provides.includes(name))
     );
   }
+}
+
+/** The cycle that these edges between roles form; undefined if there is none. */
+export function findEdgeCycle(edges: readonly { parent: string; child: string }[]): readonly string[] | undefined {
+  const names = [...new Set(edges.flatMap(({ parent, child }) => [parent, child]))];
+  const parents = Map.groupBy(edges, ({ child }) => child);
+  const bare = { jig: '', flags: [], runsAfter: [], conflicts: [], provides: [] };
+  const graph = new RoleGraph([
+    ...names.map((name) => ({
+      ...{ ...bare, name },
+      requires: [...new Set((parents.get(name) ?? []).map(({ parent }) => parent))],
+    })),
+    // What requires all of them reaches each cycle.
+    { ...bare, name: '', requires: names },
+  ]);
+  return graph.findCycleFrom('');
+}
+
+/** Marks a required name among the nodes of a search. Names of roles do not begin so. */
+const NEED = '?';
+
+/** The roles of a cycle of roles and needs, beginning and ending with the same role. */
+function toRoles(cycle: readonly string[]): readonly string[] {
+  const roles = cycle.filter((node) => !node.startsWith(NEED));
+  return cycle[0]?.startsWith(NEED) ? [...roles, roles[0] ?? ''] : roles;
 }

@@ -18,7 +18,7 @@ interface ClaimedRun {
 }
 
 /**
- * Begins at most as many runs as there are `runIds`, and so that at most `cap` run.
+ * Begins runs until `cap` have not ended in the zone, at most as many as there are `runIds`.
  * @throws DutyLostError
  */
 export async function claimNoderoles(
@@ -26,8 +26,8 @@ export async function claimNoderoles(
   duty: HeldDuty,
   { runIds, cap, policies }: { runIds: readonly string[]; cap: number; policies: readonly RolePolicy[] },
 ): Promise<ClaimedRun[]> {
-  const { rows } = await database.query<{ held: boolean; run: string | null; noderole: string | null }>(
-    `select held, run, noderole from cnapi_claim_noderoles($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::int,
+  const { rows } = await database.query<{ held: boolean; noderole_run: string | null; noderole: string | null }>(
+    `select held, noderole_run, noderole from cnapi_claim_noderoles($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::int,
        $6::text[], $7::int[], $8::bigint[])`,
     [
       ...fenceValues(duty),
@@ -37,14 +37,18 @@ export async function claimNoderoles(
     { name: 'claim noderoles' },
   );
   if (rows.some(({ held }) => !held)) throw new DutyLostError(duty);
-  return rows.flatMap(({ run, noderole }) =>
-    run === null || noderole === null ? [] : [{ runId: run, noderoleId: noderole }],
+  return rows.flatMap(({ noderole_run: runId, noderole: noderoleId }) =>
+    runId === null || noderoleId === null ? [] : [{ runId, noderoleId }],
   );
 }
 
-/** `wall` of a success; `error` of a failure. */
+/**
+ * `wall` of a success; absent: the noderole keeps the one that it has. `final`: no other attempt
+ * follows. `refused`: the run did not begin, so it does not count.
+ */
 export interface RunEnd {
   runId: string;
+  outcome: 'succeeded' | 'failed' | 'refused' | 'final';
   wall?: JsonObject;
   error?: { code: string; message: string };
 }
@@ -54,33 +58,36 @@ export function endNoderoleRuns(database: Queryable, duty: HeldDuty, ends: reado
   return fenced(
     database,
     duty,
-    'select cnapi_end_noderole_runs($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::jsonb[], $6::json[]) as held',
+    `select cnapi_end_noderole_runs($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::text[], $6::jsonb[],
+       $7::json[]) as held`,
     [
       ends.map(({ runId }) => runId),
+      ends.map(({ outcome }) => outcome),
       ends.map(({ wall }) => (wall === undefined ? null : JSON.stringify(wall))),
       ends.map(({ error }) => (error === undefined ? null : JSON.stringify(error))),
     ],
   );
 }
 
-/** A run that has not ended. */
+/** A run that has not ended, for the holder of the duty. */
 export interface OpenRun {
   id: string;
   noderoleId: string;
   role: string;
   serverUuid: string;
   taskId: string | null;
-  startedAt: Date;
-  /** Successful runs of the noderole before. */
-  runCount: number;
+  /** An earlier run of the noderole has succeeded, also one that it had abandoned. */
+  hasSucceeded: boolean;
   /** The noderole was proposed again: the end of the run changes nothing. */
-  isLeft: boolean;
+  isAbandoned: boolean;
 }
 
 export async function readOpenRuns(database: Queryable): Promise<OpenRun[]> {
   const { rows } = await database.query<OpenRun>(
     `select r.id, n.id as "noderoleId", n.role, r.server_uuid as "serverUuid",
-         r.task as "taskId", r.started_at as "startedAt", n.run_count as "runCount", n.run is distinct from r.id as "isLeft"
+         r.task as "taskId", n.noderole_run is distinct from r.id as "isAbandoned",
+         n.run_count > 0 or exists (
+           select 1 from cnapi_noderole_runs o where o.noderole = n.id and o.outcome = 'succeeded') as "hasSucceeded"
        from cnapi_noderole_runs r join cnapi_noderoles n on n.id = r.noderole
        where r.ended_at is null order by r.started_at, r.id`,
     [],
@@ -96,16 +103,17 @@ interface RunDataRow {
   distance: number | null;
   isSameServer: boolean;
   wall: JsonObject;
-  user: JsonObject;
+  committedData: JsonObject;
 }
 
-/** Bounds the ways through the graph that are followed. */
-const MAX_DISTANCE = 50;
-const MAX_SEEN = 1_000;
+/** Bounds the ways through the graph that are followed (docs/annealer.md). */
+const MAX_DISTANCE = 100;
+/** Bounds the noderoles whose data one run sees. */
+export const MAX_SEEN = 1_000;
 
 /**
- * The data of the noderole, of its ancestors, and of the others on its server that are active; in
- * the order of cohorts.
+ * The data of the noderole, of its ancestors, the nearest first, and of the others on its server
+ * that are active. More than MAX_SEEN rows mean that there are too many.
  */
 export async function readRunData(database: Queryable, noderoleId: string): Promise<RunDataRow[]> {
   const { rows } = await database.query<RunDataRow>(
@@ -117,7 +125,7 @@ export async function readRunData(database: Queryable, noderoleId: string): Prom
      ), near as (
        select up.id, min(up.distance) as distance from up group by up.id
      )
-     select n.role, d.distance, n.server_uuid = o.server_uuid as "isSameServer", n.wall, n.committed_data as "user"
+     select n.role, d.distance, n.server_uuid = o.server_uuid as "isSameServer", n.wall, n.committed_data as "committedData"
        from cnapi_noderoles o
        join lateral (
          select near.id, near.distance from near
@@ -127,14 +135,14 @@ export async function readRunData(database: Queryable, noderoleId: string): Prom
        ) as d on true
        join cnapi_noderoles n on n.id = d.id
        where o.id = $1::uuid
-       order by n.cohort, n.id limit ${MAX_SEEN}`,
+       order by d.distance nulls last, n.cohort, n.id limit ${MAX_SEEN + 1}`,
     [noderoleId],
     { name: 'read noderole run data' },
   );
   return rows;
 }
 
-/** What was sent to the script of a run. */
+/** What the wall of a run is compared with. */
 export async function readRunInputs(database: Queryable, runId: string): Promise<JsonObject> {
   const { rows } = await database.query<{ inputs: JsonObject | null }>(
     'select r.inputs from cnapi_noderole_runs r where r.id = $1::uuid',
@@ -144,7 +152,7 @@ export async function readRunInputs(database: Queryable, runId: string): Promise
   return rows[0]?.inputs ?? {};
 }
 
-/** The task of a run, and what it sends. */
+/** The task of a run. `inputs`: what its wall will be compared with. */
 export interface RunTask {
   runId: string;
   taskId: string;
@@ -166,8 +174,8 @@ export async function beginNoderoleTasks(
   duty: HeldDuty,
   tasks: readonly RunTask[],
 ): Promise<TaskedServer[]> {
-  const { rows } = await database.query<{ held: boolean; server_uuid: string; run: string | null }>(
-    `select held, server_uuid, run from cnapi_begin_noderole_tasks($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::uuid[],
+  const { rows } = await database.query<{ held: boolean; server_uuid: string; instance_run: string | null }>(
+    `select held, server_uuid, instance_run from cnapi_begin_noderole_tasks($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::uuid[],
        $6::jsonb[], $7::json[], $8::json[], $9::int[])`,
     [
       ...fenceValues(duty),
@@ -179,7 +187,7 @@ export async function beginNoderoleTasks(
     { name: 'begin noderole tasks' },
   );
   if (rows.some(({ held }) => !held)) throw new DutyLostError(duty);
-  return rows.map(({ server_uuid: serverUuid, run }) => ({ serverUuid, run }));
+  return rows.map(({ server_uuid: serverUuid, instance_run: run }) => ({ serverUuid, run }));
 }
 
 /** Deletes some runs that ended more than `days` ago; returns how many. */
@@ -192,4 +200,16 @@ export async function deleteEndedNoderoleRuns(database: Queryable, days: number,
     [days, limit],
   );
   return rowCount;
+}
+
+/** Whether a claim would find something, if there is room: due, and on a server that runs. */
+export async function isSomeNoderoleDue(database: Queryable): Promise<boolean> {
+  const { rows } = await database.query<{ found: boolean }>(
+    `select exists (
+       select 1 from cnapi_noderoles n where n.state = 'todo' and n.due_tick <= cnapi_tick()
+         and exists (select 1 from cnapi_presence_of(n.server_uuid) p where p.run is not null)) as found`,
+    [],
+    { name: 'find due noderoles' },
+  );
+  return rows[0]?.found === true;
 }

@@ -5,7 +5,7 @@ import { JIGS } from '../../protocol/api/documents/annealer.ts';
 type Jig = (typeof JIGS)[number];
 
 export const annealerSettings = {
-  annealerRuns: z
+  annealerMaxRuns: z
     .preprocess(
       (value) => (typeof value === 'string' && /^\d{1,6}$/.test(value) ? Number(value) : value),
       z.int().min(0).max(10_000),
@@ -22,6 +22,6 @@ export const annealerSettings = {
 };
 
 export interface AnnealerSettings {
-  annealerRuns: number;
+  annealerMaxRuns: number;
   annealerJigs: readonly Jig[];
 }

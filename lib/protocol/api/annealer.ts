@@ -48,10 +48,10 @@ const whole = answer({
   children: z.array(neighbour).describe('At most 200'),
   run: answer({ uuid: uuid(), task_id: uuid().optional(), started_at: z.string() }).optional(),
   withheld: z.boolean().optional().describe('Data is left out: it takes a role that may run tasks'),
-}).meta({ id: 'WholeNoderole' });
+}).meta({ id: 'NoderoleDetails' });
 
 export type Noderole = Known<z.output<typeof noderole>>;
-export type WholeNoderoleAnswer = Known<z.output<typeof whole>>;
+export type NoderoleAnswer = Known<z.output<typeof whole>>;
 
 const DEPLOYMENT = 'b5e7c0de-1a2b-4c3d-8e4f-5a6b7c8d9e0f';
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -68,7 +68,7 @@ const noderoleExample: Noderole = {
   state_since: '2030-01-01T00:00:00.000Z',
 };
 
-const wholeExample: WholeNoderoleAnswer = {
+const wholeExample: NoderoleAnswer = {
   ...noderoleExample,
   explanation: 'due; the annealer begins its run next',
   data: { port: 80 },
@@ -118,7 +118,7 @@ export const annealerContracts = contracts({
     ...shared,
     method: 'POST',
     path: '/deployments/:uuid/commit',
-    summary: 'Commits what is proposed in a deployment, all of it or nothing. What has no change keeps its state',
+    summary: 'Commits what is proposed in a deployment, all of it or nothing. Unchanged noderoles keep their state',
     params: z.object({ ...ofDeployment }),
     responses: {
       200: {
@@ -171,7 +171,7 @@ export const annealerContracts = contracts({
     ...shared,
     method: 'POST',
     path: '/noderoles/:uuid',
-    summary: 'Proposes data for a noderole. It counts from the next commit of its deployment on',
+    summary: 'Proposes data for a noderole. It takes effect at the next commit of its deployment',
     params: z.object({ ...ofNoderole, data: object().describe('All of its data, not only what changes') }),
     responses: { 200: { description: 'Proposed', schema: whole, example: wholeExample }, ...missing },
   },

@@ -1,6 +1,6 @@
 /** Roles on servers, with real instances and real agents on simulated machines. */
 import t, { type Test } from 'tap';
-import type { Noderole, NoderoleState, WholeNoderoleAnswer } from '../../../lib/protocol/api/annealer.ts';
+import type { Noderole, NoderoleAnswer, NoderoleState } from '../../../lib/protocol/api/annealer.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
@@ -41,7 +41,7 @@ async function zoneWith(t: Test, servers: number, config: Record<string, unknown
   };
 }
 
-const get = async (app: TestApp, uuid: string) => (await app.get<WholeNoderoleAnswer>(`/noderoles/${uuid}`)).body;
+const get = async (app: TestApp, uuid: string) => (await app.get<NoderoleAnswer>(`/noderoles/${uuid}`)).body;
 
 const inState = (app: TestApp, uuid: string, state: NoderoleState) =>
   until(async () => {

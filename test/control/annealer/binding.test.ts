@@ -22,7 +22,12 @@ const bound = (id: string, name: string, serverUuid: string, more: Partial<Bound
   ...more,
 });
 
-function planner(roles: RoleDefinition[], existing: BoundNoderole[] = [], deploymentIds = ['app', 'system']) {
+function planner(
+  roles: RoleDefinition[],
+  existing: BoundNoderole[] = [],
+  deploymentIds = ['app', 'system'],
+  limits = { noderoles: 100, edges: 100 },
+) {
   let ids = 0;
   return new BindingPlanner({
     roles: new RoleGraph(roles),
@@ -30,6 +35,7 @@ function planner(roles: RoleDefinition[], existing: BoundNoderole[] = [], deploy
     bound: existing,
     isJigActive: (jig) => jig !== 'inactive',
     newId: () => `new${ids++}`,
+    limits,
   });
 }
 
@@ -158,4 +164,17 @@ t.test('a soft requirement orders what exists and binds nothing (C14)', async (t
   const one = planner(roles, [bound('d', 'db', 's9', { cohort: 3 })]);
   t.equal(one.bind('web', 's1').cohort, 4);
   t.strictSame(edgesOf(one), ['new0>new1', 'd>new1 soft']);
+});
+
+t.test('a plan is bounded, and what would exceed it is not planned in part', async (t) => {
+  const roles = [role('web', { requires: ['base'] }), role('base', { flags: ['implicit'] })];
+  const one = planner(roles, [], ['app'], { noderoles: 3, edges: 100 });
+  one.bind('web', 's1');
+  t.throws(() => one.bind('web', 's2'), { code: 'TooManyNoderoles', statusCode: 409, message: /at most 3/ });
+  t.strictSame(placesOf(one), ['base s1', 'web s1']);
+  const cluster = [role('web', { requires: ['etcd'] }), role('etcd', { flags: ['cluster'] })];
+  const members = ['e1', 'e2', 'e3'].map((id) => bound(id, 'etcd', `s${id}`));
+  const two = planner(cluster, members, ['app'], { noderoles: 100, edges: 2 });
+  t.throws(() => two.bind('web', 's1'), { code: 'TooManyNoderoles', message: /2 edges/ });
+  t.strictSame(two.plan(), { noderoles: [], edges: [] });
 });

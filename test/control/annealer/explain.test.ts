@@ -1,30 +1,31 @@
 import t from 'tap';
 import { explainNoderole } from '../../../lib/control/annealer/explain.ts';
-import type { WholeNoderole } from '../../../lib/control/annealer/noderole-store.ts';
+import type { NoderoleDetails } from '../../../lib/control/annealer/noderole-store.ts';
 import type { RoleDocument } from '../../../lib/protocol/api/documents/annealer.ts';
 
 type Facts = Parameters<typeof explainNoderole>[0];
 
-const noderole = (fields: Partial<WholeNoderole>): WholeNoderole => ({
-  ...{ id: 'n', role: 'web', server_uuid: 's', deployment_id: 'd', state: 'todo', cohort: 1, culprit: null },
+const noderole = (fields: Partial<NoderoleDetails>): NoderoleDetails => ({
+  ...{ id: 'n', role: 'web', server_uuid: 's', deployment_id: 'd', state: 'todo', cohort: 1, blocked_by: null },
   ...{ is_stale: false, run_count: 0, failures: 0, pause_ticks: 0, error: null, state_since: new Date(0) },
   ...{ proposed_data: null, committed_data: {}, wall: {}, parents: [], children: [] },
   ...fields,
 });
 
-const explain = (fields: Partial<WholeNoderole>, facts: Partial<Facts> = {}) =>
+const explain = (fields: Partial<NoderoleDetails>, facts: Partial<Facts> = {}) =>
   explainNoderole({
     noderole: noderole(fields),
     role: { jig: 'script', flags: [] as string[] } as RoleDocument,
     isServerRunning: true,
     openRun: undefined,
     openRuns: 0,
-    settings: { annealerRuns: 10, annealerJigs: ['script'] },
+    settings: { annealerMaxRuns: 10, annealerJigs: ['script'] },
     ...facts,
   });
 
 t.test('each state is explained, with what takes it further', async (t) => {
   t.match(explain({ state: 'proposed' }), /cnapi deployment commit/);
+  t.match(explain({ state: 'proposed' }, { openRun: { noderoleId: 'n', role: 'web' } }), /its last run has not ended/);
   t.match(explain({ state: 'active' }), /^active$/);
   t.match(explain({ state: 'error', failures: 3 }), /failed 3 times.*cnapi noderole retry/);
   t.match(explain({ state: 'transition' }), /^runs$/);
@@ -45,7 +46,7 @@ t.test('what is blocked waits for named parents, or names the one in error (C29)
   );
   const many = ['a', 'b', 'c', 'd', 'e'].map((id) => parent(id, 'todo'));
   t.match(explain({ state: 'blocked', parents: many }), /db \(c\) is todo, and 2 more$/);
-  t.match(explain({ state: 'blocked', culprit: 'x', parents: many }), /blocked by noderole x, which is in error/);
+  t.match(explain({ state: 'blocked', blocked_by: 'x', parents: many }), /blocked by noderole x, which is in error/);
 });
 
 t.test('what is due says why it does not run yet, each reason alone (C31)', async (t) => {
@@ -53,9 +54,9 @@ t.test('what is due says why it does not run yet, each reason alone (C31)', asyn
   t.match(explain({}, { role: undefined }), /role web does not exist/);
   t.match(explain({}, { isServerRunning: undefined }), /its server does not exist any more/);
   t.match(explain({}, { isServerRunning: false }), /waits for its server, which is not running/);
-  t.match(explain({}, { settings: { annealerRuns: 10, annealerJigs: ['noop'] } }), /jig script is not active/);
+  t.match(explain({}, { settings: { annealerMaxRuns: 10, annealerJigs: ['noop'] } }), /jig script is not active/);
   t.match(explain({ pause_ticks: 30 }), /tried again in about 30 s/);
   t.match(explain({}, { openRun: { noderoleId: 'o', role: 'db' } }), /waits for the run of db \(o\)/);
-  t.match(explain({}, { openRuns: 10 }), /10 runs have not ended/);
-  t.match(explain({}, { settings: { annealerRuns: 0, annealerJigs: ['script'] } }), /annealer is paused/);
+  t.match(explain({}, { openRuns: 10 }), /limit of 10 concurrent runs/);
+  t.match(explain({}, { settings: { annealerMaxRuns: 0, annealerJigs: ['script'] } }), /annealer is paused/);
 });

@@ -32,7 +32,7 @@ export async function bindGraph(database: Queryable, shape: Shape, deploymentId 
   const cohorts = new Map<string, number>();
   for (const [name, parents] of Object.entries(shape))
     cohorts.set(name, 1 + Math.max(-1, ...parents.map((parent) => cohorts.get(parent) ?? 0)));
-  const { version } = await readGraph(database, { deploymentIds: [], servers: [] });
+  const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
   const done = await bindNoderoles(database, version, {
     noderoles: Object.keys(shape).map((name) => ({
       id: idOf(name),
@@ -104,12 +104,12 @@ export class Holder {
   }
 
   async succeed(...names: string[]): Promise<void> {
-    await this.end(names.map((name) => ({ runId: this.runOf(name), wall: {} })));
+    await this.end(names.map((name) => ({ runId: this.runOf(name), outcome: 'succeeded', wall: {} })));
   }
 
   async fail(...names: string[]): Promise<void> {
     const error = { code: 'TaskError', message: 'it broke' };
-    await this.end(names.map((name) => ({ runId: this.runOf(name), error })));
+    await this.end(names.map((name) => ({ runId: this.runOf(name), outcome: 'failed', error })));
   }
 
   end(ends: readonly RunEnd[]): Promise<void> {

@@ -4,6 +4,7 @@ import {
   bindNoderoles,
   commitDeployment,
   countNoderoles,
+  deleteNoderole,
   listNoderoles,
   proposeNoderole,
   proposeNoderoleData,
@@ -11,19 +12,20 @@ import {
   readNoderole,
   retryNoderole,
 } from '../../../lib/control/annealer/noderole-store.ts';
+import { readOpenRuns, readRunData } from '../../../lib/control/annealer/run-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
-import { NODEROLE_STATES } from '../../../lib/protocol/api/annealer.ts';
+import { runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { bindGraph, committedGraph, DEPLOYMENT, idOf, type Shape, serverOf, statesOf } from './graphs.ts';
-import { NODEROLE_EVENTS, nextNoderoleState, PARENTS } from './noderole-rules.ts';
 
 async function graph(t: Test, shape: Shape) {
-  const { database } = await freshDatabase(t, { migrations });
+  const { database, url } = await freshDatabase(t, { migrations });
   const holder = await committedGraph(database, shape);
   const names = Object.keys(shape);
   return {
     database,
+    url,
     holder,
     states: (...some: string[]) => statesOf(database, ...(some.length > 0 ? some : names)),
     claim: (options = {}) => holder.claim(names, options),
@@ -34,24 +36,6 @@ async function graph(t: Test, shape: Shape) {
     },
   };
 }
-
-t.test('the table of states in SQL is the one in noderole.ts', async (t) => {
-  const { database } = await freshDatabase(t, { migrations });
-  const { rows } = await database.query<{ state: string; event: string; parents: string; next: string | null }>(
-    `select s as state, e as event, p as parents, cnapi_next_noderole(s, e, p) as next
-       from unnest($1::text[]) s, unnest($2::text[]) e, unnest($3::text[]) p`,
-    [NODEROLE_STATES, NODEROLE_EVENTS, PARENTS],
-  );
-  const inSql = new Map(rows.map(({ state, event, parents, next }) => [`${state} ${event} ${parents}`, next]));
-  for (const state of NODEROLE_STATES)
-    for (const event of NODEROLE_EVENTS)
-      for (const parents of PARENTS)
-        t.equal(
-          inSql.get(`${state} ${event} ${parents}`),
-          nextNoderoleState(state, event, parents) ?? null,
-          `${state} ${event} ${parents}`,
-        );
-});
 
 t.test('a noderole is proposed and does not run before its commit (C13)', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
@@ -85,7 +69,7 @@ t.test('of two parents that become active in one statement, both count', async (
 t.test('a success counts a run, and a failure keeps its reason (C19, C20)', async (t) => {
   const { database, holder, claim } = await graph(t, { a: [], b: [] });
   await claim();
-  await holder.end([{ runId: holder.runOf('a'), wall: { ip: '::1' } }]);
+  await holder.end([{ runId: holder.runOf('a'), outcome: 'succeeded', wall: { ip: '::1' } }]);
   await holder.fail('b');
   t.match(await readNoderole(database, idOf('a')), { state: 'active', run_count: 1, wall: { ip: '::1' }, error: null });
   t.match(await readNoderole(database, idOf('b')), { state: 'error', run_count: 0, error: { message: 'it broke' } });
@@ -99,17 +83,17 @@ t.test(
     await bindGraph(database, { p: [] }).then(() =>
       database.query('insert into cnapi_noderole_edges values ($1, $2, false)', [idOf('a'), idOf('p')]),
     );
-    await proposeNoderoleData(database, idOf('a'), { v: 1 });
-    await proposeNoderoleData(database, idOf('d'), { v: 1 });
+    await proposeNoderoleData(database, [idOf('a')], { v: 1 });
+    await proposeNoderoleData(database, [idOf('d')], { v: 1 });
     await commitDeploymentOnly(['a', 'd']);
     t.same(await claim(), ['a']);
     await holder.fail('a');
     t.same(await states('a', 'b', 'c', 'd'), { a: 'error', b: 'blocked', c: 'blocked', d: 'blocked' });
     t.same(await statesOf(database, 'p'), { p: 'proposed' });
-    const { rows } = await database.query<{ culprit: string }>(
-      `select distinct culprit from cnapi_noderoles where state = 'blocked'`,
+    const { rows } = await database.query<{ blocked_by: string }>(
+      `select distinct blocked_by from cnapi_noderoles where state = 'blocked'`,
     );
-    t.same(rows, [{ culprit: idOf('a') }], 'each blocked one names the one in error, however far it is');
+    t.same(rows, [{ blocked_by: idOf('a') }], 'each blocked one names the one in error, however far it is');
 
     /** Commits these and leaves the others proposed. */
     async function commitDeploymentOnly(names: string[]) {
@@ -126,9 +110,9 @@ t.test(
     const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'] });
     await claim();
     await holder.fail('a');
-    t.match(await readNoderole(database, idOf('c')), { state: 'blocked', culprit: idOf('a') });
+    t.match(await readNoderole(database, idOf('c')), { state: 'blocked', blocked_by: idOf('a') });
     t.same(await retryNoderole(database, idOf('a')), { isDone: true });
-    t.match(await readNoderole(database, idOf('c')), { state: 'blocked', culprit: null });
+    t.match(await readNoderole(database, idOf('c')), { state: 'blocked', blocked_by: null });
     await anneal();
     t.same(await states(), { a: 'active', b: 'active', c: 'active' });
   },
@@ -136,10 +120,10 @@ t.test(
 
 t.test('a retry of what is not in error is refused, and changes nothing (C23)', async (t) => {
   const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
-  t.same(await retryNoderole(database, idOf('a')), { isDone: false, state: 'todo', culprit: null });
+  t.same(await retryNoderole(database, idOf('a')), { isDone: false, state: 'todo', blockedBy: null });
   await claim();
   await holder.fail('a');
-  t.same(await retryNoderole(database, idOf('b')), { isDone: false, state: 'blocked', culprit: idOf('a') });
+  t.same(await retryNoderole(database, idOf('b')), { isDone: false, state: 'blocked', blockedBy: idOf('a') });
   t.same(await states(), { a: 'error', b: 'blocked' });
   t.equal(await retryNoderole(database, randomUUID()), undefined);
 });
@@ -147,8 +131,8 @@ t.test('a retry of what is not in error is refused, and changes nothing (C23)', 
 t.test('an active noderole whose parent runs again stays active; one with new data waits (C25)', async (t) => {
   const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['a'] });
   await anneal();
-  await proposeNoderoleData(database, idOf('a'), { v: 1 });
-  await proposeNoderoleData(database, idOf('c'), { v: 1 });
+  await proposeNoderoleData(database, [idOf('a')], { v: 1 });
+  await proposeNoderoleData(database, [idOf('c')], { v: 1 });
   t.same(await commitDeployment(database, DEPLOYMENT, undefined), { committed: 2, due: 1 });
   t.same(await states(), { a: 'todo', b: 'active', c: 'blocked' });
   t.same(await claim(), ['a']);
@@ -159,7 +143,7 @@ t.test('an active noderole whose parent runs again stays active; one with new da
 t.test('a commit without a change touches nothing', async (t) => {
   const { database, states, anneal } = await graph(t, { a: [], b: ['a'] });
   await anneal();
-  await proposeNoderoleData(database, idOf('a'), {});
+  await proposeNoderoleData(database, [idOf('a')], {});
   t.same(await commitDeployment(database, DEPLOYMENT, undefined), { committed: 0, due: 0 });
   t.same(await states(), { a: 'active', b: 'active' });
 });
@@ -167,7 +151,7 @@ t.test('a commit without a change touches nothing', async (t) => {
 t.test('a run on data that was changed meanwhile is repeated', async (t) => {
   const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
   await claim();
-  await proposeNoderoleData(database, idOf('a'), { v: 2 });
+  await proposeNoderoleData(database, [idOf('a')], { v: 2 });
   await commitDeployment(database, DEPLOYMENT, undefined);
   t.same(await states(), { a: 'transition', b: 'blocked' });
   await holder.succeed('a');
@@ -180,12 +164,12 @@ t.test('a run on data that was changed meanwhile is repeated', async (t) => {
 t.test('a parent that fails during the run of its child blocks it when that succeeds', async (t) => {
   const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'] });
   await anneal();
-  for (const name of ['a', 'b']) await proposeNoderoleData(database, idOf(name), { v: name });
+  for (const name of ['a', 'b']) await proposeNoderoleData(database, [idOf(name)], { v: name });
   await commitDeployment(database, DEPLOYMENT, undefined);
   await claim();
   await holder.succeed('a');
   t.same(await claim(), ['b']);
-  await proposeNoderoleData(database, idOf('a'), { v: 'again' });
+  await proposeNoderoleData(database, [idOf('a')], { v: 'again' });
   await commitDeployment(database, DEPLOYMENT, undefined);
   t.same(await claim(), ['a']);
   await holder.fail('a');
@@ -200,12 +184,128 @@ t.test('while tries are left a failure makes it due again, later; afterwards it 
     t.same(await claim({ maxFailures: 3 }), ['a'], state);
     await holder.fail('a');
     t.same(await states(), { a: state, b: 'blocked' });
+    await database.query('update cnapi_noderoles set due_tick = 0');
   }
   await retryNoderole(database, idOf('a'));
   t.same(await claim({ maxFailures: null, retryTicks: 100 }), ['a']);
   await holder.fail('a');
   t.match(await readNoderole(database, idOf('a')), { state: 'todo', failures: 1, pause_ticks: 100 });
   t.same(await claim(), [], 'not before its pause is over');
+});
+
+t.test('one that fails again and again waits longer each time, and others go first', async (t) => {
+  const { database, holder, claim } = await graph(t, { 'a@s': [], 'b@s': [], 'c@t': [] });
+  await database.query(`update cnapi_noderoles set failures = 3, cohort = 0 where id = $1`, [idOf('a@s')]);
+  const first = await claim({ cap: 2, maxFailures: null });
+  t.same(first.toSorted(), ['b@s', 'c@t'], 'the first tries before a retry');
+  await holder.succeed(...first);
+  t.same(await claim({ maxFailures: null }), ['a@s']);
+  await holder.fail('a@s');
+  t.match(await readNoderole(database, idOf('a@s')), { state: 'todo', failures: 4, pause_ticks: 7 });
+  const { rows } = await database.query<{ pause: string }>(
+    'select cnapi_retry_pause(n)::int as pause from generate_series(1, 9) n',
+  );
+  t.same(
+    rows.map(({ pause }) => pause),
+    [0, 1, 3, 7, 15, 31, 60, 60, 60],
+  );
+});
+
+t.test('a run that did not begin does not count, and one that was cancelled is final', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { a: [] });
+  const error = { code: 'AgentPaused', message: 'paused' };
+  await claim();
+  await holder.end([{ runId: holder.runOf('a'), outcome: 'refused', error }]);
+  t.match(await readNoderole(database, idOf('a')), { state: 'todo', failures: 0, pause_ticks: 10, error });
+  await database.query('update cnapi_noderoles set due_tick = 0');
+  await claim({ maxFailures: null });
+  await holder.end([{ runId: holder.runOf('a'), outcome: 'final', error }]);
+  t.same(await states(), { a: 'error' });
+});
+
+t.test('data that is committed during a run that fails is tried', async (t) => {
+  const { database, holder, states, claim } = await graph(t, { a: [] });
+  await claim();
+  await proposeNoderoleData(database, [idOf('a')], { fixed: true });
+  await commitDeployment(database, DEPLOYMENT, undefined);
+  await holder.fail('a');
+  t.match(await readNoderole(database, idOf('a')), { state: 'todo', failures: 0, pause_ticks: 0 });
+  t.same(await claim(), ['a']);
+  await holder.succeed('a');
+  t.same(await states(), { a: 'active' });
+});
+
+t.test('a success of a run that its noderole has abandoned is known, and its inputs are deleted', async (t) => {
+  const { database, holder, claim } = await graph(t, { a: [] });
+  await claim();
+  await database.query(`update cnapi_noderole_runs set inputs = '{"password": "x"}'`);
+  await proposeNoderole(database, idOf('a'));
+  await commitDeployment(database, DEPLOYMENT, undefined);
+  await holder.succeed('a');
+  await claim();
+  matchLists(t, await readOpenRuns(database), [{ noderoleId: idOf('a'), hasSucceeded: true, isAbandoned: false }]);
+  const { rows } = await database.query('select 1 from cnapi_noderole_runs where inputs is not null');
+  t.equal(rows.length, 0);
+});
+
+t.test('the data of a run begins with its own, however many ancestors there are', async (t) => {
+  const parents = Array.from({ length: 30 }, (_, index) => `p${index}`);
+  const shape = { ...Object.fromEntries(parents.map((name) => [name, []])), child: parents };
+  const { database } = await graph(t, shape);
+  const rows = await readRunData(database, idOf('child'));
+  t.equal(rows.length, 31);
+  t.match(rows[0], { role: 'child', distance: 0, isSameServer: true });
+  t.match(rows[30], { distance: 1, isSameServer: false });
+});
+
+t.test('a child is told of its parent although another child is deleted or moved at that moment', async (t) => {
+  for (const change of ['deleted', 'moved'] as const) {
+    const { database, holder, states, claim, url } = await graph(t, {
+      p: [],
+      x: ['p'],
+      y: ['p'],
+      late: [],
+      later: ['late'],
+    });
+    await claim();
+    const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
+    const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 2 };
+    const edges = [
+      { parentId: idOf('later'), childId: idOf('m'), isSoft: false },
+      { parentId: idOf('m'), childId: idOf('x'), isSoft: false },
+    ];
+    const work = {
+      deleted: async () => (await deleteNoderole(database, idOf('x'))) === 'deleted',
+      moved: () => bindNoderoles(database, version, { noderoles: [member], edges }),
+    };
+    const [isDone] = await runBehindLock<[boolean, unknown]>(
+      url,
+      `select 1 from cnapi_noderoles where id = '${idOf('x')}' for update`,
+      [
+        { name: change, run: work[change] },
+        { name: 'the end of the run of the parent', run: () => holder.succeed('p') },
+      ],
+    );
+    t.equal(isDone, true, change);
+    t.same(await states('p', 'y'), { p: 'active', y: 'todo' }, `${change}: the other child is due`);
+    if (change === 'moved') t.same(await states('x'), { x: 'blocked' }, 'it waits for the new parent');
+  }
+});
+
+t.test('a run that ends while a binding moves its noderole ends it', async (t) => {
+  const { database, holder, states, claim, url } = await graph(t, { x: [], late: [], later: ['late'] });
+  await claim();
+  const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
+  const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 2 };
+  const edges = [
+    { parentId: idOf('later'), childId: idOf('m'), isSoft: false },
+    { parentId: idOf('m'), childId: idOf('x'), isSoft: false },
+  ];
+  await runBehindLock<[boolean, unknown]>(url, `select 1 from cnapi_noderoles where id = '${idOf('x')}' for update`, [
+    { name: 'the binding', run: () => bindNoderoles(database, version, { noderoles: [member], edges }) },
+    { name: 'the end of its run', run: () => holder.succeed('x') },
+  ]);
+  t.same(await states('x'), { x: 'active' });
 });
 
 t.test('one run for each server, also of a noderole that was proposed again during it (C32)', async (t) => {
@@ -250,21 +350,29 @@ t.test('a former holder neither claims nor ends anything (C40)', async (t) => {
 
 t.test('a plan for an older graph is refused as a whole (C3)', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
-  const { version } = await readGraph(database, { deploymentIds: [DEPLOYMENT], servers: [] });
+  const { version } = await readGraph(database, {
+    deploymentIds: [DEPLOYMENT],
+    servers: [],
+    roles: { whole: [], single: [] },
+  });
   const plan = {
     noderoles: [{ id: randomUUID(), role: 'a', serverUuid: serverOf('a'), deploymentId: DEPLOYMENT, cohort: 0 }],
     edges: [],
   };
   await bindGraph(database, { a: [] });
   t.equal(await bindNoderoles(database, version, plan), false);
-  const read = await readGraph(database, { deploymentIds: [], servers: [serverOf('a')] });
+  const read = await readGraph(database, {
+    deploymentIds: [],
+    servers: [serverOf('a')],
+    roles: { whole: [], single: [] },
+  });
   matchLists(t, read.bound, [{ role: 'a', serverUuid: serverOf('a'), cohort: 0 }]);
 });
 
 t.test('a new parent of a later cohort moves its children and their children on (C9)', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   await bindGraph(database, { a: [], b: ['a'], c: ['b'], deep1: [], deep2: ['deep1'], deep3: ['deep2'] });
-  const { version } = await readGraph(database, { deploymentIds: [], servers: [] });
+  const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
   const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 3 };
   const edge = (parent: string, child: string) => ({ parentId: idOf(parent), childId: idOf(child), isSoft: false });
   const edges = [edge('deep3', 'm'), edge('m', 'b')];

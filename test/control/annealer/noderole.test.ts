@@ -1,6 +1,21 @@
+/** What becomes of a noderole, in SQL (cnapi_next_noderole): each state with each event. */
 import t from 'tap';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { NODEROLE_STATES, type NoderoleState } from '../../../lib/protocol/api/annealer.ts';
-import { NODEROLE_EVENTS, type NoderoleEvent, nextNoderoleState, PARENTS, type Parents } from './noderole-rules.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+
+type NoderoleEvent =
+  | 'commit'
+  | 'parents-changed'
+  | 'claim'
+  | 'succeeded'
+  | 'stale'
+  | 'postponed'
+  | 'failed'
+  | 'retry'
+  | 'propose';
+
+type Parents = 'active' | 'waiting' | 'failed';
 
 type Row = readonly [NoderoleState, NoderoleEvent, Parents, NoderoleState, string];
 
@@ -67,26 +82,32 @@ const REFUSED: readonly (readonly [NoderoleState, NoderoleEvent, Parents, string
   ['proposed', 'stale', 'active', 'a late end of a stale run changes nothing that is proposed'],
 ];
 
-t.test('states of a noderole', async (t) => {
-  for (const [state, event, parents, next, what] of MOVES)
-    t.equal(nextNoderoleState(state, event, parents), next, `${state}, ${event}, parents ${parents}: ${what}`);
-});
-
-t.test('moves that are refused', async (t) => {
+t.test('the states of a noderole', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const next = async (state: string, event: string, parents: string) => {
+    const { rows } = await database.query<{ next: NoderoleState | null }>(
+      'select cnapi_next_noderole($1::text, $2::text, $3::text) as next',
+      [state, event, parents],
+    );
+    return rows[0]?.next;
+  };
+  for (const [state, event, parents, expected, what] of MOVES)
+    t.equal(await next(state, event, parents), expected, `${state}, ${event}, parents ${parents}: ${what}`);
   for (const [state, event, parents, what] of REFUSED)
-    t.equal(nextNoderoleState(state, event, parents), undefined, `${state}, ${event}, parents ${parents}: ${what}`);
+    t.equal(await next(state, event, parents), null, `${state}, ${event}, parents ${parents}: ${what}`);
 });
 
-t.test('in every state, each event leads to a state or is refused', async (t) => {
-  for (const state of NODEROLE_STATES)
-    for (const event of NODEROLE_EVENTS)
-      for (const parents of PARENTS) {
-        const next = nextNoderoleState(state, event, parents);
-        const name = `${state}, ${event}, parents ${parents}`;
-        if (next === undefined) continue;
-        t.ok(NODEROLE_STATES.includes(next), name);
-        if (next === 'active') t.ok(state === 'transition' || state === 'active', `${name}: active only by a run`);
-        if (next === 'todo' || (next === 'transition' && event === 'claim'))
-          t.equal(parents, 'active', `${name}: due only with active parents`);
-      }
+t.test('a noderole is active only by a run, and due only with active parents', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const { rows } = await database.query<{ state: string; event: string; parents: string; next: string | null }>(
+    `select s as state, e as event, p as parents, cnapi_next_noderole(s, e, p) as next
+       from unnest($1::text[]) s, unnest($2::text[]) e, unnest('{active, waiting, failed}'::text[]) p`,
+    [NODEROLE_STATES, [...new Set(MOVES.map(([, event]) => event))]],
+  );
+  t.equal(rows.length, NODEROLE_STATES.length * 9 * 3);
+  for (const { state, event, parents, next } of rows) {
+    const name = `${state}, ${event}, parents ${parents}`;
+    if (next === 'active') t.ok(state === 'transition' || state === 'active', name);
+    if (next === 'todo' || event === 'claim') t.ok(next === null || parents === 'active', name);
+  }
 });

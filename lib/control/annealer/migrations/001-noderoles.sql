@@ -11,8 +11,8 @@ create table cnapi_annealer (
   graph_version bigint not null default 0
 );
 
--- culprit          the noderole in error because of which this one is blocked, directly or not
--- run              its run that has not ended, while it is in transition
+-- blocked_by       the noderole in error because of which this one is blocked, directly or not
+-- noderole_run     its run that has not ended, while it is in transition
 -- is_stale         its inputs have changed since that run began
 -- run_count        runs that have succeeded
 -- failures         attempts that have failed since the last success, commit or retry
@@ -29,8 +29,8 @@ create table cnapi_noderoles (
   state text not null default 'proposed'
     check (state in ('proposed', 'blocked', 'todo', 'transition', 'active', 'error')),
   cohort int not null check (cohort >= 0),
-  culprit uuid,
-  run uuid,
+  blocked_by uuid,
+  noderole_run uuid,
   is_stale boolean not null default false,
   run_count int not null default 0,
   failures int not null default 0,
@@ -42,12 +42,13 @@ create table cnapi_noderoles (
   actor text,
   created_at timestamptz not null default cnapi_now(),
   state_since timestamptz not null default cnapi_now(),
-  check (state = 'blocked' or culprit is null),
-  check ((state = 'transition') = (run is not null)),
-  check (run is not null or not is_stale)
+  check (state = 'blocked' or blocked_by is null),
+  check ((state = 'transition') = (noderole_run is not null)),
+  check (noderole_run is not null or not is_stale)
 ) with (fillfactor = 70);
 create unique index cnapi_noderoles_bound on cnapi_noderoles (server_uuid, role);
-create index cnapi_noderoles_of_deployment on cnapi_noderoles (deployment_id, role);
+create index cnapi_noderoles_of_deployment on cnapi_noderoles (deployment_id, role, cohort, id);
+create index cnapi_noderoles_in_order on cnapi_noderoles (cohort, id);
 create index cnapi_noderoles_due on cnapi_noderoles (cohort, id) where state = 'todo';
 alter table cnapi_noderoles add primary key (id);
 
@@ -55,19 +56,21 @@ alter table cnapi_noderoles add primary key (id);
 create table cnapi_noderole_edges (
   parent uuid not null references cnapi_noderoles (id),
   child uuid not null references cnapi_noderoles (id) on delete cascade,
-  is_soft boolean not null,
-  primary key (child, parent)
+  is_soft boolean not null
 );
 create index cnapi_noderole_edges_of_parent on cnapi_noderole_edges (parent);
+alter table cnapi_noderole_edges add primary key (child, parent);
 
 -- One run of a noderole: an attempt. It keeps its server until it ends, also if its noderole is
 -- proposed again meanwhile.
 --
 -- max_failures     attempts that may fail before the noderole is in error; null: any number
 -- retry_ticks      how long the next attempt waits after a failed one
--- inputs           what was sent to the script; null: not begun, or a jig without a script
+-- inputs           what its wall is compared with, until the run ends; null: a jig without a script
 -- task             that carries it out
--- wall             what it returned and was not sent
+-- outcome          failed: another attempt may follow. final: none does. refused: it did not begin, so
+--                  it does not count
+-- wall             what it returned, unless it was among the inputs
 create table cnapi_noderole_runs (
   id uuid not null,
   noderole uuid not null,
@@ -76,7 +79,7 @@ create table cnapi_noderole_runs (
   retry_ticks bigint not null,
   inputs jsonb,
   task uuid,
-  outcome text check (outcome in ('succeeded', 'failed')),
+  outcome text check (outcome in ('succeeded', 'failed', 'refused', 'final')),
   wall jsonb,
   error json,
   started_at timestamptz not null default cnapi_now(),
@@ -102,7 +105,8 @@ alter table cnapi_noderole_runs add primary key (id);
 -- parents-changed  a parent has another state. One that runs again leaves its active children
 --                  active; one that fails blocks all of its descendants
 -- postponed        an attempt has failed, and others are left
--- stale            the run has succeeded, on data that was changed meanwhile: it is repeated
+-- stale            the run has succeeded, on data that was changed meanwhile: it is repeated. One that has
+--                  failed on such data is postponed, and does not count
 -- succeeded        if a parent has failed during the run, the noderole is blocked, as if that had
 --                  happened afterwards
 -- propose          it is taken out until the next commit
@@ -127,13 +131,13 @@ language sql immutable as $$
 $$;
 
 -- How the parents of a noderole are, and which noderole in error is the reason.
-create function cnapi_noderole_parents(p_noderole uuid) returns table (parents text, culprit uuid)
+create function cnapi_noderole_parents(p_noderole uuid) returns table (parents text, blocked_by uuid)
 language sql stable as $$
   select case when count(*) filter (where n.state <> 'active') = 0 then 'active'
-      when count(*) filter (where n.state = 'error' or n.culprit is not null) > 0 then 'failed'
+      when count(*) filter (where n.state = 'error' or n.blocked_by is not null) > 0 then 'failed'
       else 'waiting' end,
-    (array_agg(case when n.state = 'error' then n.id else n.culprit end order by n.cohort, n.id)
-      filter (where n.state = 'error' or n.culprit is not null))[1]
+    (array_agg(case when n.state = 'error' then n.id else n.blocked_by end order by n.cohort, n.id)
+      filter (where n.state = 'error' or n.blocked_by is not null))[1]
     from cnapi_noderole_edges e join cnapi_noderoles n on n.id = e.parent
     where e.child = p_noderole
 $$;

@@ -1,5 +1,11 @@
 -- Steps of noderoles, and what follows for their descendants.
 
+-- Ticks before a noderole that has failed so often is tried again, whatever its role says: none after
+-- the first failure, then doubling to a minute. So one that fails forever does not keep others waiting.
+create function cnapi_retry_pause(p_failures int) returns bigint language sql immutable as $$
+  select least(60, (1 << least(greatest(p_failures, 1) - 1, 6)) - 1)::bigint
+$$;
+
 -- Each of these noderoles gets its event, each child of one that has changed gets `parents-changed`,
 -- and so on. One cohort after the other: a noderole is locked, and its parents are read, when all of
 -- its ancestors have changed. So of two parents that become active at the same time, the later one
@@ -11,39 +17,47 @@ create function cnapi_step_noderoles(p_ids uuid[], p_events text[]) returns seto
 language plpgsql volatile as $$
 declare
   pending uuid[] := p_ids;
+  done uuid[] := '{}';
   batch uuid[];
   changed uuid[];
   refused text;
 begin
   loop
+    pending := array(select n.id from cnapi_noderoles n where n.id = any (pending));
+    exit when pending = '{}';
+    -- One that a binding moves to a later cohort while this waits for it stays pending.
     batch := array(
       select n.id from cnapi_noderoles n
         where n.id = any (pending)
           and n.cohort = (select min(m.cohort) from cnapi_noderoles m where m.id = any (pending))
-        order by n.id for update);
-    exit when batch = '{}';
+        order by n.id for no key update);
     -- A new statement: it sees what others have committed before they released the locks.
     with event as (
-      select n.id, r.wall, r.error, r.retry_ticks, p.parents, p.culprit,
-          case when e.event is null then 'parents-changed' when e.event <> 'ended' then e.event
+      select n.id, r.wall, r.error, r.retry_ticks, r.outcome, p.parents, p.blocked_by,
+          case when e.event is null or n.id = any (done) then 'parents-changed'
+            when e.event <> 'ended' then e.event
             when r.outcome is null then 'parents-changed'
             when r.outcome = 'succeeded' and n.is_stale then 'stale'
             when r.outcome = 'succeeded' then 'succeeded'
-            when r.max_failures is null or n.failures + 1 < r.max_failures then 'postponed'
+            when r.outcome = 'final' and not n.is_stale then 'failed'
+            when n.is_stale or r.outcome = 'refused' or r.max_failures is null
+              or n.failures + 1 < r.max_failures then 'postponed'
             else 'failed' end as name
         from cnapi_noderoles n
         left join unnest(p_ids, p_events) as e (id, event) on e.id = n.id
-        left join cnapi_noderole_runs r on r.id = n.run
+        left join cnapi_noderole_runs r on r.id = n.noderole_run
         cross join lateral cnapi_noderole_parents(n.id) p
         where n.id = any (batch)
     ), step as materialized (
-      select e.*, cnapi_next_noderole(n.state, e.name, e.parents) as next
+      -- A parent may have changed since a retry was allowed.
+      select e.*, coalesce(cnapi_next_noderole(n.state, e.name, e.parents),
+          case e.name when 'retry' then cnapi_next_noderole(n.state, 'parents-changed', e.parents) end) as next
         from event e join cnapi_noderoles n on n.id = e.id
     ), written as (
       update cnapi_noderoles n
         set state = s.next,
-          culprit = case when s.next = 'blocked' then s.culprit end,
-          run = case when s.next = 'transition' then n.run end,
+          blocked_by = case when s.next = 'blocked' then s.blocked_by end,
+          noderole_run = case when s.next = 'transition' then n.noderole_run end,
           is_stale = s.next = 'transition' and (n.is_stale or s.name = 'commit'),
           state_since = case when s.next = n.state then n.state_since else cnapi_now() end,
           committed_data = case s.name when 'commit' then coalesce(n.proposed_data, n.committed_data)
@@ -53,14 +67,17 @@ begin
           error = case when s.name in ('postponed', 'failed') then s.error
             when s.name in ('succeeded', 'stale') then null else n.error end,
           run_count = n.run_count + (s.name in ('succeeded', 'stale'))::int,
-          failures = case when s.name in ('postponed', 'failed') then n.failures + 1
-            when s.name in ('succeeded', 'stale', 'commit', 'retry') then 0 else n.failures end,
-          due_tick = case s.name when 'postponed' then cnapi_tick() + s.retry_ticks
-            when 'parents-changed' then n.due_tick else 0 end
+          failures = case when s.name in ('postponed', 'failed') and s.outcome <> 'refused' and not n.is_stale
+              then n.failures + 1
+            when s.name in ('succeeded', 'stale', 'commit', 'retry') or n.is_stale then 0 else n.failures end,
+          due_tick = case when s.name = 'parents-changed' then n.due_tick
+            when s.name <> 'postponed' or n.is_stale then 0
+            when s.outcome = 'refused' then cnapi_tick() + greatest(s.retry_ticks, 10)
+            else cnapi_tick() + greatest(s.retry_ticks, cnapi_retry_pause(n.failures + 1)) end
         from step s
         where n.id = s.id and s.next is not null
           and (s.name <> 'parents-changed' or s.next <> n.state
-            or n.culprit is distinct from case when s.next = 'blocked' then s.culprit end)
+            or n.blocked_by is distinct from case when s.next = 'blocked' then s.blocked_by end)
         returning n.id
     )
     select array(select w.id from written w),
@@ -71,51 +88,60 @@ begin
       raise exception '%', refused;
     end if;
     return query select unnest(changed);
+    done := done || batch;
     pending := array(
       select unnest(pending) except select unnest(batch)
       union select e.child from cnapi_noderole_edges e where e.parent = any (changed));
   end loop;
 end $$;
 
--- Adds noderoles and edges that were planned for this version of the graph. False: the graph has
--- changed since; plan again.
+-- Adds noderoles and edges that were planned for this version of the graph, and proposes p_data for
+-- p_data_ids, which may exist already. False: the graph has changed since; plan again.
 create function cnapi_bind_noderoles(
   p_version bigint, p_ids uuid[], p_roles text[], p_servers uuid[], p_deployments uuid[], p_cohorts int[],
-  p_parents uuid[], p_children uuid[], p_soft boolean[]
+  p_parents uuid[], p_children uuid[], p_soft boolean[], p_data_ids uuid[], p_data jsonb
 ) returns boolean language plpgsql volatile as $$
 declare
   raised uuid[];
+  older uuid[];
+  rounds int := 0;
 begin
   if cnapi_lock_graph() <> p_version then
     return false;
   end if;
-  update cnapi_annealer a set graph_version = a.graph_version + 1;
+  update cnapi_annealer a set graph_version = a.graph_version + 1 where cardinality(p_ids) > 0;
   insert into cnapi_noderoles (id, role, server_uuid, deployment_id, cohort)
     select n.id, n.role, n.server_uuid, n.deployment_id, n.cohort
       from unnest(p_ids, p_roles, p_servers, p_deployments, p_cohorts)
         as n (id, role, server_uuid, deployment_id, cohort);
   insert into cnapi_noderole_edges (parent, child, is_soft)
     select e.parent, e.child, e.is_soft from unnest(p_parents, p_children, p_soft) as e (parent, child, is_soft);
-  -- A new member of a cluster may be of a later cohort than what already requires the cluster.
-  raised := p_children;
-  loop
+  -- Those that existed and have got a new member of a cluster as a parent, which may be of a later
+  -- cohort.
+  older := array(select distinct c from unnest(p_children) as c except select unnest(p_ids));
+  raised := older;
+  while raised <> '{}' loop
+    rounds := rounds + 1;
+    if rounds > 1000 then
+      raise exception 'noderoles would require each other';
+    end if;
     raised := array(
       select n.id from cnapi_noderoles n
-        where n.id in (
-          select e.child from cnapi_noderole_edges e join cnapi_noderoles p on p.id = e.parent
-            join cnapi_noderoles c on c.id = e.child
-            where e.child = any (raised) and c.cohort <= p.cohort)
-        order by n.cohort, n.id for update);
-    exit when raised = '{}';
+        where n.id = any (raised) and exists (
+          select 1 from cnapi_noderole_edges e join cnapi_noderoles p on p.id = e.parent
+            where e.child = n.id and p.cohort >= n.cohort)
+        order by n.cohort, n.id for no key update);
     update cnapi_noderoles n
       set cohort = 1 + (select max(p.cohort) from cnapi_noderole_edges e join cnapi_noderoles p on p.id = e.parent
         where e.child = n.id)
       where n.id = any (raised);
     raised := array(select distinct e.child from cnapi_noderole_edges e where e.parent = any (raised));
   end loop;
+  update cnapi_noderoles n set proposed_data = nullif(p_data, n.committed_data)
+    where n.id = any (array(
+      select o.id from cnapi_noderoles o where o.id = any (p_data_ids) order by o.cohort, o.id for no key update));
   -- What waits for a noderole that is not active yet is blocked by it.
-  perform cnapi_step_noderoles(
-    array(select distinct c from unnest(p_children) as c where not c = any (p_ids)), '{}');
+  perform cnapi_step_noderoles(older, '{}');
   return true;
 end $$;
 
@@ -141,18 +167,18 @@ end $$;
 
 -- Another try after a failure, if the state allows it. No row: there is no such noderole.
 create function cnapi_retry_noderole(p_noderole uuid)
-returns table (is_done boolean, state text, culprit uuid) language plpgsql volatile as $$
+returns table (is_done boolean, state text, blocked_by uuid) language plpgsql volatile as $$
 declare
   noderole cnapi_noderoles;
   around record;
 begin
-  select * into noderole from cnapi_noderoles n where n.id = p_noderole for update;
+  select * into noderole from cnapi_noderoles n where n.id = p_noderole for no key update;
   if noderole.id is null then
     return;
   end if;
   select * into around from cnapi_noderole_parents(p_noderole);
   if cnapi_next_noderole(noderole.state, 'retry', around.parents) is null then
-    return query select false, noderole.state, around.culprit;
+    return query select false, noderole.state, around.blocked_by;
     return;
   end if;
   perform cnapi_step_noderoles(array[p_noderole], array['retry']);

@@ -1,12 +1,13 @@
 -- Runs of noderoles, begun and ended by the holder of the annealer's duty.
 
--- Begins runs of noderoles that are due, those of the lowest cohorts first: at most p_cap at a time
--- in all, at most as many as p_ids now, and one for each server, which must run. p_roles: the roles whose jigs
--- are active, with their retries and pauses. `held` false: the duty has another holder.
+-- Begins runs of noderoles that are due, first tries before others, the lowest cohorts first: at most
+-- p_cap at a time in all, at most as many as p_ids now, and one for each server, which must run.
+-- p_roles: the roles whose jigs are active, with their retries and pauses. `held` false: the duty has
+-- another holder.
 create function cnapi_claim_noderoles(
   p_duty uuid, p_run uuid, p_generation int, p_ids uuid[], p_cap int,
   p_roles text[], p_max_failures int[], p_retry_ticks bigint[]
-) returns table (held boolean, run uuid, noderole uuid) language plpgsql volatile as $$
+) returns table (held boolean, noderole_run uuid, noderole uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   room int;
@@ -28,9 +29,9 @@ begin
             and not exists (
               select 1 from cnapi_noderole_runs r where r.server_uuid = d.server_uuid and r.ended_at is null)
             and exists (select 1 from cnapi_presence_of(d.server_uuid) p where p.run is not null)
-          order by d.server_uuid, d.cohort, d.id)
+          order by d.server_uuid, d.failures > 0, d.cohort, d.id)
       and n.state = 'todo'
-      order by n.cohort, n.id limit greatest(room, 0) for update skip locked);
+      order by n.failures > 0, n.cohort, n.id limit greatest(room, 0) for no key update skip locked);
   return query with begun as (
     insert into cnapi_noderole_runs (id, noderole, server_uuid, max_failures, retry_ticks)
       select i.id, n.id, n.server_uuid, o.max_failures, o.retry_ticks
@@ -41,18 +42,19 @@ begin
           on o.role = n.role
       returning id, noderole
   ), moved as (
-    update cnapi_noderoles n set state = 'transition', run = b.id, state_since = cnapi_now()
+    update cnapi_noderoles n
+      set state = cnapi_next_noderole(n.state, 'claim', 'active'), noderole_run = b.id, state_since = cnapi_now()
       from begun b where n.id = b.noderole
-      returning n.id, n.run
-  ) select true, m.run, m.id from moved m;
+      returning n.id, n.noderole_run
+  ) select true, m.noderole_run, m.id from moved m;
 end $$;
 
--- Gives runs their tasks and keeps what is sent to them. Left out are runs that have a task already,
--- and those that their noderole has left: these end. Returns the runs that act for the servers.
+-- Gives runs their tasks and keeps what is sent to them. Skips runs that have a task already, and
+-- abandoned ones, which end. Returns the runs of instances that act for the servers.
 create function cnapi_begin_noderole_tasks(
   p_duty uuid, p_run uuid, p_generation int, p_runs uuid[], p_tasks uuid[], p_inputs jsonb[],
   p_params json[], p_masked_params json[], p_timeouts_ms int[]
-) returns table (held boolean, server_uuid uuid, run uuid) language plpgsql volatile as $$
+) returns table (held boolean, server_uuid uuid, instance_run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   one record;
@@ -68,7 +70,7 @@ begin
       from unnest(p_runs, p_tasks, p_inputs, p_params, p_masked_params, p_timeouts_ms)
         as b (id, task, inputs, params, masked_params, timeout_ms)
       join cnapi_noderole_runs r on r.id = b.id and r.ended_at is null and r.task is null
-      join cnapi_noderoles n on n.run = r.id
+      join cnapi_noderoles n on n.noderole_run = r.id
       order by r.id
   loop
     update cnapi_noderole_runs r set task = one.task, inputs = one.inputs where r.id = one.id;
@@ -78,10 +80,10 @@ begin
   end loop;
 end $$;
 
--- Ends runs. p_walls: null for a run that failed. A run that its noderole has left, because that was
--- proposed again or its server died, ends and changes nothing else.
+-- Ends runs. p_walls: null for a run that failed. A run that its noderole has abandoned, because
+-- that was proposed again, ends and changes nothing else.
 create function cnapi_end_noderole_runs(
-  p_duty uuid, p_run uuid, p_generation int, p_runs uuid[], p_walls jsonb[], p_errors json[]
+  p_duty uuid, p_run uuid, p_generation int, p_runs uuid[], p_outcomes text[], p_walls jsonb[], p_errors json[]
 ) returns boolean language plpgsql volatile as $$
 declare
   ended uuid[];
@@ -92,9 +94,9 @@ begin
   perform 1 from cnapi_noderole_runs r where r.id = any (p_runs) order by r.id for update;
   with run_end as (
     update cnapi_noderole_runs r
-      set ended_at = cnapi_now(), wall = e.wall, error = e.error,
-        outcome = case when e.error is null then 'succeeded' else 'failed' end
-      from unnest(p_runs, p_walls, p_errors) as e (id, wall, error)
+      set ended_at = cnapi_now(), inputs = null, wall = e.wall, error = e.error,
+        outcome = e.outcome
+      from unnest(p_runs, p_outcomes, p_walls, p_errors) as e (id, outcome, wall, error)
       where r.id = e.id and r.ended_at is null
       returning r.noderole
   ) select array_agg(e.noderole) into ended from run_end e;

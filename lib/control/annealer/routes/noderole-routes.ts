@@ -2,10 +2,12 @@
 import { invalidParameter } from '../../../platform/errors.ts';
 import { annealerContracts } from '../../../protocol/api/annealer.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/contract/rules.ts';
+import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { Annealer } from '../annealer.ts';
+import { MAX_DATA_BYTES } from '../definitions.ts';
 import type { NoderoleRow } from '../noderole-store.ts';
-import { toNoderole, toWholeNoderole } from './noderole-view.ts';
+import { toNoderole, toNoderoleDetails } from './noderole-view.ts';
 
 /** A page of noderoles without their data. */
 const LIST_BYTES = 1024 * 1024;
@@ -16,12 +18,13 @@ interface NoderoleRouteDeps {
 
 export function noderoleRoutes({ annealer }: NoderoleRouteDeps): Route[] {
   const whole = async (id: string, { actor }: Pick<RequestContext<unknown>, 'actor'>) =>
-    ok(toWholeNoderole(await annealer.get(id), actor));
+    ok(toNoderoleDetails(await annealer.get(id), actor));
   return bind(
     annealerContracts,
     {
       async BindRole({ params: { uuid: deploymentId, role, servers, data }, actor }) {
         if (servers.length === 0) throw invalidParameter('servers', 'value is empty');
+        checkSize(data);
         const { noderoles, created } = await annealer.bind({ deploymentId, role, servers, data });
         return ok({ noderoles: noderoles.map((row) => toNoderole(row, actor)), created });
       },
@@ -40,6 +43,7 @@ export function noderoleRoutes({ annealer }: NoderoleRouteDeps): Route[] {
       },
       GetNoderole: ({ params, ...context }) => whole(params.uuid, context),
       async UpdateNoderole({ params, ...context }) {
+        checkSize(params.data);
         await annealer.proposeData(params.uuid, params.data);
         return whole(params.uuid, context);
       },
@@ -58,6 +62,12 @@ export function noderoleRoutes({ annealer }: NoderoleRouteDeps): Route[] {
     },
     { ListNoderoles: { answerBytes: LIST_BYTES }, BindRole: { answerBytes: LIST_BYTES } },
   );
+}
+
+/** @throws InvalidParametersError */
+function checkSize(data: JsonObject = {}): void {
+  const bytes = Buffer.byteLength(JSON.stringify(data));
+  if (bytes > MAX_DATA_BYTES) throw invalidParameter('data', `value has ${bytes} bytes; at most ${MAX_DATA_BYTES}`);
 }
 
 const cursorOf = ({ cohort, id }: Pick<NoderoleRow, 'cohort' | 'id'>): string => `${cohort}.${id}`;

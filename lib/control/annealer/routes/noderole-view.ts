@@ -3,10 +3,9 @@
  * texts of errors, which may quote a program. Pure.
  */
 import { definedFields } from '../../../platform/defined-fields.ts';
-import type { Noderole, WholeNoderoleAnswer } from '../../../protocol/api/annealer.ts';
+import type { Noderole, NoderoleAnswer } from '../../../protocol/api/annealer.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import type { NoderoleRow, WholeNoderole } from '../noderole-store.ts';
-import type { OpenRun } from '../run-store.ts';
+import type { NoderoleDetails, NoderoleRow, ServerRun } from '../noderole-store.ts';
 
 export function toNoderole(row: NoderoleRow, actor: Actor): Noderole {
   const { error } = row;
@@ -19,21 +18,21 @@ export function toNoderole(row: NoderoleRow, actor: Actor): Noderole {
     cohort: row.cohort,
     run_count: row.run_count,
     failures: row.failures,
-    ...definedFields({ blocked_by: row.culprit }),
+    ...definedFields({ blocked_by: row.blocked_by }),
     ...(error !== null && { error: hasRight(actor, 'task-contents') ? error : { code: error.code, message: '' } }),
     state_since: row.state_since.toISOString(),
   };
 }
 
 interface ExplainedNoderole {
-  noderole: WholeNoderole;
+  noderole: NoderoleDetails;
   explanation: string;
-  run: OpenRun | undefined;
+  run: ServerRun | undefined;
 }
 
-export function toWholeNoderole({ noderole, explanation, run }: ExplainedNoderole, actor: Actor): WholeNoderoleAnswer {
+export function toNoderoleDetails({ noderole, explanation, run }: ExplainedNoderole, actor: Actor): NoderoleAnswer {
   const isWhole = hasRight(actor, 'task-contents');
-  const neighbours = (all: WholeNoderole['parents']) => all.map(({ id, ...rest }) => ({ uuid: id, ...rest }));
+  const neighbours = (all: NoderoleDetails['parents']) => all.map(({ id, ...rest }) => ({ uuid: id, ...rest }));
   return {
     ...toNoderole(noderole, actor),
     explanation,

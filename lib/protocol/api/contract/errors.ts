@@ -13,6 +13,7 @@ export const ERROR_CODES = {
   ConflictingRoles: 'The server has a role that excludes this one',
   DatasetNotChangeable: 'The configuration of the agent does not allow the change of the dataset, or VMs use it',
   DatabaseBusy: 'A row is locked or the statement is slow; nothing was changed, try again',
+  DefinitionInUse: 'Noderoles have the role, or are in the deployment',
   DockerCopyStoppedContainerNoPlatformSupport: 'The platform of the server cannot copy from a stopped container',
   EtagConflict: 'Another write came first',
   ExpectationFailed: 'An `Expect` other than 100-continue',

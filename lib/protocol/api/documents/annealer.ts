@@ -35,7 +35,7 @@ const MAX_SCRIPT_CHARS = 65_536;
 const MAX_RETRIES = 1_000;
 const DAY_MS = 86_400_000;
 
-export const roles = documentNoun({
+const roleNoun = documentNoun({
   name: 'role',
   plural: 'roles',
   about: 'Roles, which the annealer carries out on the servers that they are bound to',
@@ -83,6 +83,16 @@ export const roles = documentNoun({
     'name=web jig=noop \'requires=["ntp","db"]\'',
   ],
 });
+
+/** Scripts and templates may hold secrets, as the parameters of tasks. */
+export const roles = {
+  ...roleNoun,
+  contracts: {
+    ...roleNoun.contracts,
+    list: { ...roleNoun.contracts.list, requiredRole: 'operator' },
+    get: { ...roleNoun.contracts.get, requiredRole: 'operator' },
+  },
+} as const;
 
 export const deployments = documentNoun({
   name: 'deployment',
