@@ -17,8 +17,7 @@ import { changedIds } from '../../platform/waits/changes.ts';
 import type { RoleDocument } from '../../protocol/api/documents/annealer.ts';
 import { type DutyHandler, DutyLostError, type HeldDuty } from '../duty/duty.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
-import type { TaskRow } from '../tasks/store/task.ts';
-import { TaskNotFoundError } from '../tasks/store/task-errors.ts';
+import { readTask } from '../tasks/store/task-store.ts';
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import { ANNEALER_TOPIC } from './annealer-topics.ts';
@@ -58,7 +57,7 @@ interface AnnealerRunnerDeps {
   random: Random;
   log: Logger;
   definitions: Pick<Definitions, 'readRoles'>;
-  tasks: Pick<Tasks, 'get' | 'endedAmong' | 'notifyAuthorities'>;
+  tasks: Pick<Tasks, 'endedAmong' | 'notifyAuthorities'>;
   config: AnnealerSettings;
 }
 
@@ -140,7 +139,7 @@ export class AnnealerRunner implements DutyHandler {
   async #stepOf(run: OpenRun, roles: Roles): Promise<RunStep> {
     const { database } = this.#deps;
     if (run.taskId !== null)
-      return decideTaskEnd(await this.#readTask(run.taskId), await readRunInputs(database, run.id));
+      return decideTaskEnd(await readTask(database, run.taskId), await readRunInputs(database, run.id));
     if (run.isAbandoned) return abandonedEnd();
     const role = roles.get(run.role);
     if (role === undefined) return missingRoleEnd();
@@ -148,14 +147,6 @@ export class AnnealerRunner implements DutyHandler {
     if (step !== 'read-inputs') return step;
     const rows = await readRunData(database, run.noderoleId);
     return rows.length > MAX_SEEN ? tooManyInputs(MAX_SEEN) : decideWithInputs(role, toInputs(rows, role, roles));
-  }
-
-  /** Undefined: the record of the task was deleted. */
-  #readTask(id: string): Promise<TaskRow | undefined> {
-    return this.#deps.tasks.get(id).catch((error: unknown) => {
-      if (error instanceof TaskNotFoundError) return undefined;
-      throw error;
-    });
   }
 
   /** Returns the ends of runs that cannot begin. */

@@ -23,6 +23,7 @@ import { CORE_PARTS } from '../servers/server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
 import type { TaskRow } from '../tasks/store/task.ts';
 import { orRefusal, TaskEndedError, TaskNotCancellableError, TaskNotFoundError } from '../tasks/store/task-errors.ts';
+import { readTask } from '../tasks/store/task-store.ts';
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
 import { TICKETS_TOPIC } from '../waitlist/waitlist.ts';
@@ -54,7 +55,7 @@ export interface WorkflowRunnerDeps {
   clock: Clock;
   random: Random;
   log: Logger;
-  tasks: Pick<Tasks, 'get' | 'cancel' | 'unfinished' | 'notifyAuthorities'> & StepWaitsDeps['tasks'];
+  tasks: Pick<Tasks, 'cancel' | 'unfinished' | 'notifyAuthorities'> & StepWaitsDeps['tasks'];
   servers: Pick<Servers, 'get' | 'markRebooting'> & ServerChangesDeps['servers'] & StepWaitsDeps['servers'];
   waitlist: ProvisionStepsDeps['waitlist'];
 }
@@ -194,7 +195,7 @@ export class WorkflowRunner implements DutyHandler {
     const { job, state, step } = present;
     const isCancelled = job.isCancelled && state.phase === 'chain';
     if (job.taskId !== undefined && step.work.kind === 'task') {
-      const task = await this.#readTask(job.taskId);
+      const task = await readTask(this.#deps.database, job.taskId);
       if (task !== undefined && task.outcome === null) {
         if (isCancelled) await this.#cancelTask(job.taskId);
         return undefined;
@@ -220,14 +221,6 @@ export class WorkflowRunner implements DutyHandler {
     await this.#deps.tasks.cancel(id).catch((error: unknown) => {
       const hasEnded = error instanceof TaskEndedError || error instanceof TaskNotFoundError;
       if (!hasEnded && !(error instanceof TaskNotCancellableError)) throw error;
-    });
-  }
-
-  /** Undefined: the record of the task was deleted. */
-  #readTask(id: string): Promise<TaskRow | undefined> {
-    return this.#deps.tasks.get(id).catch((error: unknown) => {
-      if (error instanceof TaskNotFoundError) return undefined;
-      throw error;
     });
   }
 

@@ -116,6 +116,32 @@ t.test('new data runs again only what has it, and a run that has begun is repeat
   t.match(await inState(one, other.uuid, 'active'), { run_count: 1 });
 });
 
+t.test('a script whose result cannot be stored fails, and the others go on', async (t) => {
+  const { one, two, uuids, role, bind, commit } = await zoneWith(t, 2);
+  await role('bad', { script: `echo '{"wall":{"a":"\\u0000"}}'` });
+  await role('good');
+  const [bad = { uuid: '' }] = (await bind('bad', uuids.slice(0, 1))).noderoles;
+  const { noderoles } = await bind('good', uuids);
+  await commit();
+  t.match(await inState(one, bad.uuid, 'error'), { error: { code: 'InvalidResult', message: /NUL/ } });
+  for (const { uuid } of noderoles) await inState(two, uuid, 'active');
+});
+
+t.test('a run that returns the same as the last one has the same wall', async (t) => {
+  const { one, uuids, role, bind, commit } = await zoneWith(t, 1);
+  await role('db', { script: `echo '{"wall":{"addr":"10.0.0.5"}}'` });
+  const [db = { uuid: '' }] = (await bind('db', uuids)).noderoles;
+  await commit();
+  t.same((await inState(one, db.uuid, 'active')).wall, { addr: '10.0.0.5' });
+  await one.post(`/noderoles/${db.uuid}/propose`);
+  await commit();
+  const again = await until(async () => {
+    const found = await get(one, db.uuid);
+    return found.run_count === 2 && found.state === 'active' ? found : undefined;
+  }, 'the second run');
+  t.same(again.wall, { addr: '10.0.0.5' });
+});
+
 t.test('an instance that leaves hands the graph over, and no run is begun twice', async (t) => {
   const { one, two, uuids, role, bind, commit, zone } = await zoneWith(t, 2);
   await role('web', { script: 'sleep 2' });

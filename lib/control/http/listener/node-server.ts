@@ -33,7 +33,7 @@ export function configureServer(http: Server, { isTls, mayUpgrade, ignoresInput 
   http.maxHeadersCount = MAX_HEADERS;
   Object.assign(http, {
     // `request-head.ts` requires it, with an answer that says so.
-    checkHostHeader: false,
+    requireHostHeader: false,
     shouldUpgradeCallback: mayUpgrade,
     // Else Node ends its own side before the answer to a caller that has ended the other.
     httpAllowHalfOpen: true,
