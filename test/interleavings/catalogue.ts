@@ -34,7 +34,7 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/control/ur/ur-store.ts':
     'statements that compare the epoch and the message of each row under its lock; test/control/ur tests them',
   'lib/control/servers/sysinfo-without-agent.ts':
-    'looks at the reason of the row of the roster under its lock; test/control/ur races it with an agent',
+    'looks at the reason of the row of the roster under its lock; test/control/servers races it with an agent',
   'lib/control/housekeeping/housekeeping.ts':
     'one guarded statement on a row of its own; what the chores do are statements of stores',
 };
