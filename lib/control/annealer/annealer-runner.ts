@@ -157,11 +157,9 @@ export class AnnealerRunner implements DutyHandler {
       return [];
     } catch (error) {
       const broken = unlessTemporary(error);
-      const [first, ...others] = begins;
-      if (first === undefined || others.length === 0)
-        return first === undefined ? [] : [{ runId: first.runId, ...broken }];
+      if (begins.length === 1) return begins.map(({ runId }) => ({ runId, ...broken }));
       const ends: RunEnd[] = [];
-      for (const one of begins) ends.push(...(await this.#begin(duty, [one])));
+      for (const begin of begins) ends.push(...(await this.#begin(duty, [begin])));
       return ends;
     }
   }
@@ -173,9 +171,10 @@ export class AnnealerRunner implements DutyHandler {
     } catch (error) {
       const broken = unlessTemporary(error);
       const [first, ...others] = ends;
-      if (first === undefined || first.error?.code === broken.error?.code) throw error;
-      if (others.length === 0) return this.#end(duty, [{ runId: first.runId, ...broken }]);
-      for (const one of ends) await this.#end(duty, [one]);
+      if (others.length > 0) for (const end of ends) await this.#end(duty, [end]);
+      // A failure of its own can always be stored, unless the fault is not in the end.
+      else if (first === undefined || first.error?.code === broken.error?.code) throw error;
+      else await this.#end(duty, [{ runId: first.runId, ...broken }]);
     }
   }
 

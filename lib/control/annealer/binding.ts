@@ -34,7 +34,7 @@ interface BindingDeps {
   roles: RoleGraph;
   /** From the deployment to the root: what is bound there may be a parent. */
   deploymentIds: readonly string[];
-  /** All noderoles of the servers; and those of the deployments whose roles are `rolesInScope`. */
+  /** All noderoles of the servers, and what the deployments have of `RoleGraph.scopeOf`. */
   bound: readonly BoundNoderole[];
   isJigActive(jig: string): boolean;
   newId(): string;

@@ -22,7 +22,7 @@ interface DefinitionsDeps {
 }
 
 const MAX_ROLES = 300;
-/** A run gets at most three times as much. */
+/** Limits a template and the data of a noderole; the inputs of a run consist of several. */
 export const MAX_DATA_BYTES = 32_768;
 const MAX_DEPLOYMENTS = 1_000;
 const PAGE = 1_000;

@@ -127,6 +127,23 @@ t.test('a script whose result cannot be stored fails, and the others go on', asy
   for (const { uuid } of noderoles) await inState(two, uuid, 'active');
 });
 
+t.test('an end that the database refuses becomes a failure, and the other ends are stored', async (t) => {
+  const { one, uuids, role, bind, commit, zone } = await zoneWith(t, 2);
+  await zone.database.query(
+    `alter table cnapi_noderole_runs add constraint refused check (coalesce(wall ->> 'poison', '') = '')`,
+  );
+  await role('bad', { jig: 'script', script: `echo '{"wall":{"poison":"x"}}'` });
+  await role('none', { jig: 'script', script: 'exit 3' });
+  await role('good', { jig: 'noop' });
+  const [bad = { uuid: '' }] = (await bind('bad', uuids.slice(0, 1))).noderoles;
+  const [none = { uuid: '' }] = (await bind('none', uuids.slice(1))).noderoles;
+  const { noderoles } = await bind('good', uuids);
+  await commit();
+  t.match(await inState(one, bad.uuid, 'error'), { error: { code: 'Failed' } });
+  t.match(await inState(one, none.uuid, 'error'), { error: { code: 'ScriptFailed' } });
+  for (const { uuid } of noderoles) await inState(one, uuid, 'active');
+});
+
 t.test('a run that returns the same as the last one has the same wall', async (t) => {
   const { one, uuids, role, bind, commit } = await zoneWith(t, 1);
   await role('db', { script: `echo '{"wall":{"addr":"10.0.0.5"}}'` });

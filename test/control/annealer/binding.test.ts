@@ -1,17 +1,7 @@
 import t from 'tap';
 import { BindingPlanner, type BoundNoderole } from '../../../lib/control/annealer/binding.ts';
 import { type RoleDefinition, RoleGraph } from '../../../lib/control/annealer/role-graph.ts';
-
-const role = (name: string, more: Partial<RoleDefinition> = {}): RoleDefinition => ({
-  name,
-  jig: 'noop',
-  flags: [],
-  requires: [],
-  runsAfter: [],
-  conflicts: [],
-  provides: [],
-  ...more,
-});
+import { roleDefinition as role } from './role-definition.ts';
 
 const bound = (id: string, name: string, serverUuid: string, more: Partial<BoundNoderole> = {}): BoundNoderole => ({
   id,

@@ -1,16 +1,6 @@
 import t from 'tap';
 import { findEdgeCycle, type RoleDefinition, RoleGraph } from '../../../lib/control/annealer/role-graph.ts';
-
-const role = (name: string, more: Partial<RoleDefinition> = {}): RoleDefinition => ({
-  name,
-  jig: 'noop',
-  flags: [],
-  requires: [],
-  runsAfter: [],
-  conflicts: [],
-  provides: [],
-  ...more,
-});
+import { roleDefinition as role } from './role-definition.ts';
 
 t.test('a cycle of roles is found and printed, direct, indirect, soft, or by a provider (C8)', async (t) => {
   const cycleOf = (...roles: RoleDefinition[]) => new RoleGraph(roles).findCycleFrom(roles[0]?.name ?? '')?.join(' ');

@@ -12,29 +12,31 @@ $$;
 -- sees both. Nothing but what changes and its children is locked. Returns what has changed.
 --
 -- `ended`: the run that the noderole has at present has ended; its row says how. One that has no
--- such run gets `parents-changed`. `commit` takes over the proposed data.
-create function cnapi_step_noderoles(p_ids uuid[], p_events text[]) returns setof uuid
-language plpgsql volatile as $$
+-- such run gets `parents-changed`. `commit` takes over the proposed data; p_actor
+-- is who commits.
+create function cnapi_step_noderoles(p_ids uuid[], p_events text[], p_actor text default null)
+returns setof uuid language plpgsql volatile as $$
 declare
   pending uuid[] := p_ids;
   done uuid[] := '{}';
+  level int;
   batch uuid[];
   changed uuid[];
   refused text;
 begin
   loop
-    pending := array(select n.id from cnapi_noderoles n where n.id = any (pending));
-    exit when pending = '{}';
-    -- One that a binding moves to a later cohort while this waits for it stays pending.
+    -- None: what is pending has been deleted.
+    level := (select min(n.cohort) from cnapi_noderoles n where n.id = any (pending));
+    exit when level is null;
     batch := array(
-      select n.id from cnapi_noderoles n
-        where n.id = any (pending)
-          and n.cohort = (select min(m.cohort) from cnapi_noderoles m where m.id = any (pending))
+      select n.id from cnapi_noderoles n where n.id = any (pending) and n.cohort = level
         order by n.id for no key update);
+    -- A binding has moved them to a later cohort while this waited for them.
+    continue when batch = '{}';
     -- A new statement: it sees what others have committed before they released the locks.
     with event as (
       select n.id, r.wall, r.error, r.retry_ticks, r.outcome, p.parents, p.blocked_by,
-          case when e.event is null or n.id = any (done) then 'parents-changed'
+          case when e.event is null or d.id is not null then 'parents-changed'
             when e.event <> 'ended' then e.event
             when r.outcome is null then 'parents-changed'
             when r.outcome = 'succeeded' and n.is_stale then 'stale'
@@ -45,6 +47,7 @@ begin
             else 'failed' end as name
         from cnapi_noderoles n
         left join unnest(p_ids, p_events) as e (id, event) on e.id = n.id
+        left join unnest(done) as d (id) on d.id = n.id
         left join cnapi_noderole_runs r on r.id = n.noderole_run
         cross join lateral cnapi_noderole_parents(n.id) p
         where n.id = any (batch)
@@ -63,6 +66,7 @@ begin
           committed_data = case s.name when 'commit' then coalesce(n.proposed_data, n.committed_data)
             else n.committed_data end,
           proposed_data = case s.name when 'commit' then null else n.proposed_data end,
+          actor = case s.name when 'commit' then p_actor else n.actor end,
           wall = case when s.name in ('succeeded', 'stale') then coalesce(s.wall, n.wall) else n.wall end,
           error = case when s.name in ('postponed', 'failed') then s.error
             when s.name in ('succeeded', 'stale') then null else n.error end,
@@ -157,8 +161,7 @@ begin
   picked := array(
     select n.id from cnapi_noderoles n
       where n.deployment_id = p_deployment and (n.state = 'proposed' or n.proposed_data is not null));
-  perform cnapi_step_noderoles(picked, array(select 'commit' from unnest(picked)));
-  update cnapi_noderoles n set actor = p_actor where n.id = any (picked);
+  perform cnapi_step_noderoles(picked, array(select 'commit' from unnest(picked)), p_actor);
   -- From the first commit on, an instance carries the graph out.
   perform cnapi_create_duties(array[p_duty], p_duty_kind);
   return query select cardinality(picked),
