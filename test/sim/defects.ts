@@ -339,13 +339,6 @@ export const defects: Defect[] = [
     put: 'const isRolledBack = hasLostStart;',
   },
   {
-    name: 'an agent continues what a former process left before an instance has compared it',
-    breaks: 'I3',
-    firstSeed: 107,
-    find: 'capabilities: [SETTLED_CAPABILITY],',
-    put: 'capabilities: [],',
-  },
-  {
     name: 'the time that the counter of deadlines catches up with counts for a push job',
     breaks: 'I9',
     firstSeed: 60,
