@@ -1,4 +1,4 @@
 import { VMS } from './seed-kinds.ts';
 import { testSeeds } from './seeds.ts';
 
-testSeeds(1, 8, VMS);
+testSeeds(1, 4, VMS);

@@ -1,4 +1,4 @@
 import { WORKFLOWS } from './seed-kinds.ts';
 import { testSeeds } from './seeds.ts';
 
-testSeeds(1, 6, WORKFLOWS);
+testSeeds(1, 4, WORKFLOWS);

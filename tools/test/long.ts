@@ -1,10 +1,10 @@
 /**
- * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
- * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
- * the proofs that the lab detects deliberate defects, minutes of random load, chaos, faults of
- * whole zones, `npm start`, real containers, the clients of others, and tests that need a
- * distribution's Postgres, another version of cnapi or a changed copy of it. They start first
- * (order.ts), so the longest come first.
+ * Tests that `npm test` leaves to `.ci/run`, so that it takes less than ten minutes on two cores:
+ * most simulation seeds and their repetition, the largest explored state space, all pairs of
+ * statements, the proofs that the lab detects deliberate defects, minutes of random load, chaos,
+ * faults of whole zones, `npm start`, real containers, the clients of others, servers behind a real
+ * broker, measured memory, and tests that need a distribution's Postgres, another version of cnapi
+ * or a changed copy of it. They start first (order.ts), so the longest come first.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
@@ -21,7 +21,7 @@ export const LONG = [
   'test/faults/*.test.ts',
   'test/sim/replay.test.ts',
   'test/sim/seeds-[2-6].test.ts',
-  'test/sim/seeds-{arriving,duties,push,push-2,rare}.test.ts',
+  'test/sim/seeds-{arriving,duties,push,push-2,rare,vms-2,workflows-2}.test.ts',
   'test/tools/start/{instances,npm-start,scale}.test.ts',
   'test/cli/{faults,hardship}.test.ts',
   'test/cli/access/access.test.ts',
@@ -42,7 +42,9 @@ export const LONG = [
   'test/cli/vms/{vm-console,vm-cp,vm-exec,vm-port-forward,vm-terminal}.test.ts',
   'test/control/link/overload.test.ts',
   'test/control/vms/docker/docker-{copy,exec}-on-linux.test.ts',
-  'test/control/ur/faults.test.ts',
+  'test/control/ur/{agent-installer,faults,servers}.test.ts',
+  'test/control/http/limits/answer-memory.test.ts',
+  'test/agent/containers/root/measure-tree.test.ts',
   'test/control/push/schedules/schedule-model.test.ts',
 ] as const;
 

@@ -11,7 +11,6 @@ export const LONGEST = [
   'test/cli/commands.test.ts',
   'test/sim/*.test.ts',
   'test/control/waitlist/{waitlist,races}.test.ts',
-  'test/control/http/limits/answer-memory.test.ts',
   'test/control/tasks/tasks.test.ts',
   'test/control/{legacy/posts,link/link,push/push-jobs}.test.ts',
   'test/cli/{terminal,push-jobs/job}.test.ts',
