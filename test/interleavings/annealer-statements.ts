@@ -75,7 +75,7 @@ export async function createGraph(database: Queryable, run: string, seats: reado
         serverUuid: seats[place]?.serverUuid ?? '',
       })),
       edges: rows.flatMap(([kind, , parents]) =>
-        parents.map((parent) => ({ parentId: noderoles[parent], childId: noderoles[kind], isSoft: false })),
+        parents.map((parent) => ({ parentId: noderoles[parent], childId: noderoles[kind], isOrderOnly: false })),
       ),
     });
   };
@@ -110,7 +110,7 @@ const bind: CallOf<Parameters<typeof bindNoderoles> extends [Queryable, ...infer
     const id = randomUUID();
     const { left, right } = graph.noderoles;
     const noderole = { id, role: 'new', serverUuid: seat.serverUuid, deploymentId: graph.deploymentId, cohort: 1 };
-    const edges = [left, right].map((parentId) => ({ parentId, childId: id, isSoft: false }));
+    const edges = [left, right].map((parentId) => ({ parentId, childId: id, isOrderOnly: false }));
     return [graph.version, { noderoles: [noderole], edges }];
   },
   exclusive: (isBound, version) => (isBound ? [`version ${version} of the graph`] : []),
@@ -124,7 +124,7 @@ const join: typeof bind = {
     const noderole = { id, role: 'new', serverUuid: seat.serverUuid, deploymentId: graph.deploymentId, cohort: 4 };
     return [
       graph.version,
-      { noderoles: [noderole], edges: [{ parentId: id, childId: graph.noderoles.child, isSoft: false }] },
+      { noderoles: [noderole], edges: [{ parentId: id, childId: graph.noderoles.child, isOrderOnly: false }] },
     ];
   },
 };

@@ -20,8 +20,8 @@ import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { readTask } from '../tasks/store/task-store.ts';
 import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import type { Tasks } from '../tasks/tasks.ts';
+import type { AnnealerDocuments } from './annealer-documents.ts';
 import { ANNEALER_TOPIC } from './annealer-topics.ts';
-import type { Definitions } from './definitions.ts';
 import {
   abandonedEnd,
   brokenEnd,
@@ -56,7 +56,7 @@ interface AnnealerRunnerDeps {
   clock: Clock;
   random: Random;
   log: Logger;
-  definitions: Pick<Definitions, 'readRoles'>;
+  documents: Pick<AnnealerDocuments, 'readRoles'>;
   tasks: Pick<Tasks, 'endedAmong' | 'notifyAuthorities'>;
   config: AnnealerSettings;
 }
@@ -112,7 +112,7 @@ export class AnnealerRunner implements DutyHandler {
 
   /** Whether there may be more to do now. */
   async #round(duty: HeldDuty): Promise<boolean> {
-    const { database, tasks, definitions, random } = this.#deps;
+    const { database, tasks, documents, random } = this.#deps;
     const open = await readOpenRuns(database);
     const taskIds = open.flatMap(({ taskId }) => taskId ?? []);
     this.#awaitedTasks = new Set(taskIds);
@@ -120,7 +120,7 @@ export class AnnealerRunner implements DutyHandler {
     const ready = open.filter(({ taskId }) => taskId === null || endedTasks.has(taskId));
     const isSomeDue = await isSomeNoderoleDue(database);
     if (ready.length === 0 && !isSomeDue) return false;
-    const roles = await definitions.readRoles();
+    const roles = await documents.readRoles();
     const steps: { run: OpenRun; step: RunStep }[] = [];
     for (const run of ready) steps.push({ run, step: await this.#stepOf(run, roles).catch(unlessTemporary) });
     const begins = steps.flatMap(({ run: { id: runId }, step }) =>
@@ -193,7 +193,7 @@ export class AnnealerRunner implements DutyHandler {
   #log({ id: noderole_run, noderoleId: noderole, role, serverUuid: server_uuid }: OpenRun, step: RunStep): void {
     const fields = { noderole, noderole_run, role, server_uuid };
     if (step.do !== 'end') return;
-    // Not the message, which may quote a program of the operator.
+    // The message is left out: it may quote a program of the operator.
     if (step.error === undefined) this.#deps.log.info(fields, 'noderole: its run has succeeded');
     else this.#deps.log.warn({ ...fields, code: step.error.code }, 'noderole: its run has failed');
   }

@@ -22,7 +22,7 @@ interface NoderoleEdge {
   parentId: string;
   childId: string;
   /** Orders the two; it neither binds the parent nor stops its deletion. */
-  isSoft: boolean;
+  isOrderOnly: boolean;
 }
 
 export interface BindingPlan {
@@ -83,18 +83,18 @@ export class BindingPlanner {
     const role = this.#checkBindable(name);
     const parents = [
       ...role.requires.flatMap((required) =>
-        this.#parents(required, serverUuid, role).map((parent) => ({ parent, isSoft: false })),
+        this.#parents(required, serverUuid, role).map((parent) => ({ parent, isOrderOnly: false })),
       ),
       ...role.runsAfter.flatMap((earlier) =>
-        this.#inScope(earlier, serverUuid).map((parent) => ({ parent, isSoft: true })),
+        this.#inScope(earlier, serverUuid).map((parent) => ({ parent, isOrderOnly: true })),
       ),
     ];
     this.#checkConflicts(role, serverUuid);
     const cohort = 1 + Math.max(-1, ...parents.map(({ parent }) => parent.cohort));
     const [deploymentId = ''] = this.#deps.deploymentIds;
     const noderole = { id: this.#deps.newId(), role: name, serverUuid, deploymentId, cohort };
-    for (const { parent, isSoft } of uniqueParents(parents))
-      this.#addEdge({ parentId: parent.id, childId: noderole.id, isSoft });
+    for (const { parent, isOrderOnly } of uniqueParents(parents))
+      this.#addEdge({ parentId: parent.id, childId: noderole.id, isOrderOnly });
     const { noderoles: limit } = this.#deps.limits;
     if (this.#noderoles.length >= limit) throw new TooManyNoderolesError(`one request adds at most ${limit}`);
     this.#noderoles.push(noderole);
@@ -111,7 +111,8 @@ export class BindingPlanner {
     for (const [key, children] of this.#byRole)
       if (key.startsWith(`${deploymentId} `))
         for (const child of children)
-          if (child.id !== id && isChild(child.role)) this.#addEdge({ parentId: id, childId: child.id, isSoft: false });
+          if (child.id !== id && isChild(child.role))
+            this.#addEdge({ parentId: id, childId: child.id, isOrderOnly: false });
   }
 
   #addEdge(edge: NoderoleEdge): void {
@@ -202,9 +203,9 @@ export class BindingPlanner {
 
 /** Each parent once; one that is required is not soft. */
 function uniqueParents(
-  parents: readonly { parent: BoundNoderole; isSoft: boolean }[],
-): readonly { parent: BoundNoderole; isSoft: boolean }[] {
-  const hardFirst = parents.toSorted((one, other) => Number(one.isSoft) - Number(other.isSoft));
+  parents: readonly { parent: BoundNoderole; isOrderOnly: boolean }[],
+): readonly { parent: BoundNoderole; isOrderOnly: boolean }[] {
+  const hardFirst = parents.toSorted((one, other) => Number(one.isOrderOnly) - Number(other.isOrderOnly));
   return [...new Map(hardFirst.toReversed().map((each) => [each.parent.id, each])).values()].reverse();
 }
 

@@ -74,7 +74,7 @@ export const tooManyInputs = (limit: number): EndStep =>
 
 export const abandonedEnd = (): EndStep => failedEnd('Cancelled', 'its noderole was proposed again');
 
-/** For what cannot be read or stored, so that the other runs go on. */
+/** The end of a run that cannot be read or stored, so that the other runs go on. */
 export const brokenEnd = (error: unknown): EndStep =>
   failedEnd('Failed', error instanceof Error ? error.message : String(error));
 

@@ -6,8 +6,8 @@
  *     < ancestors, the most distant first
  *     < the noderole itself
  *
- * Of an ancestor on another server, only the attributes that the role wants are visible. So no data
- * leaks from one server to another by accident.
+ * The attributes that the role wants are all that is visible of an ancestor on another server. So
+ * no data leaks from one server to another by accident.
  */
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { deepMerge, objectWith, valueAt } from './merge.ts';

@@ -79,7 +79,7 @@ export async function bindNoderoles(
       noderoles.map(({ cohort }) => cohort),
       edges.map(({ parentId }) => parentId),
       edges.map(({ childId }) => childId),
-      edges.map(({ isSoft }) => isSoft),
+      edges.map(({ isOrderOnly }) => isOrderOnly),
       proposed.ids,
       JSON.stringify(proposed.data),
     ],
@@ -169,7 +169,7 @@ interface Neighbour {
   role: string;
   server_uuid: string;
   state: NoderoleState;
-  is_soft: boolean;
+  is_order_only: boolean;
 }
 
 /** Bounds the neighbours in an answer: first those that are not active. */
@@ -178,8 +178,8 @@ const MAX_NEIGHBOURS = 200;
 const neighbours = (of: 'parent' | 'child') => {
   const own = of === 'parent' ? 'child' : 'parent';
   return `(select coalesce(json_agg(json_build_object('id', o.id, 'role', o.role, 'server_uuid', o.server_uuid,
-      'state', o.state, 'is_soft', o.is_soft)), '[]')
-    from (select m.id, m.role, m.server_uuid, m.state, e.is_soft from cnapi_noderole_edges e
+      'state', o.state, 'is_order_only', o.is_order_only)), '[]')
+    from (select m.id, m.role, m.server_uuid, m.state, e.is_order_only from cnapi_noderole_edges e
       join cnapi_noderoles m on m.id = e.${of} where e.${own} = n.id
       order by m.state = 'active', m.cohort, m.id limit ${MAX_NEIGHBOURS}) as o)`;
 };

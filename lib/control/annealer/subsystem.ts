@@ -10,10 +10,10 @@ import { documentRoutes } from '../documents/routes/document-routes.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Tasks } from '../tasks/tasks.ts';
-import { Annealer } from './annealer.ts';
+import { AnnealerDocuments } from './annealer-documents.ts';
 import { AnnealerRunner } from './annealer-runner.ts';
-import { Definitions } from './definitions.ts';
 import { ANNEALER_DUTY } from './noderole-store.ts';
+import { Noderoles } from './noderoles.ts';
 import { noderoleRoutes } from './routes/noderole-routes.ts';
 import { deleteEndedNoderoleRuns } from './run-store.ts';
 import type { AnnealerSettings } from './settings.ts';
@@ -35,19 +35,19 @@ const KEEP_DAYS = 30;
 const DELETE_BATCH = 1_000;
 
 export const annealerSubsystem: SubsystemDefinition<AnnealerParts> = {
-  // They need the duties and the tasks.
+  // The functions use those of duties and of tasks.
   migrations: readMigrations('annealer', import.meta.dirname),
   open(parts): Subsystem {
-    const definitions = new Definitions(parts);
-    const runner = new AnnealerRunner({ ...parts, definitions });
-    const annealer = new Annealer({ ...parts, definitions, offerDuties: () => parts.duties.offer() });
+    const documents = new AnnealerDocuments(parts);
+    const runner = new AnnealerRunner({ ...parts, documents });
+    const noderoles = new Noderoles({ ...parts, documents, offerDuties: () => parts.duties.offer() });
     return {
       name: 'annealer',
-      prepare: () => definitions.prepare(),
+      prepare: () => documents.prepare(),
       routes: [
-        ...documentRoutes(definitions.roles),
-        ...documentRoutes(definitions.deployments),
-        ...noderoleRoutes({ annealer }),
+        ...documentRoutes(documents.roles),
+        ...documentRoutes(documents.deployments),
+        ...noderoleRoutes({ noderoles }),
       ],
       start: () => runner.start(),
       stop: async () => runner.stop(),
@@ -58,7 +58,7 @@ export const annealerSubsystem: SubsystemDefinition<AnnealerParts> = {
           name: 'noderoles',
           help: 'Noderoles of the whole zone by state; every instance reports the same numbers',
           label: 'state',
-          fetch: () => annealer.counts(),
+          fetch: () => noderoles.counts(),
         },
       ],
       chores: [

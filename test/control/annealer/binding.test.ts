@@ -32,7 +32,7 @@ function planner(
 const placesOf = (one: BindingPlanner) =>
   one.plan().noderoles.map(({ role: name, serverUuid }) => `${name} ${serverUuid}`);
 const edgesOf = (one: BindingPlanner) =>
-  one.plan().edges.map(({ parentId, childId, isSoft }) => `${parentId}>${childId}${isSoft ? ' soft' : ''}`);
+  one.plan().edges.map(({ parentId, childId, isOrderOnly }) => `${parentId}>${childId}${isOrderOnly ? ' soft' : ''}`);
 
 t.test('a binding creates each missing parent on the same server, parents first (C1, C9)', async (t) => {
   const one = planner([role('web', { requires: ['app'] }), role('app', { requires: ['base'] }), role('base')]);

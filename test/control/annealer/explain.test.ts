@@ -38,7 +38,7 @@ t.test('what is blocked waits for named parents, or names the one in error (C29)
     role: 'db',
     server_uuid: 's',
     state,
-    is_soft: false,
+    is_order_only: false,
   });
   t.equal(
     explain({ state: 'blocked', parents: [parent('a', 'active'), parent('b', 'todo')] }),

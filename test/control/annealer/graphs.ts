@@ -42,7 +42,7 @@ export async function bindGraph(database: Queryable, shape: Shape, deploymentId 
       cohort: cohorts.get(name) ?? 0,
     })),
     edges: Object.entries(shape).flatMap(([name, parents]) =>
-      parents.map((parent) => ({ parentId: idOf(parent), childId: idOf(name), isSoft: false })),
+      parents.map((parent) => ({ parentId: idOf(parent), childId: idOf(name), isOrderOnly: false })),
     ),
   });
   if (!done) throw new Error('the graph has changed meanwhile');

@@ -284,8 +284,8 @@ t.test('a run that ends while a binding moves its noderole to a later cohort end
   const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
   const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 2 };
   const edges = [
-    { parentId: idOf('later'), childId: idOf('m'), isSoft: false },
-    { parentId: idOf('m'), childId: idOf('x'), isSoft: false },
+    { parentId: idOf('later'), childId: idOf('m'), isOrderOnly: false },
+    { parentId: idOf('m'), childId: idOf('x'), isOrderOnly: false },
   ];
   // The binding has moved x when it waits for w.
   const [isBound] = await runBehindLock<[boolean, unknown]>(url, lockOf('w'), [
@@ -364,7 +364,11 @@ t.test('a new parent of a later cohort moves its children and their children on 
   await bindGraph(database, { a: [], b: ['a'], c: ['b'], deep1: [], deep2: ['deep1'], deep3: ['deep2'] });
   const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
   const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 3 };
-  const edge = (parent: string, child: string) => ({ parentId: idOf(parent), childId: idOf(child), isSoft: false });
+  const edge = (parent: string, child: string) => ({
+    parentId: idOf(parent),
+    childId: idOf(child),
+    isOrderOnly: false,
+  });
   const edges = [edge('deep3', 'm'), edge('m', 'b')];
   t.equal(await bindNoderoles(database, version, { noderoles: [member], edges }), true);
   const rows = await listNoderoles(database, {}, 100);

@@ -297,7 +297,7 @@ export const noPushJobs: Parts['pushJobs'] = {
 
 const noSuchNoderole = () => Promise.reject(new ResourceNotFoundError('There is no such noderole'));
 
-export const noAnnealer: Parts['annealer'] = {
+export const noAnnealer: Parts['noderoles'] = {
   bind: noSuchNoderole,
   commit: noSuchNoderole,
   list: async () => [],

@@ -230,7 +230,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     pushJobs: noPushJobs,
     pushSchedules: noSchedules,
     workflowJobs: noWorkflowJobs,
-    annealer: noAnnealer,
+    noderoles: noAnnealer,
     ...noPlacement,
     clock: systemClock,
     random: systemRandom,

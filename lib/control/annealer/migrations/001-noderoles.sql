@@ -52,11 +52,11 @@ create index cnapi_noderoles_in_order on cnapi_noderoles (cohort, id);
 create index cnapi_noderoles_due on cnapi_noderoles (cohort, id) where state = 'todo';
 alter table cnapi_noderoles add primary key (id);
 
--- is_soft          orders the two, and does not stop the deletion of the parent
+-- is_order_only          orders the two, and does not stop the deletion of the parent
 create table cnapi_noderole_edges (
   parent uuid not null references cnapi_noderoles (id),
   child uuid not null references cnapi_noderoles (id) on delete cascade,
-  is_soft boolean not null
+  is_order_only boolean not null
 );
 create index cnapi_noderole_edges_of_parent on cnapi_noderole_edges (parent);
 alter table cnapi_noderole_edges add primary key (child, parent);

@@ -25,7 +25,7 @@ declare
   refused text;
 begin
   loop
-    -- None: what is pending has been deleted.
+    -- Null: what is pending has been deleted.
     level := (select min(n.cohort) from cnapi_noderoles n where n.id = any (pending));
     exit when level is null;
     batch := array(
@@ -103,7 +103,7 @@ end $$;
 -- p_data_ids, which may exist already. False: the graph has changed since; plan again.
 create function cnapi_bind_noderoles(
   p_version bigint, p_ids uuid[], p_roles text[], p_servers uuid[], p_deployments uuid[], p_cohorts int[],
-  p_parents uuid[], p_children uuid[], p_soft boolean[], p_data_ids uuid[], p_data jsonb
+  p_parents uuid[], p_children uuid[], p_order_only boolean[], p_data_ids uuid[], p_data jsonb
 ) returns boolean language plpgsql volatile as $$
 declare
   raised uuid[];
@@ -118,10 +118,10 @@ begin
     select n.id, n.role, n.server_uuid, n.deployment_id, n.cohort
       from unnest(p_ids, p_roles, p_servers, p_deployments, p_cohorts)
         as n (id, role, server_uuid, deployment_id, cohort);
-  insert into cnapi_noderole_edges (parent, child, is_soft)
-    select e.parent, e.child, e.is_soft from unnest(p_parents, p_children, p_soft) as e (parent, child, is_soft);
-  -- Those that existed and have got a new member of a cluster as a parent, which may be of a later
-  -- cohort.
+  insert into cnapi_noderole_edges (parent, child, is_order_only)
+    select e.parent, e.child, e.is_order_only from unnest(p_parents, p_children, p_order_only) as e (parent, child, is_order_only);
+  -- Noderoles that existed and have got a new member of a cluster as a parent, which may be of a
+  -- later cohort.
   older := array(select distinct c from unnest(p_children) as c except select unnest(p_ids));
   raised := older;
   while raised <> '{}' loop
@@ -200,7 +200,7 @@ begin
   if not found then
     return;
   end if;
-  if exists (select 1 from cnapi_noderole_edges e where e.parent = p_noderole and not e.is_soft) then
+  if exists (select 1 from cnapi_noderole_edges e where e.parent = p_noderole and not e.is_order_only) then
     return query select 'required';
     return;
   end if;

@@ -4,37 +4,37 @@ import { annealerContracts } from '../../../protocol/api/annealer.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import type { JsonObject } from '../../../protocol/json/bounded-json.ts';
 import { bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
-import type { Annealer } from '../annealer.ts';
-import { MAX_DATA_BYTES } from '../definitions.ts';
+import { MAX_DATA_BYTES } from '../annealer-documents.ts';
 import type { NoderoleRow } from '../noderole-store.ts';
+import type { Noderoles } from '../noderoles.ts';
 import { toNoderole, toNoderoleDetails } from './noderole-view.ts';
 
 /** A page of noderoles without their data. */
 const LIST_BYTES = 1024 * 1024;
 
 interface NoderoleRouteDeps {
-  annealer: Pick<Annealer, 'bind' | 'commit' | 'list' | 'get' | 'proposeData' | 'propose' | 'retry' | 'delete'>;
+  noderoles: Pick<Noderoles, 'bind' | 'commit' | 'list' | 'get' | 'proposeData' | 'propose' | 'retry' | 'delete'>;
 }
 
-export function noderoleRoutes({ annealer }: NoderoleRouteDeps): Route[] {
+export function noderoleRoutes({ noderoles }: NoderoleRouteDeps): Route[] {
   const whole = async (id: string, { actor }: Pick<RequestContext<unknown>, 'actor'>) =>
-    ok(toNoderoleDetails(await annealer.get(id), actor));
+    ok(toNoderoleDetails(await noderoles.get(id), actor));
   return bind(
     annealerContracts,
     {
       async BindRole({ params: { uuid: deploymentId, role, servers, data }, actor }) {
         if (servers.length === 0) throw invalidParameter('servers', 'value is empty');
         checkSize(data);
-        const { noderoles, created } = await annealer.bind({ deploymentId, role, servers, data });
-        return ok({ noderoles: noderoles.map((row) => toNoderole(row, actor)), created });
+        const { noderoles: rows, created } = await noderoles.bind({ deploymentId, role, servers, data });
+        return ok({ noderoles: rows.map((row) => toNoderole(row, actor)), created });
       },
-      CommitDeployment: async ({ params, actor }) => ok(await annealer.commit(params.uuid, actor.name)),
+      CommitDeployment: async ({ params, actor }) => ok(await noderoles.commit(params.uuid, actor.name)),
       async ListNoderoles({
         params: { deployment, server_uuid: serverUuid, role, state, limit = MAX_LIST, after },
         actor,
       }) {
         const filter = { deploymentId: deployment, serverUuid, role, state, after: parseCursor(after) };
-        const rows = await annealer.list(filter, limit);
+        const rows = await noderoles.list(filter, limit);
         const next = rows.length < limit ? undefined : rows.at(-1);
         return ok({
           noderoles: rows.map((row) => toNoderole(row, actor)),
@@ -44,19 +44,19 @@ export function noderoleRoutes({ annealer }: NoderoleRouteDeps): Route[] {
       GetNoderole: ({ params, ...context }) => whole(params.uuid, context),
       async UpdateNoderole({ params, ...context }) {
         checkSize(params.data);
-        await annealer.proposeData(params.uuid, params.data);
+        await noderoles.proposeData(params.uuid, params.data);
         return whole(params.uuid, context);
       },
       async RetryNoderole({ params, ...context }) {
-        await annealer.retry(params.uuid);
+        await noderoles.retry(params.uuid);
         return whole(params.uuid, context);
       },
       async ProposeNoderole({ params, ...context }) {
-        await annealer.propose(params.uuid);
+        await noderoles.propose(params.uuid);
         return whole(params.uuid, context);
       },
       async DeleteNoderole({ params }) {
-        await annealer.delete(params.uuid);
+        await noderoles.delete(params.uuid);
         return empty(204);
       },
     },

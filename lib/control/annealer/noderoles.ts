@@ -9,6 +9,7 @@ import type { Random } from '../../platform/random.ts';
 import type { JsonObject } from '../../protocol/json/bounded-json.ts';
 import { ResourceNotFoundError } from '../request-errors.ts';
 import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
+import { type AnnealerDocuments, toRoleDefinition } from './annealer-documents.ts';
 import {
   NoderoleInUseError,
   NoderolesChangedError,
@@ -18,17 +19,16 @@ import {
 } from './annealer-errors.ts';
 import { ANNEALER_TOPIC } from './annealer-topics.ts';
 import { type BindingPlan, BindingPlanner } from './binding.ts';
-import { type Definitions, toDefinition } from './definitions.ts';
 import { explainNoderole } from './explain.ts';
 import * as store from './noderole-store.ts';
 import { findEdgeCycle, RoleGraph } from './role-graph.ts';
 import type { AnnealerSettings } from './settings.ts';
 
-interface AnnealerDeps {
+interface NoderolesDeps {
   database: Queryable;
   bus: Bus;
   random: Random;
-  definitions: Definitions;
+  documents: AnnealerDocuments;
   servers: Pick<Servers, 'statuses'>;
   config: AnnealerSettings;
   offerDuties(): void;
@@ -50,18 +50,18 @@ interface ExplainedNoderole {
 
 /** Plans for a graph that changes in between are made again. */
 const BIND_ATTEMPTS = 5;
-/** All children of one may change in one statement. */
+/** The children of one noderole, which may be all others, change in one statement. */
 const MAX_NODEROLES = 20_000;
-/** All of them may be committed in one statement. */
+/** A commit is one statement. */
 const MAX_OF_DEPLOYMENT = 10_000;
 /** A plan is made and stored in about a second. */
 const MAX_NEW_NODEROLES = 10_000;
 const MAX_NEW_EDGES = 50_000;
 
-export class Annealer {
-  readonly #deps: AnnealerDeps;
+export class Noderoles {
+  readonly #deps: NoderolesDeps;
 
-  constructor(deps: AnnealerDeps) {
+  constructor(deps: NoderolesDeps) {
     this.#deps = deps;
   }
 
@@ -86,7 +86,7 @@ export class Annealer {
 
   /** @throws ResourceNotFoundError */
   async commit(deploymentId: string, actor: string | undefined): Promise<{ committed: number; due: number }> {
-    await this.#deps.definitions.deployments.get(deploymentId);
+    await this.#deps.documents.deployments.get(deploymentId);
     const committed = await store.commitDeployment(this.#deps.database, deploymentId, actor);
     this.#deps.offerDuties();
     this.#announce();
@@ -99,14 +99,14 @@ export class Annealer {
 
   /** @throws ResourceNotFoundError */
   async get(id: string): Promise<ExplainedNoderole> {
-    const { database, definitions, servers, config: settings } = this.#deps;
+    const { database, documents, servers, config: settings } = this.#deps;
     const noderole = await store.readNoderole(database, id);
     if (noderole === undefined) throw noSuchNoderole(id);
     const { server_uuid: serverUuid } = noderole;
     const { run, openRuns } = await store.readServerRun(database, serverUuid);
     const explanation = explainNoderole({
       noderole,
-      role: await definitions.findRole(noderole.role),
+      role: await documents.findRole(noderole.role),
       isServerRunning: toRunning((await servers.statuses([serverUuid])).get(serverUuid)?.status),
       openRun: run,
       openRuns,
@@ -154,9 +154,9 @@ export class Annealer {
   }
 
   async #plan({ deploymentId, role, servers }: BindRequest) {
-    const { database, definitions, random, config } = this.#deps;
-    const path = await definitions.deploymentPath(deploymentId);
-    const roles = new RoleGraph([...(await definitions.readRoles()).values()].map(toDefinition));
+    const { database, documents, random, config } = this.#deps;
+    const path = await documents.deploymentPath(deploymentId);
+    const roles = new RoleGraph([...(await documents.readRoles()).values()].map(toRoleDefinition));
     // Each change of a role is checked, but two at the same time may make a cycle together.
     const cycle = roles.findCycleFrom(role);
     if (cycle !== undefined) throw new RoleNotBindableError(role, `roles form a cycle: ${cycle.join(' requires ')}`);
@@ -211,7 +211,7 @@ export class Annealer {
     if (missing !== undefined) throw new ServerNotFoundError(missing);
   }
 
-  /** For the instance that carries the graph out: look again. */
+  /** Makes the instance that carries the graph out look again. */
   #announce(): void {
     this.#deps.bus.publish(ANNEALER_TOPIC, {});
   }

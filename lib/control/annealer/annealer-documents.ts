@@ -1,4 +1,4 @@
-/** The definitions of roles and deployments, which are documents, and the rules of changes. */
+/** The documents of the annealer, roles and deployments, and the rules of their changes. */
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
@@ -15,7 +15,7 @@ import { DefinitionInUseError } from './annealer-errors.ts';
 import { hasNoderolesOf } from './noderole-store.ts';
 import { type RoleDefinition, RoleGraph } from './role-graph.ts';
 
-interface DefinitionsDeps {
+interface AnnealerDocumentsDeps {
   database: Queryable;
   buckets: BucketStore;
   random: Random;
@@ -29,11 +29,11 @@ const PAGE = 1_000;
 /** Levels of deployments below each other. */
 const MAX_DEPTH = 10;
 
-export class Definitions {
+export class AnnealerDocuments {
   readonly roles: Documents<typeof roles>;
   readonly deployments: Documents<typeof deployments>;
 
-  constructor({ database, buckets, random }: DefinitionsDeps) {
+  constructor({ database, buckets, random }: AnnealerDocumentsDeps) {
     this.roles = new Documents(roles, {
       buckets,
       random,
@@ -96,7 +96,7 @@ export class Definitions {
       throw new InvalidArgumentError(`role ${before.name} cannot be renamed: noderoles and other roles name it`);
     const others = (await readAll(this.roles)).filter(({ uuid }) => uuid !== after.uuid);
     if (before === undefined && others.length >= MAX_ROLES) throw new TooManyDocumentsError('roles', MAX_ROLES);
-    const cycle = new RoleGraph([...others, after].map(toDefinition)).findCycleFrom(after.name);
+    const cycle = new RoleGraph([...others, after].map(toRoleDefinition)).findCycleFrom(after.name);
     if (cycle !== undefined)
       throw new InvalidArgumentError(
         `role ${after.name} would be part of a cycle, or need one: ${cycle.join(' requires ')}`,
@@ -130,7 +130,7 @@ async function readAll<Noun extends typeof roles | typeof deployments>(documents
   return all;
 }
 
-export const toDefinition = ({ flags, runs_after: runsAfter, ...role }: RoleDocument): RoleDefinition => ({
+export const toRoleDefinition = ({ flags, runs_after: runsAfter, ...role }: RoleDocument): RoleDefinition => ({
   ...role,
   flags: flags as RoleDefinition['flags'],
   runsAfter,
