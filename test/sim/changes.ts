@@ -129,6 +129,35 @@ export interface WorkflowJobRow {
   is_cancelled: boolean;
 }
 
+export interface NoderoleRow {
+  id: string;
+  role: string;
+  server_uuid: string;
+  state: 'proposed' | 'blocked' | 'todo' | 'transition' | 'active' | 'error';
+  blocked_by: string | null;
+  noderole_run: string | null;
+  /** The committed data. */
+  data: string;
+}
+
+export interface NoderoleEdgeRow {
+  parent: string;
+  child: string;
+}
+
+export interface NoderoleRunRow {
+  id: string;
+  noderole: string;
+  /** The role of its noderole. */
+  role: string;
+  server_uuid: string;
+  task: string | null;
+  outcome: string | null;
+  is_ended: boolean;
+  /** What its task was sent, without the data of others on the server; also after its end. */
+  inputs: string | null;
+}
+
 interface Rows {
   cnapi_roster_authority: RosterRow;
   cnapi_tasks: TaskRow;
@@ -141,6 +170,9 @@ interface Rows {
   cnapi_push_nodes: PushNodeRow;
   cnapi_push_busy: PushBusyRow;
   cnapi_workflow_jobs: WorkflowJobRow;
+  cnapi_noderoles: NoderoleRow;
+  cnapi_noderole_edges: NoderoleEdgeRow;
+  cnapi_noderole_runs: NoderoleRunRow;
 }
 
 /** A missing side is a row that did not exist before, or does not exist any more. */
@@ -172,6 +204,10 @@ const COLUMNS: Record<WatchedTable, string> = {
   cnapi_push_busy: 'server_uuid, job, rehab_since',
   cnapi_workflow_jobs: `id, server_uuid, chain, onerror, execution, phase, step, tries, is_begun, ending, task, step_tick,
     cancel_requested_at is not null as is_cancelled`,
+  cnapi_noderoles: 'id, role, server_uuid, state, blocked_by, noderole_run, committed_data::text as data',
+  cnapi_noderole_edges: 'parent, child',
+  cnapi_noderole_runs: `id, noderole, (select n.role from cnapi_noderoles n where n.id = noderole) as role, server_uuid,
+    task, outcome, ended_at is not null as is_ended, inputs::text as inputs`,
 };
 
 const tellFunction = (table: WatchedTable) => `

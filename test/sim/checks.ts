@@ -3,6 +3,8 @@
  * virtual time, and at the end. The checks know the whole world: what the database says, what each
  * process holds, and what really happened on the servers.
  */
+import { ANNEALER_DUTY_ID } from '../../lib/control/annealer/noderole-store.ts';
+import { AnnealerChecks } from './annealer-checks.ts';
 import { ArrivalChecks } from './arrival-checks.ts';
 import type { Change } from './changes.ts';
 import { DutyChecks } from './duty-checks.ts';
@@ -15,7 +17,7 @@ import { VmChecks } from './vm-checks.ts';
 import { WorkflowChecks } from './workflow-checks.ts';
 import type { World } from './world.ts';
 
-export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8', 'I9', 'I10'] as const;
+export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8', 'I9', 'I10', 'I11'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
 
 export interface Unrecovered {
@@ -53,6 +55,7 @@ export class Checks {
   readonly push: PushChecks;
   readonly vms: VmChecks;
   readonly workflows: WorkflowChecks;
+  readonly annealer: AnnealerChecks;
   readonly #arrivals: ArrivalChecks | undefined;
   readonly #world: World;
 
@@ -66,6 +69,7 @@ export class Checks {
     this.push = new PushChecks(world);
     this.vms = new VmChecks(world);
     this.workflows = new WorkflowChecks(world);
+    this.annealer = new AnnealerChecks(world);
   }
 
   /** One row that `who` changed; `committed` follows after all rows of the statement. */
@@ -94,6 +98,12 @@ export class Checks {
         return this.push.busyChanged(change.before, change.after);
       case 'cnapi_workflow_jobs':
         return this.workflows.jobChanged(change.before, change.after, who);
+      case 'cnapi_noderoles':
+        return this.annealer.noderoleChanged(change.before, change.after);
+      case 'cnapi_noderole_edges':
+        return this.annealer.edgeChanged(change.before, change.after);
+      case 'cnapi_noderole_runs':
+        return this.annealer.runChanged(change.before, change.after, who);
       default:
         return change satisfies never;
     }
@@ -103,6 +113,7 @@ export class Checks {
     this.tickets.committed();
     this.push.committed();
     this.workflows.committed();
+    this.annealer.committed();
   }
 
   /** Law 5: an unread answer of one process delays no other. A slow network is slow for all. */
@@ -177,6 +188,9 @@ export class Checks {
       ...this.workflows.paused.map((name) =>
         unrecovered('I10', WORK_DONE_MS, `${name} is still paused, and no job needs it`),
       ),
+      ...this.annealer.unsettled.map(({ role, server_uuid, state }) =>
+        unrecovered('I11', WORK_DONE_MS, `${role} of ${this.#world.nameOfServer(server_uuid)} is still ${state}`),
+      ),
       ...[...workload.accepted.keys()]
         .filter((id) => !this.tasks.has(id))
         .map((id) => unrecovered('I6', 0, `task ${id} was accepted but does not exist`)),
@@ -192,13 +206,15 @@ export class Checks {
       if (core === undefined || !isOpen) return [];
       const { sessions, sessionLosses, authority } = core.roster;
       const held = agents.filter(({ uuid }) => sessions.get(uuid) !== undefined).length;
+      // The annealer's duty never ends.
+      const endless = this.duties.holderOf(ANNEALER_DUTY_ID) === name ? 1 : 0;
       const waits = core.tasks.stats().waits + core.waitlist.stats().waits;
       return [
         [core.link.connections > held + moving, `keeps ${core.link.connections} connections of ${held} agents`],
         [authority.waiting + sessionLosses.queued > 0, 'keeps accepts or session losses of servers it does not hold'],
         [authority.alternations > 0, 'found alternating agents although there are none'],
         [waits > 0, `keeps ${waits} waits without a caller`],
-        [core.duties.held > 0, `keeps ${core.duties.held} duties that have ended`],
+        [core.duties.held > endless, `keeps ${core.duties.held - endless} duties that have ended`],
         [core.waitlist.stats().defects > 0, 'found queues without an active ticket'],
       ].flatMap(([isSo, what]) => (isSo ? [`${name} ${what}`] : []));
     });
@@ -215,6 +231,7 @@ export class Checks {
     for (const task of accepted.values()) this.tasks.checkAnswered(task);
     this.tasks.checkExecutions();
     this.push.atTheEnd();
+    this.annealer.atTheEnd();
     for (const hold of holds) this.tickets.checkHold(hold, holds);
   }
 }

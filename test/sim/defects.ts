@@ -8,8 +8,9 @@ import { registerHooks } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import { fileWith, type TextChange } from '../support/product-text.ts';
+import { annealerDefects } from './annealer-defects.ts';
 import type { Invariant } from './checks.ts';
-import type { ARRIVING, DUTIES, PUSH, VMS, WORKFLOWS } from './seed-kinds.ts';
+import type { ANNEALER, ARRIVING, DUTIES, PUSH, VMS, WORKFLOWS } from './seed-kinds.ts';
 import { vmDefects } from './vm-defects.ts';
 import { workflowDefects } from './workflow-defects.ts';
 
@@ -20,7 +21,7 @@ export interface Defect extends TextChange {
   /** The first seed that finds it, so that `npm test` need not run earlier ones again. */
   firstSeed: number;
   /** The kind of seeds; default: the common ones. */
-  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH | typeof VMS | typeof WORKFLOWS;
+  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH | typeof VMS | typeof WORKFLOWS | typeof ANNEALER;
   /** Where a second place keeps the same rule. */
   also?: TextChange;
 }
@@ -323,6 +324,7 @@ export const defects: Defect[] = [
   },
   ...vmDefects,
   ...workflowDefects,
+  ...annealerDefects,
   // The following defects were found in the product while the simulation was written.
   {
     name: 'the tick in which the last byte came counts as silence',

@@ -2,6 +2,7 @@
  * I8: a duty has one holder, a former holder writes nothing, and each ends once with all its work
  * done.
  */
+import { ANNEALER_DUTY_ID } from '../../lib/control/annealer/noderole-store.ts';
 import type { DutyRow, DutyStepRow, InstanceRow } from './changes.ts';
 import type { World } from './world.ts';
 
@@ -22,7 +23,8 @@ export class DutyChecks {
   }
 
   get unended(): DutyRow[] {
-    return [...this.#rows.values()].filter(({ state }) => state !== 'ended');
+    // The annealer's duty never ends.
+    return [...this.#rows.values()].filter(({ id, state }) => state !== 'ended' && id !== ANNEALER_DUTY_ID);
   }
 
   /** The name of the instance that holds it. */

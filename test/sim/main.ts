@@ -8,7 +8,7 @@ import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
 import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
-import { ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
+import { ANNEALER, ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
 
 const USAGE = `npm run sim -- [options]      runs the product's code in simulated worlds, with a virtual clock and with faults chosen by a seed
 
@@ -23,7 +23,8 @@ const USAGE = `npm run sim -- [options]      runs the product's code in simulate
   --push          seeds push-N: push jobs (test/sim/push.ts)
   --vms           seeds vms-N: VMs on servers whose agents fail (test/sim/vms.ts)
   --workflows     seeds workflows-N: jobs that reboot servers (test/sim/workflows.ts)
-  --reached       list the branches of roster, tasks, duty, push, workflows and waitlist that no seed reached
+  --annealer      seeds annealer-N: deployments of roles on servers (test/sim/deployments.ts)
+  --reached       list the branches of roster, tasks, duty, push, annealer, workflows and waitlist that no seed reached
   --defect NAME   put this deliberate defect (number or name) into the product, and run seeds until one finds it
   --defects       list the deliberate defects
   --help          this text
@@ -32,7 +33,7 @@ exit code: 0 no invariant was violated, 1 an invariant was violated, 2 wrong usa
 `;
 
 /** The option of each is its name without the hyphen. */
-const KINDS = [VMS, PUSH, DUTIES, ARRIVING, RARE, WORKFLOWS];
+const KINDS = [VMS, PUSH, DUTIES, ARRIVING, RARE, WORKFLOWS, ANNEALER];
 const SECOND = 1_000;
 const HOUR = 3_600_000;
 
@@ -58,6 +59,7 @@ async function main(): Promise<number> {
       push: { type: 'boolean', default: false },
       vms: { type: 'boolean', default: false },
       workflows: { type: 'boolean', default: false },
+      annealer: { type: 'boolean', default: false },
       defect: { type: 'string' },
       defects: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },

@@ -3,10 +3,11 @@
  * data, made before the run, so that a part can be left out while the rest stays the same (run.ts).
  */
 import { arrivingOf } from './arriving.ts';
+import { type DeploymentWork, deploymentsOf } from './deployments.ts';
 import { dutiesOf } from './duties.ts';
 import { type PushWork, pushOf } from './push.ts';
 import { rareOf } from './rare.ts';
-import { ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
+import { ANNEALER, ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
 import { SeededRandom } from './seeded-random.ts';
 import { type VmWork, vmsOf } from './vms.ts';
 import { type RebootWork, workflowsOf } from './workflows.ts';
@@ -92,6 +93,7 @@ export type Operation = { at: number; number: number } & (
   | PushWork
   | VmWork
   | RebootWork
+  | DeploymentWork
 );
 
 export interface Plan {
@@ -186,6 +188,7 @@ export function planOf(seed: string): Plan {
     { kind: PUSH, change: pushOf },
     { kind: VMS, change: vmsOf },
     { kind: WORKFLOWS, change: workflowsOf },
+    { kind: ANNEALER, change: deploymentsOf },
   ];
   for (const { kind, change, atLeastMs } of changes) {
     if (!seed.startsWith(kind)) continue;

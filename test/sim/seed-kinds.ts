@@ -10,5 +10,7 @@ export const DUTIES = 'duties-';
 export const PUSH = 'push-';
 /** Seeds with VMs: see `vms.ts`. */
 export const VMS = 'vms-';
+/** Seeds with deployments of roles: see `deployments.ts`. */
+export const ANNEALER = 'annealer-';
 /** Seeds with workflow jobs: see `workflows.ts`. */
 export const WORKFLOWS = 'workflows-';

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { Simulation } from './run.ts';
-import { ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
+import { ANNEALER, ARRIVING, DUTIES, PUSH, RARE, VMS, WORKFLOWS } from './seed-kinds.ts';
 import type { Counts } from './world.ts';
 
 /** The minimum that a part must have done, so that worlds in which nothing happens do not count. */
@@ -52,6 +52,9 @@ const LEAST_PER_WORKFLOWS_SEED: Partial<Counts> = {
   changes: 60,
 };
 
+/** The least counts of seeds with deployments, which do little else. */
+const LEAST_PER_ANNEALER_SEED: Partial<Counts> = { noderoleRuns: 10, activeNoderoles: 4, staleRuns: 0.5, changes: 100 };
+
 const LEAST: Record<string, Partial<Counts>> = {
   [RARE]: LEAST_PER_RARE_SEED,
   [ARRIVING]: LEAST_PER_ARRIVING_SEED,
@@ -59,6 +62,7 @@ const LEAST: Record<string, Partial<Counts>> = {
   [PUSH]: LEAST_PER_PUSH_SEED,
   [VMS]: LEAST_PER_VMS_SEED,
   [WORKFLOWS]: LEAST_PER_WORKFLOWS_SEED,
+  [ANNEALER]: LEAST_PER_ANNEALER_SEED,
 };
 
 /** Seeds `from` to `to`, common ones or of another kind. */

@@ -30,6 +30,8 @@ export const SIM_TIMES = {
   drainWaitsMs: 15_000,
   balanceQuietMs: 6_000,
 };
+/** `annealerMaxRuns`: fewer than the servers, so that some noderoles wait for others. */
+export const SIM_MAX_RUNS = 2;
 const SHORT_QUERY_MS = 2_000;
 const QUERY_MS = 12_000;
 const ARRIVAL_CONNECTIONS = 3;
@@ -61,6 +63,7 @@ export class SimInstance implements LinkIngress {
     this.host = `10.0.0.${number + 1}`;
     const parsed = parseConfig({
       ...SIM_TIMES,
+      annealerMaxRuns: SIM_MAX_RUNS,
       host: this.host,
       // The authentication of tokens is not simulated; without open access no other machine could
       // connect.

@@ -165,17 +165,18 @@ export class SimMachine implements Machine {
   async execute({ script, env }: Command, run: CommandRun): Promise<CommandResult> {
     const [, name = '', ms = '0', exitCode = '0'] = script.split(' ');
     const job = env.CHEF_PUSH_JOB_ID;
+    const isFailing = env.NODEROLE_INPUTS !== undefined && failsOf(name, env.NODEROLE_INPUTS);
     const operation = job === undefined ? name : operationOfPush(job, this.#server.uuid);
     const group = this.#server.newGroup();
     await run.begin(group);
     if (run.signal.aborted) return result(null, '');
     const how = await this.#work(
       group.pgid,
-      { operation, job, ms: this.#own(ms), exitCode: this.#own(exitCode) },
+      { operation, job, ms: this.#own(ms), exitCode: isFailing ? 1 : this.#own(exitCode) },
       run.signal,
     );
     if (how === 'done') run.output('stdout', 0, `${operation}\n`);
-    return how === 'done' ? result(this.#own(exitCode), `${operation}\n`) : result(null, '');
+    return how === 'done' ? result(isFailing ? 1 : this.#own(exitCode), `${operation}\n`) : result(null, '');
   }
 
   async reboot(): Promise<void> {
@@ -212,6 +213,14 @@ export class SimMachine implements Machine {
     });
   }
 }
+
+/** The script of a role runs an operation with its name. It fails if its data says so. */
+export const NODEROLE_OPERATION = 'noderole-';
+
+const failsOf = (operation: string, inputs: string): boolean => {
+  const own = (JSON.parse(inputs) as Record<string, { fails?: boolean }>)[operation.slice(NODEROLE_OPERATION.length)];
+  return own?.fails === true;
+};
 
 /** The one operation of a push job's node. */
 export const operationOfPush = (job: string, serverUuid: string): string => `${job}@${serverUuid}`;

@@ -127,7 +127,9 @@ export class TaskChecks {
 
   /** Checks at the end what really ran, including tasks whose answer was lost. */
   checkExecutions(): void {
-    const commands = [...this.#rows.values()].filter((task) => !isOfVm(task) && !isOfWorkflow(task));
+    const commands = [...this.#rows.values()].filter(
+      (task) => !isOfVm(task) && !isOfWorkflow(task) && !this.#world.checks.annealer.isOfRun(task.id),
+    );
     for (const operation of new Set(commands.map(operationOf))) this.#checkOperation(operation);
   }
 

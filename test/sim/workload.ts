@@ -4,6 +4,7 @@
  * renewed and released, or left by a holder that dies. The answers are recorded, and a
  * contradiction is a violation.
  */
+import { DeploymentStory } from './deployment-story.ts';
 import type { Operation } from './plan.ts';
 import { TICKET_TIMEOUT_MS } from './push.ts';
 import { runReboot } from './reboot-story.ts';
@@ -88,6 +89,7 @@ export class Workload {
       else if (operation.kind === 'push') await this.#runPush(client, operation);
       else if (operation.kind === 'vm') await this.#runVm(client, operation);
       else if (operation.kind === 'reboot') await runReboot(this.#world, client, operation);
+      else if (operation.kind === 'deployment') await new DeploymentStory(this.#world, client, operation).run();
       else await this.#runUnderLock(client, operation);
       this.#unfinished.delete(operation.number);
     } catch (error) {

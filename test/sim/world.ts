@@ -60,6 +60,11 @@ export interface Counts {
   reboots: number;
   rebooted: number;
   resumes: number;
+  /** Runs of noderoles that have ended, and noderoles that are active in the end. */
+  noderoleRuns: number;
+  activeNoderoles: number;
+  /** Runs that were repeated because data was committed meanwhile. */
+  staleRuns: number;
   drains: number;
   /** Agents that an instance sent to another one for balancing. */
   shed: number;
@@ -301,6 +306,7 @@ export class World {
         pushRuns: this.checks.push.executions,
         pushTickets: this.checks.push.ticketed,
         ...this.checks.workflows.counts,
+        ...this.checks.annealer.counts,
         drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
         shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,

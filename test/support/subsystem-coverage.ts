@@ -83,9 +83,9 @@ export const subsystemCoverage = {
   annealer: {
     tables: {
       cnapi_annealer: { tests: ['raced'] },
-      cnapi_noderoles: { tests: ['raced'] },
-      cnapi_noderole_edges: { tests: ['raced'] },
-      cnapi_noderole_runs: { tests: ['raced'] },
+      cnapi_noderoles: { tests: ['simulated', 'raced'] },
+      cnapi_noderole_edges: { tests: ['simulated', 'raced'] },
+      cnapi_noderole_runs: { tests: ['simulated', 'raced'] },
     },
   },
   workflows: { tables: { cnapi_workflow_jobs: { tests: ['simulated', 'raced'] } } },
