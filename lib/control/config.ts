@@ -1,7 +1,7 @@
 /**
  * An instance's configuration: a JSON file with camelCase keys, overridden by environment variables
  * `CNAPI_…` (`databaseUrl` is `CNAPI_DATABASE_URL`). Parsed once, frozen, passed down in slices. An
- * unknown key is refused by name. Longer than 400 lines: a setting is described where it is parsed.
+ * unknown key is refused by name. The settings of a noun are in its folder (`settings.ts`).
  */
 
 import { readFileSync } from 'node:fs';
@@ -10,50 +10,18 @@ import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
 import { LOG_LEVELS } from '../platform/log.ts';
 import { parseBrokerAddress } from '../platform/network/broker-address.ts';
-import { isLoopback, reasonNotANetwork } from '../platform/network/networks.ts';
+import { isLoopback } from '../platform/network/networks.ts';
 import { parsed } from '../platform/parsed-text.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
-import type { TrustedNetwork } from './access/trusted-networks.ts';
+import { flag, whole } from '../platform/setting-rules.ts';
+import { accessSettings } from './access/settings.ts';
 import { annealerSettings } from './annealer/settings.ts';
+import { limitSettings } from './http/limits/settings.ts';
+import { legacySettings } from './legacy/settings.ts';
 import { placementSettings } from './placement/settings.ts';
+import { rosterSettings } from './roster/settings.ts';
+import { taskSettings } from './tasks/settings.ts';
 import { urSettings } from './ur/settings.ts';
-
-/** Environment values are strings. Only a string of digits is read as a number. */
-const whole = (minimum: number, maximum: number) =>
-  z.preprocess(
-    (value) => (typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value),
-    z.number().int().min(minimum).max(maximum),
-  );
-const port = whole(0, 65_535);
-const flag = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean());
-const ms = whole(1, 86_400_000);
-
-const networkRole = z.enum(['reader', 'operator', 'agent'], 'is not reader, operator or agent');
-const networkRoles = z.union([networkRole.transform((role) => [role]), z.array(networkRole).min(1)]);
-/**
- * Written in a file as `{"10.0.0.0/24": "operator", "10.0.1.0/24": ["reader", "agent"]}`, and in
- * the environment as `10.0.0.0/24=operator,10.0.1.0/24=reader+agent`.
- */
-const trustedNetworks = z
-  .preprocess(networksOfText, z.record(z.string(), networkRoles))
-  .superRefine((networks, context) => {
-    for (const text of Object.keys(networks)) {
-      const reason = reasonNotANetwork(text);
-      if (reason !== undefined) context.addIssue({ code: 'custom', message: reason, path: [text] });
-    }
-  })
-  .transform((networks): TrustedNetwork[] => Object.entries(networks).map(([text, roles]) => ({ text, roles })));
-
-/** A list of networks; in the environment separated by commas. */
-const networks = z.preprocess(
-  (value) => (typeof value === 'string' ? value.split(',').map((one) => one.trim()) : value),
-  z.array(
-    z.string().superRefine((text, context) => {
-      const reason = reasonNotANetwork(text);
-      if (reason !== undefined) context.addIssue({ code: 'custom', message: reason });
-    }),
-  ),
-);
 
 const schema = z.strictObject({
   cnapiUuid: z
@@ -69,7 +37,7 @@ const schema = z.strictObject({
     .max(255)
     .default('127.0.0.1')
     .describe('Address on which it listens; only loopback while `access` is `open`'),
-  port: port.default(8080).describe('Port for both REST and the agent link; 0 means any free port'),
+  port: whole(0, 65_535).default(8080).describe('Port for both REST and the agent link; 0 means any free port'),
   advertiseHost: z
     .string()
     .min(1)
@@ -139,142 +107,17 @@ const schema = z.strictObject({
       'PEM file: the certificate, followed by the intermediate certificates up to its CA. With `tlsKeyFile` the port accepts only TLS ([TLS](operating.md#tls))',
     ),
   tlsKeyFile: z.string().min(1).optional().describe('PEM file: its key, without a passphrase'),
-
-  access: z
-    .enum(['open', 'tokens'], 'is neither open nor tokens')
-    .default('open')
-    .describe(
-      '`tokens`: callers and agents need a token. `open`: nobody needs one, and the instance listens on loopback only ([access](access.md))',
-    ),
-  trustedNetworks: trustedNetworks
-    .default([])
-    .describe(
-      'Callers and agents that connect from these networks without a token have this role: `{"10.0.0.0/24": "reader"}`, in the environment `10.0.0.0/24=reader`',
-    ),
-  agentNetworks: networks
-    .default([])
-    .describe(
-      'Networks in which legacy agents may be sent tasks: `["10.0.0.0/24"]`, in the environment `10.0.0.0/24,10.0.1.0/24`. Also allowed are the address from which an agent posts and the networks with the role agent in `trustedNetworks`',
-    ),
-  requestsPerSecond: whole(0, 1_000_000)
-    .default(500)
-    .describe('Requests per second of one address (with IPv6: one /64), with `tokens`; 0 means no limit'),
-  connectionsPerSource: whole(0, 100_000)
-    .default(500)
-    .describe('Connections of one address, with `tokens`; 0 means no limit'),
-  handshakesPerSecond: whole(0, 100_000)
-    .default(200)
-    .describe('TLS handshakes per second of one address (with IPv6: one /64), with `tokens`; 0 means no limit'),
-  answerMemoryMiB: whole(1, 65_536)
-    .default(128)
-    .describe('Memory for answers that are being read from the database or sent; beyond it 503 `AnswerMemoryFull`'),
-  answerMemoryPerCallerMiB: whole(0, 65_536)
-    .default(32)
-    .describe(
-      'The part of that memory that one token or signer (or one address without) may use, with `tokens`; beyond it 429 `AnswerShareFull`; 0 means no limit',
-    ),
-  eventStreamsPerCaller: whole(0, 100_000)
-    .default(100)
-    .describe(
-      'Event streams of one token or signer (or one address without) on this instance, with `tokens`; 0 means no limit',
-    ),
-  waitsPerCaller: whole(0, 100_000)
-    .default(1000)
-    .describe(
-      'Waits for tasks and tickets of one token or signer (or one address without) on this instance, with `tokens`; 0 means no limit',
-    ),
-  logLinesPerSource: whole(0, 1_000_000)
-    .default(200)
-    .describe(
-      'Log lines per second about what one address does: its requests, frames and sessions; one line counts the others; 0 means no limit',
-    ),
-  newServersPerHour: whole(0, 1_000_000)
-    .default(20_000)
-    .describe(
-      'New servers per hour that one agent token without `--server` (or one address without a token) may create on this instance, with `tokens`; 0 means no limit',
-    ),
-  failedAuthenticationsPerMinute: whole(0, 1_000_000)
-    .default(30)
-    .describe('Failed authentications per minute of one address, with `tokens`; 0 means no limit'),
-
-  heartbeatMs: ms.default(1000).describe('Time between two heartbeats of an agent'),
-  silenceMs: ms
-    .default(2000)
-    .describe(
-      'After this time without a frame from an agent, its instance counts it as silent; at least two heartbeats',
-    ),
-  serverSilenceMs: ms
-    .default(3000)
-    .describe(
-      'After this time without a frame from its instance, an agent looks for another one; at least two heartbeats',
-    ),
-  checkMs: ms
-    .default(250)
-    .describe('The period of the tick that counts silence, leases and grace periods; at most a quarter of `silenceMs`'),
-  beatMs: ms.default(1000).describe('Time between two beats of an instance, which it writes to the database'),
-  leaseMs: ms
-    .default(5000)
-    .describe('An instance that does not beat for this time counts as dead; at least three beats'),
-  ownerlessGraceMs: ms
-    .default(5000)
-    .describe(
-      'How long the agents of a dead instance may take to connect to another one before their servers become `unknown`; longer while agents wait that were told to return later, by two minutes and `reconnectMaxMs` at most',
-    ),
-  startGraceMs: ms
-    .default(18_000)
-    .describe(
-      'For this time after its start, a stall or a database outage, an instance marks no server `unknown` that it never held; at least `reconnectMaxMs`',
-    ),
-  slowPollMs: ms.default(5000).describe('How often an instance reads what it may have missed on the bus'),
-  slowPollNoBusMs: ms.default(1000).describe('The same while the bus does not work'),
-  reconnectMaxMs: ms.default(8000).describe('Longest pause of an agent between two attempts to connect'),
-  drainAgentsMs: ms
-    .default(30_000)
-    .describe('How long agents may take to move to other instances, from the start of a drain'),
-  drainWaitsMs: ms
-    .default(60_000)
-    .describe(
-      'When remaining waits are answered, from the start of a drain; at least `drainAgentsMs`. The process ends at the latest 15 s later: if you raise this, raise `TimeoutStopSec`, `timeout_seconds` or `--stop-timeout` (90 s) too',
-    ),
-  balanceQuietMs: ms
-    .default(30_000)
-    .describe(
-      'For this time after an instance started, left or began to drain, agents are not balanced; nor are they while an instance has not beaten for half of `leaseMs`',
-    ),
-  legacyHeartbeatLifetimeMs: ms
-    .default(11_000)
-    .describe('How long a heartbeat of a legacy agent (one every 5 s) proves that its server is up'),
-  legacyHeartbeatRecordMs: ms
-    .default(4000)
-    .describe(
-      'How often an instance records which legacy agents posted heartbeats to it; at most half of `legacyHeartbeatLifetimeMs`',
-    ),
-  legacyGraceMs: ms
-    .default(1000)
-    .describe(
-      'A server of a legacy agent becomes `unknown` when no instance received a heartbeat for the sum of these three times; at least two `checkMs`',
-    ),
-  taskStartByMs: ms
-    .default(30_000)
-    .describe(
-      'A task that no agent has accepted after this time ends as `failure` with `NotTaken`. Time in which the database was unreachable or the server was full does not count',
-    ),
-  taskResendMs: ms.default(5000).describe('A task that the agent has not accepted after this time is sent again'),
-  taskOverdueMs: ms
-    .default(60_000)
-    .describe('When a task has no end this long after its timeout, the instance ends it'),
+  ...accessSettings,
+  ...limitSettings,
+  ...rosterSettings,
+  ...legacySettings,
+  ...taskSettings,
   ...placementSettings,
   ...annealerSettings,
   ...urSettings,
 });
 
 export type Config = Readonly<z.output<typeof schema>>;
-
-/** Networks in which agents may be called, wherever they connected from. */
-export function agentNetworksOf({ agentNetworks, trustedNetworks }: Pick<Config, 'agentNetworks' | 'trustedNetworks'>) {
-  const trusted = trustedNetworks.filter(({ roles }) => roles.includes('agent')).map(({ text }) => text);
-  return [...agentNetworks, ...trusted];
-}
 
 interface ConfigKey {
   key: string;
@@ -350,14 +193,6 @@ function describe(issue: z.core.$ZodIssue): string {
   if (issue.code === 'unrecognized_keys')
     return `unknown key ${issue.keys.join(', ')} (docs/configuration.md lists them)`;
   return `${issue.path.join('.')}: ${issue.message}`;
-}
-
-/** Any other text is returned unchanged, so that validation refuses it. */
-function networksOfText(value: unknown): unknown {
-  if (typeof value !== 'string') return value;
-  const pairs = value.split(',').map((pair) => pair.split('='));
-  if (pairs.some((pair) => pair.length !== 2)) return value;
-  return Object.fromEntries(pairs.map(([network = '', roles = '']) => [network.trim(), roles.trim().split('+')]));
 }
 
 const WILDCARDS = ['0.0.0.0', '::'];

@@ -15,7 +15,7 @@ import type { Clock } from '../platform/time/clock.ts';
 import type { EventLoop } from '../platform/time/event-loop.ts';
 import { VERSION } from '../platform/version.ts';
 import type { NewServerLimiter } from './access/new-server-limiter.ts';
-import { agentNetworksOf, type Config } from './config.ts';
+import type { Config } from './config.ts';
 import { DutyKeeper } from './duty/duty-keeper.ts';
 import { Events } from './events/events.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
@@ -23,6 +23,7 @@ import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
 import { PostRouter } from './legacy/post-router.ts';
+import { callableNetworks } from './legacy/settings.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
@@ -162,7 +163,7 @@ export class Core {
       servers: this.servers,
       clock,
       version: VERSION,
-      networks: agentNetworksOf(config),
+      networks: callableNetworks(config),
       // Where tokens are required, a proxy on this machine may forward all requests; then loopback
       // proves nothing.
       allowLoopback: config.access === 'open',

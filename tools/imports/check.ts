@@ -52,7 +52,9 @@ function checkDirection({ name, imports }: SourceFile): string[] {
   if (allowed === undefined) return [`${name}: lib/${from} has no line in tools/imports/layers.ts`];
   return localImports(name, imports).flatMap((target) => {
     const to = target.startsWith('lib/') ? layerOf(target) : target;
-    if (to === from || allowed.some((entry) => entry === to || formOf(entry).test(to))) return [];
+    const file = target.replace('lib/', '');
+    if (to === from || allowed.some((entry) => entry === to || formOf(entry).test(to) || formOf(entry).test(file)))
+      return [];
     return [`${name} imports ${target}: ${from} may not know ${to}`];
   });
 }

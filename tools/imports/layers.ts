@@ -5,7 +5,7 @@
  * allowed import that no file uses.
  *
  * `*` stands for one name: a line with it is for each folder of that form, and may be unused. In
- * what such a line allows, `*` is the same name.
+ * what such a line allows, `*` is the same name. A line may also allow the files of a form.
  */
 import { agentLayers } from './agent-layers.ts';
 import { dutyLayers } from './duty-layers.ts';
@@ -73,14 +73,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
-  'control/config.ts': [
-    ...database,
-    'platform/bus',
-    'control/access',
-    'control/annealer',
-    'control/placement',
-    'control/ur',
-  ],
+  'control/config.ts': [...database, 'platform/bus', 'control/*/settings.ts', 'control/http/*/settings.ts'],
   'control/access': [...database, 'protocol/api'],
   'control/audit': [...database, 'protocol/api', 'control/audit-part.ts'],
   // These two may become a separate service one day, so their TypeScript imports nothing of

@@ -1,22 +1,15 @@
 /** The configuration of the annealer. Pure. */
 import { z } from 'zod';
+import { commaList, whole } from '../../platform/setting-rules.ts';
 import { JIGS } from '../../protocol/api/documents/annealer.ts';
 
 type Jig = (typeof JIGS)[number];
 
 export const annealerSettings = {
-  annealerMaxRuns: z
-    .preprocess(
-      (value) => (typeof value === 'string' && /^\d{1,6}$/.test(value) ? Number(value) : value),
-      z.int().min(0).max(10_000),
-    )
+  annealerMaxRuns: whole(0, 10_000)
     .default(10)
     .describe('How many runs of noderoles the annealer has at the same time in the whole zone; 0 pauses it'),
-  annealerJigs: z
-    .preprocess(
-      (value) => (typeof value === 'string' ? value.split(',').map((name) => name.trim()) : value),
-      z.array(z.enum(JIGS)),
-    )
+  annealerJigs: commaList(z.array(z.enum(JIGS)))
     .default(['noop', 'script'])
     .describe(`Which kinds of roles are bound and run, of ${JIGS.join(', ')} ([annealer](annealer.md#roles))`),
 };

@@ -1,5 +1,6 @@
 /** The configuration of placement: its pipeline and weights, checked at start. Pure. */
 import { z } from 'zod';
+import { commaList, milliseconds, whole } from '../../platform/setting-rules.ts';
 import { suggestion } from '../../platform/suggestion.ts';
 import type { Ratios } from './candidate.ts';
 import { DEFAULT_PIPELINE, type Pipeline, STEP_CATALOGUE, type StepName } from './pipeline.ts';
@@ -19,12 +20,7 @@ const DEFAULT_WEIGHTS: Readonly<Record<WeightName, number>> = {
 const DEFAULT_RATIOS: Readonly<Ratios> = { cpu: 4, ram: 1, disk: 1 };
 const MAX_STEPS = 100;
 
-/** A list; in the environment separated by commas. */
-const pipeline = z
-  .preprocess(
-    (value) => (typeof value === 'string' ? value.split(',').map((one) => one.trim()) : value),
-    z.array(z.string()).min(1).max(MAX_STEPS),
-  )
+const pipeline = commaList(z.array(z.string()).min(1).max(MAX_STEPS))
   .superRefine((entries, context) => {
     for (const name of entries.flatMap((entry) => entry.split('|'))) {
       if (!STEP_NAMES.includes(name))
@@ -73,25 +69,11 @@ export const placementSettings = {
     .describe(
       'How many times a server promises its CPU, memory and disk to VMs: `{"cpu": 4}`, in the environment `cpu=4`',
     ),
-  placementMaxVms: z
-    .preprocess(
-      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
-      z.int().min(1).max(100_000),
-    )
-    .default(224)
-    .describe('The maximum of VMs of a server for `hard-filter-vm-count`'),
-  placementClaimMs: z
-    .preprocess(
-      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
-      z.int().min(1).max(86_400_000),
-    )
+  placementMaxVms: whole(1, 100_000).default(224).describe('The maximum of VMs of a server for `hard-filter-vm-count`'),
+  placementClaimMs: milliseconds
     .default(600_000)
     .describe('How long `POST /allocate` holds the room of a VM until the VM is created'),
-  placementClaimsPerCaller: z
-    .preprocess(
-      (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
-      z.int().min(0).max(1_000_000),
-    )
+  placementClaimsPerCaller: whole(0, 1_000_000)
     .default(10_000)
     .describe('VMs for which one caller may hold room at the same time, with `tokens`; 0 means no limit'),
 };

@@ -61,6 +61,12 @@ t.test('an import in the wrong direction is reported', async (t) => {
   }
 });
 
+t.test('the configuration may import the settings of any noun, and no other file of it', async (t) => {
+  const importing = (target: string) => complaints(t, { 'lib/control/config.ts': `import { x } from '${target}';` });
+  t.strictSame(importing('./roster/settings.ts'), []);
+  t.match(importing('./roster/roster.ts').join('\n'), 'control/config.ts may not know control/roster');
+});
+
 t.test('a noun of the bucket store needs no line, and knows no other noun', async (t) => {
   const noun = `import { images } from '../../../protocol/api/documents/images.ts';\nimport { Documents } from '../documents.ts';`;
   const good = {
