@@ -320,6 +320,16 @@ t.test('no more runs than the cap, the lowest cohort and id first (C33, C34)', a
   t.equal((await claim({ cap: 3 })).length, 1);
 });
 
+t.test('two claims of one holder at the same time keep to the cap (C33)', async (t) => {
+  const { claim, url } = await graph(t, { a: [], b: [], c: [], d: [] });
+  // Whoever has counted the open runs waits before it adds its own.
+  const [one, other] = await runBehindLock<[string[], string[]]>(url, 'lock table cnapi_noderole_runs in share mode', [
+    { name: 'a claim', run: () => claim({ cap: 2 }) },
+    { name: 'its repetition', run: () => claim({ cap: 2 }) },
+  ]);
+  t.same([one.length, other.length], [2, 0]);
+});
+
 t.test('nothing runs on a server that does not run, nor with a jig that is not active (C31)', async (t) => {
   const { database, holder, claim } = await graph(t, { a: [] });
   t.same(await holder.claim(['other']), [], 'its role is not among those that can run');

@@ -18,6 +18,9 @@ begin
     return query select false, null::uuid, null::uuid;
     return;
   end if;
+  -- A holder whose answer was lost repeats its claim, maybe while the first one still runs. The
+  -- second one counts after the first.
+  perform pg_advisory_xact_lock(hashtextextended('cnapi noderole claims', 0));
   room := least(cardinality(p_ids),
     p_cap - (select count(*)::int from cnapi_noderole_runs r where r.ended_at is null));
   -- The first due one of each server. Locked ones are left for the next round.
