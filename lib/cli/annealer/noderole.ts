@@ -55,18 +55,28 @@ export function noderoleCommand(runner: CommandRunner): Command {
   ])
     .argument('<noderole...>', NAMED)
     .action(runner.action((context, [names]) => changeEach(context, names, annealerContracts.ProposeNoderole)));
-  add('delete', 'Deletes noderoles that no other requires. Servers keep what their runs have done.', [
+  add('delete', 'Deletes noderoles that none but those named require. Servers keep what their runs have done.', [
     'cnapi noderole delete web@web-1',
   ])
     .argument('<noderole...>', NAMED)
-    .action(
-      runner.action(({ client, output }, [names]) =>
-        deleteEach(output, 'noderole', names as string[], async (name) =>
-          client.delete(annealerContracts.DeleteNoderole, { uuid: await findNoderole(client, name) }),
-        ),
-      ),
-    );
+    .action(runner.action(remove));
   return command;
+}
+
+/**
+ * Deletes children before their parents, in whatever order they are named. A name without a
+ * noderole is refused, and the others are deleted.
+ */
+async function remove({ client, output }: Context, [names]: readonly unknown[]): Promise<number> {
+  const named = await forEach(output, names as string[], async (name) => {
+    const uuid = await findNoderole(client, name);
+    return client.ask(annealerContracts.GetNoderole, { uuid });
+  });
+  const childrenFirst = named.results.toSorted((one, other) => other.cohort - one.cohort).map(({ uuid }) => uuid);
+  const exitCode = await deleteEach(output, 'noderole', [...new Set(childrenFirst)], (uuid) =>
+    client.delete(annealerContracts.DeleteNoderole, { uuid }),
+  );
+  return Math.max(named.exitCode, exitCode);
 }
 
 interface ListOptions {
