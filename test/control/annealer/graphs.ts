@@ -9,8 +9,10 @@ import {
 import { claimNoderoles, endNoderoleRuns, type RunEnd } from '../../../lib/control/annealer/run-store.ts';
 import type { HeldDuty } from '../../../lib/control/duty/duty.ts';
 import { claimDuties } from '../../../lib/control/duty/duty-store.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { NoderoleState } from '../../../lib/protocol/api/annealer.ts';
+import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { liveRun } from '../legacy/support/legacy-seats.ts';
 
 export const DEPLOYMENT = '0c000000-0000-4000-8000-000000000000';
@@ -130,4 +132,23 @@ export async function holdAnnealer(database: Queryable): Promise<Holder> {
   if (claimed === undefined) throw new Error('the duty of the annealer is not free');
   const { wasTakenOver: _, takeovers: __, ...duty } = claimed;
   return new Holder(database, duty);
+}
+
+/** A database of its own with the graph, committed, and the holder of its duty. */
+export async function graphInDatabase(t: Teardown, shape: Shape) {
+  const { database, url } = await freshDatabase(t, { migrations });
+  const holder = await committedGraph(database, shape);
+  const names = Object.keys(shape);
+  return {
+    database,
+    url,
+    holder,
+    states: (...some: string[]) => statesOf(database, ...(some.length > 0 ? some : names)),
+    claim: (options = {}) => holder.claim(names, options),
+    /** Claims and ends what is due until nothing is, with success. */
+    async anneal() {
+      for (let due = await holder.claim(names); due.length > 0; due = await holder.claim(names))
+        await holder.succeed(...due);
+    },
+  };
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import {
   bindNoderoles,
   commitDeployment,
@@ -17,25 +17,7 @@ import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
-import { bindGraph, committedGraph, DEPLOYMENT, idOf, type Shape, serverOf, statesOf } from './graphs.ts';
-
-async function graph(t: Test, shape: Shape) {
-  const { database, url } = await freshDatabase(t, { migrations });
-  const holder = await committedGraph(database, shape);
-  const names = Object.keys(shape);
-  return {
-    database,
-    url,
-    holder,
-    states: (...some: string[]) => statesOf(database, ...(some.length > 0 ? some : names)),
-    claim: (options = {}) => holder.claim(names, options),
-    /** Claims and ends what is due until nothing is, with success. */
-    async anneal() {
-      for (let due = await holder.claim(names); due.length > 0; due = await holder.claim(names))
-        await holder.succeed(...due);
-    },
-  };
-}
+import { bindGraph, committedGraph, DEPLOYMENT, graphInDatabase, idOf, serverOf, statesOf } from './graphs.ts';
 
 t.test('a noderole is proposed and does not run before its commit (C13)', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
@@ -46,12 +28,12 @@ t.test('a noderole is proposed and does not run before its commit (C13)', async 
 });
 
 t.test('a commit makes due what has no parents, and blocks the others (C15, C16)', async (t) => {
-  const { states } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+  const { states } = await graphInDatabase(t, { a: [], b: ['a'], c: ['b'] });
   t.same(await states(), { a: 'todo', b: 'blocked', c: 'blocked' });
 });
 
 t.test('a noderole is due exactly when its last parent becomes active (C17, C18)', async (t) => {
-  const { holder, states, claim } = await graph(t, { a: [], b: [], child: ['a', 'b'] });
+  const { holder, states, claim } = await graphInDatabase(t, { a: [], b: [], child: ['a', 'b'] });
   t.same((await claim()).toSorted(), ['a', 'b']);
   await holder.succeed('a');
   t.same(await states(), { a: 'active', b: 'transition', child: 'blocked' });
@@ -60,14 +42,14 @@ t.test('a noderole is due exactly when its last parent becomes active (C17, C18)
 });
 
 t.test('of two parents that become active in one statement, both count', async (t) => {
-  const { holder, states, claim } = await graph(t, { a: [], b: [], child: ['a', 'b'] });
+  const { holder, states, claim } = await graphInDatabase(t, { a: [], b: [], child: ['a', 'b'] });
   await claim();
   await holder.succeed('a', 'b');
   t.equal((await states()).child, 'todo');
 });
 
 t.test('a success counts a run, and a failure keeps its reason (C19, C20)', async (t) => {
-  const { database, holder, claim } = await graph(t, { a: [], b: [] });
+  const { database, holder, claim } = await graphInDatabase(t, { a: [], b: [] });
   await claim();
   await holder.end([{ runId: holder.runOf('a'), outcome: 'succeeded', wall: { ip: '::1' } }]);
   await holder.fail('b');
@@ -78,7 +60,12 @@ t.test('a success counts a run, and a failure keeps its reason (C19, C20)', asyn
 t.test(
   'a failure blocks all descendants but those that are proposed or run, and names itself (C21, C29)',
   async (t) => {
-    const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'], d: ['a', 'c'] });
+    const { database, holder, states, claim, anneal } = await graphInDatabase(t, {
+      a: [],
+      b: ['a'],
+      c: ['b'],
+      d: ['a', 'c'],
+    });
     await anneal();
     await bindGraph(database, { p: [] }).then(() =>
       database.query('insert into cnapi_noderole_edges values ($1, $2, false)', [idOf('a'), idOf('p')]),
@@ -107,7 +94,7 @@ t.test(
 t.test(
   'what is blocked by an error becomes what waits when the error is tried again, and is released by a success (C22, C26)',
   async (t) => {
-    const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+    const { database, holder, states, claim, anneal } = await graphInDatabase(t, { a: [], b: ['a'], c: ['b'] });
     await claim();
     await holder.fail('a');
     t.match(await readNoderole(database, idOf('c')), { state: 'blocked', blocked_by: idOf('a') });
@@ -119,7 +106,7 @@ t.test(
 );
 
 t.test('a retry of what is not in error is refused, and changes nothing (C23)', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
+  const { database, holder, states, claim } = await graphInDatabase(t, { a: [], b: ['a'] });
   t.same(await retryNoderole(database, idOf('a')), { isDone: false, state: 'todo', blockedBy: null });
   await claim();
   await holder.fail('a');
@@ -129,7 +116,7 @@ t.test('a retry of what is not in error is refused, and changes nothing (C23)', 
 });
 
 t.test('an active noderole whose parent runs again stays active; one with new data waits (C25)', async (t) => {
-  const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['a'] });
+  const { database, holder, states, claim, anneal } = await graphInDatabase(t, { a: [], b: ['a'], c: ['a'] });
   await anneal();
   await proposeNoderoleData(database, [idOf('a')], { v: 1 });
   await proposeNoderoleData(database, [idOf('c')], { v: 1 });
@@ -141,7 +128,7 @@ t.test('an active noderole whose parent runs again stays active; one with new da
 });
 
 t.test('a commit without a change touches nothing', async (t) => {
-  const { database, states, anneal } = await graph(t, { a: [], b: ['a'] });
+  const { database, states, anneal } = await graphInDatabase(t, { a: [], b: ['a'] });
   await anneal();
   await proposeNoderoleData(database, [idOf('a')], {});
   t.same(await commitDeployment(database, DEPLOYMENT, undefined), { committed: 0, due: 0 });
@@ -149,7 +136,7 @@ t.test('a commit without a change touches nothing', async (t) => {
 });
 
 t.test('a run on data that was changed meanwhile is repeated', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
+  const { database, holder, states, claim } = await graphInDatabase(t, { a: [], b: ['a'] });
   await claim();
   await proposeNoderoleData(database, [idOf('a')], { v: 2 });
   await commitDeployment(database, DEPLOYMENT, undefined);
@@ -162,7 +149,7 @@ t.test('a run on data that was changed meanwhile is repeated', async (t) => {
 });
 
 t.test('a parent that fails during the run of its child blocks it when that succeeds', async (t) => {
-  const { database, holder, states, claim, anneal } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+  const { database, holder, states, claim, anneal } = await graphInDatabase(t, { a: [], b: ['a'], c: ['b'] });
   await anneal();
   for (const name of ['a', 'b']) await proposeNoderoleData(database, [idOf(name)], { v: name });
   await commitDeployment(database, DEPLOYMENT, undefined);
@@ -179,7 +166,7 @@ t.test('a parent that fails during the run of its child blocks it when that succ
 });
 
 t.test('while tries are left a failure makes it due again, later; afterwards it is in error (C69, C74)', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { a: [], b: ['a'] });
+  const { database, holder, states, claim } = await graphInDatabase(t, { a: [], b: ['a'] });
   for (const state of ['todo', 'todo', 'error'] as const) {
     t.same(await claim({ maxFailures: 3 }), ['a'], state);
     await holder.fail('a');
@@ -194,7 +181,7 @@ t.test('while tries are left a failure makes it due again, later; afterwards it 
 });
 
 t.test('one that fails again and again waits longer each time, and others go first', async (t) => {
-  const { database, holder, claim } = await graph(t, { 'a@s': [], 'b@s': [], 'c@t': [] });
+  const { database, holder, claim } = await graphInDatabase(t, { 'a@s': [], 'b@s': [], 'c@t': [] });
   await database.query(`update cnapi_noderoles set failures = 3, cohort = 0 where id = $1`, [idOf('a@s')]);
   const first = await claim({ cap: 2, maxFailures: null });
   t.same(first.toSorted(), ['b@s', 'c@t'], 'the first tries before a retry');
@@ -212,7 +199,7 @@ t.test('one that fails again and again waits longer each time, and others go fir
 });
 
 t.test('a run that did not begin does not count, and one that was cancelled is final', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { a: [] });
+  const { database, holder, states, claim } = await graphInDatabase(t, { a: [] });
   const error = { code: 'AgentPaused', message: 'paused' };
   await claim();
   await holder.end([{ runId: holder.runOf('a'), outcome: 'refused', error }]);
@@ -224,7 +211,7 @@ t.test('a run that did not begin does not count, and one that was cancelled is f
 });
 
 t.test('data that is committed during a run that fails is tried', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { a: [] });
+  const { database, holder, states, claim } = await graphInDatabase(t, { a: [] });
   await claim();
   await proposeNoderoleData(database, [idOf('a')], { fixed: true });
   await commitDeployment(database, DEPLOYMENT, undefined);
@@ -236,7 +223,7 @@ t.test('data that is committed during a run that fails is tried', async (t) => {
 });
 
 t.test('a success of a run that its noderole has abandoned is known, and its inputs are deleted', async (t) => {
-  const { database, holder, claim } = await graph(t, { a: [] });
+  const { database, holder, claim } = await graphInDatabase(t, { a: [] });
   await claim();
   await database.query(`update cnapi_noderole_runs set inputs = '{"password": "x"}'`);
   await proposeNoderole(database, idOf('a'));
@@ -251,7 +238,7 @@ t.test('a success of a run that its noderole has abandoned is known, and its inp
 t.test('the data of a run begins with its own, however many ancestors there are', async (t) => {
   const parents = Array.from({ length: 30 }, (_, index) => `p${index}`);
   const shape = { ...Object.fromEntries(parents.map((name) => [name, []])), child: parents };
-  const { database } = await graph(t, shape);
+  const { database } = await graphInDatabase(t, shape);
   const rows = await readRunData(database, idOf('child'));
   t.equal(rows.length, 31);
   t.match(rows[0], { role: 'child', distance: 0, isSameServer: true });
@@ -259,7 +246,7 @@ t.test('the data of a run begins with its own, however many ancestors there are'
 });
 
 t.test('a later child is told of its parent although an earlier one is deleted at that moment', async (t) => {
-  const { database, holder, states, claim, url } = await graph(t, {
+  const { database, holder, states, claim, url } = await graphInDatabase(t, {
     p: [],
     z: [],
     z2: ['z'],
@@ -279,7 +266,12 @@ t.test('a later child is told of its parent although an earlier one is deleted a
 });
 
 t.test('a run that ends while a binding moves its noderole to a later cohort ends it', async (t) => {
-  const { database, holder, states, claim, url } = await graph(t, { x: [], w: ['x'], late: [], later: ['late'] });
+  const { database, holder, states, claim, url } = await graphInDatabase(t, {
+    x: [],
+    w: ['x'],
+    late: [],
+    later: ['late'],
+  });
   await claim();
   const { version } = await readGraph(database, { deploymentIds: [], servers: [], roles: { whole: [], single: [] } });
   const member = { id: idOf('m'), role: 'm', serverUuid: serverOf('m'), deploymentId: DEPLOYMENT, cohort: 2 };
@@ -297,56 +289,6 @@ t.test('a run that ends while a binding moves its noderole to a later cohort end
 });
 
 const lockOf = (name: string) => `select 1 from cnapi_noderoles where id = '${idOf(name)}' for update`;
-
-t.test('one run for each server, also of a noderole that was proposed again during it (C32)', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { 'a@s': [], 'b@s': [], 'c@t': [] });
-  const first = await claim();
-  t.equal(first.length, 2);
-  t.same(await claim(), []);
-  const onS = first.find((name) => name !== 'c@t') ?? '';
-  await proposeNoderole(database, idOf(onS));
-  t.same(await claim(), [], 'its server still works on it');
-  await holder.succeed(onS);
-  t.equal((await states())[onS], 'proposed', 'the late end changes nothing');
-  t.equal((await claim()).length, 1);
-});
-
-t.test('no more runs than the cap, the lowest cohort and id first (C33, C34)', async (t) => {
-  const { holder, claim } = await graph(t, { late: ['first'], first: [], x: [], y: [], z: [] });
-  const byId = ['first', 'x', 'y', 'z'].toSorted((one, other) => (idOf(one) < idOf(other) ? -1 : 1));
-  t.same((await claim({ cap: 3 })).toSorted(), byId.slice(0, 3).toSorted());
-  t.same(await claim({ cap: 3 }), []);
-  await holder.succeed(byId[0] ?? '');
-  t.equal((await claim({ cap: 3 })).length, 1);
-});
-
-t.test('two claims of one holder at the same time keep to the cap (C33)', async (t) => {
-  const { claim, url } = await graph(t, { a: [], b: [], c: [], d: [] });
-  // Whoever has counted the open runs waits before it adds its own.
-  const [one, other] = await runBehindLock<[string[], string[]]>(url, 'lock table cnapi_noderole_runs in share mode', [
-    { name: 'a claim', run: () => claim({ cap: 2 }) },
-    { name: 'its repetition', run: () => claim({ cap: 2 }) },
-  ]);
-  t.same([one.length, other.length], [2, 0]);
-});
-
-t.test('nothing runs on a server that does not run, nor with a jig that is not active (C31)', async (t) => {
-  const { database, holder, claim } = await graph(t, { a: [] });
-  t.same(await holder.claim(['other']), [], 'its role is not among those that can run');
-  await database.query(`update cnapi_roster_authority set status = 'unknown'`);
-  t.same(await claim(), []);
-  await database.query(`update cnapi_roster_authority set status = 'running'`);
-  t.same(await claim(), ['a']);
-});
-
-t.test('a former holder neither claims nor ends anything (C40)', async (t) => {
-  const { database, holder, states, claim } = await graph(t, { a: [] });
-  await claim();
-  await database.query('update cnapi_duties set generation = generation + 1');
-  await t.rejects(holder.succeed('a'), { name: 'DutyLostError' });
-  await t.rejects(holder.claim(['a']), { name: 'DutyLostError' });
-  t.same(await states(), { a: 'transition' });
-});
 
 t.test('a plan for an older graph is refused as a whole (C3)', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
@@ -387,7 +329,7 @@ t.test('a new parent of a later cohort moves its children and their children on 
 });
 
 t.test('lists are in the order of runs, filtered, page by page', async (t) => {
-  const { database } = await graph(t, { a: [], b: ['a'], c: ['b'] });
+  const { database } = await graphInDatabase(t, { a: [], b: ['a'], c: ['b'] });
   const [first, second] = await listNoderoles(database, {}, 2);
   t.same([first?.role, second?.role], ['a', 'b']);
   const after = { cohort: second?.cohort ?? 0, id: second?.id ?? '' };
