@@ -14,7 +14,7 @@ import type { Context } from '../invocation/context.ts';
 import { deleteEach, forEach } from '../invocation/each.ts';
 import { findServer, serverLabels } from '../lookup/find.ts';
 import { findDocument } from '../lookup/find-document.ts';
-import { UsageError } from '../terminal/command-errors.ts';
+import { EXIT, UsageError } from '../terminal/command-errors.ts';
 import { parseCount } from '../terminal/count.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
@@ -55,9 +55,11 @@ export function noderoleCommand(runner: CommandRunner): Command {
   ])
     .argument('<noderole...>', NAMED)
     .action(runner.action((context, [names]) => changeEach(context, names, annealerContracts.ProposeNoderole)));
-  add('delete', 'Deletes noderoles that none but those named require. Servers keep what their runs have done.', [
-    'cnapi noderole delete web@web-1',
-  ])
+  add(
+    'delete',
+    'Deletes noderoles. One that others require is refused, unless they are named too. Servers keep what their runs have done.',
+    ['cnapi noderole delete web@web-1'],
+  )
     .argument('<noderole...>', NAMED)
     .action(runner.action(remove));
   return command;
@@ -72,6 +74,7 @@ async function remove({ client, output }: Context, [names]: readonly unknown[]):
     const uuid = await findNoderole(client, name);
     return client.ask(annealerContracts.GetNoderole, { uuid });
   });
+  if (named.exitCode === EXIT.noAnswer) return named.exitCode;
   const childrenFirst = named.results.toSorted((one, other) => other.cohort - one.cohort).map(({ uuid }) => uuid);
   const exitCode = await deleteEach(output, 'noderole', [...new Set(childrenFirst)], (uuid) =>
     client.delete(annealerContracts.DeleteNoderole, { uuid }),

@@ -35,7 +35,7 @@ const neighbour = answer({
   role: z.string(),
   server_uuid: uuid(),
   state: z.enum(NODEROLE_STATES),
-  is_order_only: z.boolean().describe('Only an order'),
+  is_order_only: z.boolean().describe('The child runs after the parent, and does not require it'),
 }).meta({ id: 'NoderoleNeighbour' });
 
 const whole = answer({

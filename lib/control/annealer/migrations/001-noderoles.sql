@@ -52,7 +52,7 @@ create index cnapi_noderoles_in_order on cnapi_noderoles (cohort, id);
 create index cnapi_noderoles_due on cnapi_noderoles (cohort, id) where state = 'todo';
 alter table cnapi_noderoles add primary key (id);
 
--- is_order_only          orders the two, and does not stop the deletion of the parent
+-- is_order_only    orders the two, and does not stop the deletion of the parent
 create table cnapi_noderole_edges (
   parent uuid not null references cnapi_noderoles (id),
   child uuid not null references cnapi_noderoles (id) on delete cascade,

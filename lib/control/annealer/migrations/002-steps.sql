@@ -119,7 +119,8 @@ begin
       from unnest(p_ids, p_roles, p_servers, p_deployments, p_cohorts)
         as n (id, role, server_uuid, deployment_id, cohort);
   insert into cnapi_noderole_edges (parent, child, is_order_only)
-    select e.parent, e.child, e.is_order_only from unnest(p_parents, p_children, p_order_only) as e (parent, child, is_order_only);
+    select e.parent, e.child, e.is_order_only
+      from unnest(p_parents, p_children, p_order_only) as e (parent, child, is_order_only);
   -- Noderoles that existed and have got a new member of a cluster as a parent, which may be of a
   -- later cohort.
   older := array(select distinct c from unnest(p_children) as c except select unnest(p_ids));
