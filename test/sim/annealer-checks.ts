@@ -141,7 +141,7 @@ export class AnnealerChecks {
       this.#violated(id, 'is due although a parent is not active');
     if (state === 'active' && failed !== undefined) this.#violated(id, `is active although ${failed.role} is not`);
     if (state === 'blocked' && blocked_by === null && failed !== undefined)
-      this.#violated(id, `does not name what blocks ${failed.role}`);
+      this.#violated(id, `does not name what blocks it: ${failed.role} has failed`);
     if (blocked_by === null) return;
     const culprit = this.#noderoles.get(blocked_by);
     if (culprit?.state !== 'error') this.#violated(id, `is blocked by ${blocked_by}, which is ${culprit?.state}`);

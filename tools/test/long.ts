@@ -1,5 +1,5 @@
 /**
- * Tests that `npm test` leaves to `.ci/run`, so that it takes less than ten minutes on two cores:
+ * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores:
  * most simulation seeds and their repetition, the largest explored state space, all pairs of
  * statements, the proofs that the lab detects deliberate defects, minutes of random load, chaos,
  * faults of whole zones, `npm start`, real containers, the clients of others, servers behind a real
